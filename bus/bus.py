@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from fleetlight.bus import topology
-from fleetlight.bus.external_exchange import Binding, split_address
+from fleetlight.bus.external_exchange import Binding
 from fleetlight.bus.flow_control import FlowControl, LetGo
 from fleetlight.bus.link import Link, bare_channel, body_of, count_messages, is_in_memory
 from fleetlight.bus.settings import BusSettings
@@ -207,6 +207,15 @@ class Receiver:
         except BusUnavailableError:
             self._abandon()
 
+    def waiting(self) -> int:
+        """How many messages wait in the queue. Raises BusError, BusUnavailableError."""
+        try:
+            with self._answering_link() as link:
+                return link.waiting(topology.work_queue_name(self._cell_uuid))
+        except BusUnavailableError:
+            self._abandon()
+            raise
+
     def dead_letter(self, message: Message, reason: str, detail: str) -> None:
         """Put a message that can never be used among the dead letters; return when it is there.
 
@@ -383,14 +392,15 @@ def remove_bus(transport_url: str, cell_uuid: str, settings: BusSettings | None 
         topology.remove(channel, cell_uuid)
 
 
-def unbind(transport_url: str, cell_uuid: str, settings: BusSettings | None = None) -> None:
-    """Have the cell's queue get nothing more from an exchange of other software, until a receiver binds it again.
+def remove_work_queue(transport_url: str, cell_uuid: str, settings: BusSettings | None = None) -> None:
+    """Remove the queue of a cell that no indexer reads any more, with what is in it; the next receiver makes it anew.
 
-    Raises BusError, BusUnavailableError.
+    One inside of a process ends with it. Raises BusError, BusUnavailableError.
     """
-    _, binding = split_address(transport_url)
+    if is_in_memory(transport_url):
+        return
     with bare_channel(transport_url, settings or BusSettings()) as channel:
-        topology.unbind(channel, cell_uuid, binding)
+        topology.remove_work_queue(channel, cell_uuid)
 
 
 def dead_letters(transport_url: str, cell_uuid: str, settings: BusSettings | None = None) -> int:

@@ -6,6 +6,7 @@ A link that failed is done for: throw it away and open another one.
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from operator import itemgetter
 from time import monotonic
 from typing import Any
@@ -223,9 +224,13 @@ class Link:
         self._unconfirmed -= settled
         return len(settled)
 
+    def waiting(self, queue: str) -> int:
+        """How many messages wait in a queue that is there. Raises BusUnavailableError."""
+        with self.translated():
+            return int(self.channel.queue_declare(queue=queue, passive=True).message_count)
+
     def _check_room(self) -> None:
-        queue = topology.work_queue_name(self._cell_uuid)
-        if self.channel.queue_declare(queue=queue, passive=True).message_count >= MEMORY_QUEUE_LIMIT:
+        if self.waiting(topology.work_queue_name(self._cell_uuid)) >= MEMORY_QUEUE_LIMIT:
             raise BusUnavailableError(self.address, f"{MEMORY_QUEUE_LIMIT} messages are waiting already")
 
 
@@ -245,6 +250,31 @@ def count_messages(transport_url: str, queue: str, settings: BusSettings) -> int
         if isinstance(refusal, ChannelError) and str(refusal.reply_code) == _NOT_FOUND:  # text on the in-memory bus
             return 0
         raise
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """messages: that wait. readers: connections that receive from it, those that stand by among them."""
+
+    name: str
+    messages: int
+    readers: int
+
+
+def queue_states(transport_url: str, names: Sequence[str], settings: BusSettings) -> Sequence[QueueState]:
+    """Those of the queues that are there, over one connection. Raises BusError, BusUnavailableError."""
+    found: list[QueueState] = []
+    with bare_channel(transport_url, settings) as first:
+        for name in names:
+            # A broker closes the channel that has asked for a queue which is not there.
+            channel = first.connection.channel()
+            try:
+                told = channel.queue_declare(queue=name, passive=True)
+            except NotFound:
+                continue
+            found.append(QueueState(name, int(told.message_count), int(told.consumer_count)))
+            channel.close()
+    return found
 
 
 def broker_version(transport_url: str, settings: BusSettings, *, has_others: bool = False) -> str:

@@ -31,6 +31,9 @@ class NoBus:
     def dead_letter(self, message: Message, reason: str, detail: str) -> None:
         raise BusUnavailableError("(none)", "the cell has no bus")
 
+    def waiting(self) -> int:
+        return 0
+
     def take_dead(self, keep: Callable[[Sequence[Message]], None], limit: int) -> int:
         return 0
 

@@ -22,6 +22,10 @@ DETAIL_HEADER = "fleetlight-detail"
 
 TOPIC = "versioned_notifications"
 _DELIVERY_LIMIT = 1_000_000
+MOST_WAITING = 1_000_000
+_MOST_BYTES = 4 * 1024**3
+_LONGEST_WAIT_MS = 24 * 3600 * 1000
+_LONGEST_DEAD_MS = 14 * _LONGEST_WAIT_MS
 
 # The in-memory broker checks and then inserts, so that two threads would bind the same queue twice.
 _declaring = Lock()
@@ -46,7 +50,11 @@ def dead_name(cell_uuid: str) -> str:
 
 
 def work_queue(cell_uuid: str, *, has_quorum_queues: bool) -> Queue:
-    """The queue that the indexer reads: one consumer at a time, the next one takes over when it is gone."""
+    """The queue that the indexer reads: one consumer at a time, the next one takes over when it is gone.
+
+    While no indexer reads it, it does not fill its broker: the oldest messages go. Of a cell that numbers its changes
+    the numbers show that they are missing, and they are read from it; any other cell is compared.
+    """
     arguments: dict[str, Any] = {}
     if has_quorum_queues:
         arguments = {
@@ -55,8 +63,7 @@ def work_queue(cell_uuid: str, *, has_quorum_queues: bool) -> Queue:
             # By default RabbitMQ 4 gives up after 20 deliveries, and each lost connection counts as one of
             # everything that was prefetched: messages that nothing is wrong with but the network.
             "x-delivery-limit": _DELIVERY_LIMIT,
-            # A broker that gives up on a message after too many deliveries must not drop it.
-            "x-dead-letter-exchange": dead_name(cell_uuid),
+            **_bounds(_LONGEST_WAIT_MS),
         }
     exchange = Exchange(exchange_name(cell_uuid), type="topic", durable=True)
     return Queue(
@@ -67,10 +74,20 @@ def work_queue(cell_uuid: str, *, has_quorum_queues: bool) -> Queue:
 def dead_queue(cell_uuid: str, *, has_quorum_queues: bool) -> Queue:
     """Where messages go that can never be indexed."""
     name = dead_name(cell_uuid)
-    arguments = {"x-queue-type": "quorum"} if has_quorum_queues else {}
+    arguments = {"x-queue-type": "quorum", **_bounds(_LONGEST_DEAD_MS)} if has_quorum_queues else {}
     return Queue(
         name, Exchange(name, type="topic", durable=True), routing_key="#", durable=True, queue_arguments=arguments
     )
+
+
+def _bounds(longest_ms: int) -> dict[str, Any]:
+    """Whichever is reached first. A policy of the broker can lower each of them."""
+    return {
+        "x-max-length": MOST_WAITING,
+        "x-max-length-bytes": _MOST_BYTES,
+        "x-message-ttl": longest_ms,
+        "x-overflow": "drop-head",
+    }
 
 
 def declare(channel: Any, cell_uuid: str, *, has_quorum_queues: bool) -> None:
@@ -91,10 +108,9 @@ def remove(channel: Any, cell_uuid: str) -> None:
         channel.exchange_delete(exchange)
 
 
-def unbind(channel: Any, cell_uuid: str, binding: Binding) -> None:
-    """Take back what `bind` did; idempotent."""
-    for topic in binding.topics:
-        channel.queue_unbind(work_queue_name(cell_uuid), exchange=binding.exchange, routing_key=f"{topic}.*")
+def remove_work_queue(channel: Any, cell_uuid: str) -> None:
+    """Remove the queue that indexers read, with what is in it; idempotent. Dead letters stay."""
+    channel.queue_delete(work_queue_name(cell_uuid))
 
 
 def bind(channel: Any, cell_uuid: str, binding: Binding) -> None:

@@ -46,6 +46,12 @@ class IndexerMetrics:
             ["cell"],
             registry=registry,
         )
+        self._waiting = Gauge(
+            "fleetlight_indexer_queue_messages",
+            "Messages that wait in the queue of the cell on its bus, behind those that an indexer has",
+            ["cell"],
+            registry=registry,
+        )
         self._dead_letters = Gauge(
             "fleetlight_indexer_dead_letters",
             "Messages that could not be indexed and that are neither solved nor dropped yet",
@@ -161,6 +167,9 @@ class IndexerMetrics:
         for cell_uuid in cell_uuids:
             self._dead_letters.labels(cell_uuid).set(counts.get(cell_uuid, 0))
             self._dropped.labels(cell_uuid).set(dropped.get(cell_uuid, 0))
+
+    def waiting(self, cell_uuid: str, messages: int) -> None:
+        self._waiting.labels(cell_uuid).set(messages)
 
     def active(self, cell_uuid: str, *, is_active: bool) -> None:
         self._is_active.labels(cell_uuid).set(is_active)

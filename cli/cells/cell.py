@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fleetlight.bus.bus import remove_bus, unbind
+from fleetlight.bus.bus import remove_bus, remove_work_queue
 from fleetlight.bus.topology import dead_name, work_queue_name
 from fleetlight.cells.capabilities import CellKind
-from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.errors import CellInUseError, CellUnreachableError
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.relay import is_relayed
 from fleetlight.cells.model import Cell
@@ -19,14 +19,14 @@ from fleetlight.cli.cells.certificates import EXAMPLES as CERTIFICATE_EXAMPLES
 from fleetlight.cli.cells.certificates import certs
 from fleetlight.cli.data_folder import is_in_data_folder
 from fleetlight.cli.errors import CommandError, ConfigurationError
-from fleetlight.cli.fleet import open_fleet, sorted_by_name
+from fleetlight.cli.fleet import is_in_process, open_fleet, sorted_by_name
 from fleetlight.cli.logging import mask_url_passwords
 from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, cell_names, examples
 from fleetlight.cli.output import counted, is_terminal, print_notice, print_result, print_rows, progress_bar
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.indexer.errors import LeaseHeldError
-from fleetlight.indexer.reconcile.cell_removal import CellRemovalResult, remove_cell
+from fleetlight.indexer.reconcile.cell_removal import CellRemovalResult, remove_cell, wait_for_relay
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.notifications.errors import BusError
 
@@ -116,14 +116,15 @@ def disable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOp
     """Stop following a cell: indexers and relays leave it within fleet.cells_refresh_interval_s.
 
     Its instances stay in every list: lists ask the cell itself as soon as the index is too old. The command waits until
-    indexers have left a cell of Nova, so that its queue collects no notifications meanwhile; `fleetlight cell enable`
-    has all its rows compared. In a data folder the relay of `fleetlight up` goes on as long as that runs.
+    they have left it, and removes its queue, which nothing would empty; what that had is read from the cell once
+    `fleetlight cell enable` has it followed again. In a data folder the relay of `fleetlight up` goes on as long as
+    that runs.
     """
     settings = load_settings(config, data_dir)
     with open_fleet(settings.fleet) as fleet:
         cell = _set_disabled(fleet, name, disabled=True)
-        if not cell.can.numbers_changes and cell.transport_url:
-            _unbind(settings, fleet, cell)
+        if cell.transport_url and not is_in_process(cell):
+            _remove_queue(settings, fleet, cell)
 
 
 @app.command(epilog=examples("fleetlight cell enable cell2"))
@@ -230,19 +231,20 @@ def _set_disabled(fleet: Fleet, name: str, *, disabled: bool) -> Cell:
     return cell
 
 
-def _unbind(settings: Settings, fleet: Fleet, cell: Cell) -> None:
-    """Have the cell's queue get nothing more, as soon as no indexer is left that would bind it again."""
-    ending = f"its queue {work_queue_name(cell.uuid)} goes on filling"
+def _remove_queue(settings: Settings, fleet: Fleet, cell: Cell) -> None:
+    """Remove the cell's queue, as soon as neither indexer nor relay is left that would make it again."""
+    ending = f"its queue {work_queue_name(cell.uuid)} stays, and fills up to its limit"
     deadline_s, on_wait = _waiting(settings, cell)
     with closing(CellLeases(fleet.open_leases("fleetlight cell disable"))) as leases:
         try:
             with leases.unfollowed(cell, deadline_s=deadline_s, on_wait=on_wait):
+                wait_for_relay(cell, _is_relayed, deadline_s, on_wait)
                 # If it was enabled meanwhile, its indexer needs the queue.
                 if fleet.cell(cell.uuid).disabled:
-                    unbind(cell.transport_url, cell.uuid, settings.bus)
+                    remove_work_queue(cell.transport_url, cell.uuid, settings.bus)
         except BusError as error:
             print_notice(f"{error}; until it is removed there, {ending}")
-        except LeaseHeldError as error:
+        except (LeaseHeldError, CellInUseError) as error:
             print_notice(f"{error}; if that ends without this being repeated, {ending}")
 
 

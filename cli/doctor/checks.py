@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from fleetlight.bus.link import broker_version
+from fleetlight.bus.external_exchange import split_address
+from fleetlight.bus.link import broker_version, queue_states
 from fleetlight.bus.settings import BusSettings
+from fleetlight.bus.topology import MOST_WAITING, work_queue_name
 from fleetlight.cells.database.engines import UPGRADE, create_database_engine
 from fleetlight.cells.database_examination import DatabaseExamination, examine_database, file_of
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
@@ -37,6 +39,8 @@ _START_INDEX = {
     "elasticsearch": f"see that Elasticsearch runs and can be reached from here; {_LISTS_GO_ON}",
     "sqlite": f"run `fleetlight indexer` or `fleetlight up`; the log says what it waits for; {_LISTS_GO_ON}",
 }
+_CATCH_UP = "see in the log and the metrics of the indexer what it waits for, or run another one"
+LIMIT_QUEUES = 'give them a limit there: docs/operations/following-nova.md, "In Nova"'
 FOLLOW = "run `fleetlight relay` and `fleetlight indexer`; their logs say what they wait for"
 _REMEDIES: Mapping[IndexHealth, str] = {
     IndexHealth.UNKNOWN: "run `fleetlight indexer`; one that runs says in its log what it waits for",
@@ -116,9 +120,29 @@ def bus_check(cells: Sequence[Cell], settings: BusSettings) -> Check:
         if is_in_process(cells[0]):
             return [unknown(about, "inside of `fleetlight up`: it cannot be seen from here")]
         has_others = not cells[0].can.numbers_changes
-        return [ok(about, broker_version(cells[0].transport_url, settings, has_others=has_others))]
+        version = broker_version(cells[0].transport_url, settings, has_others=has_others)
+        return [ok(about, version), *_of_queues(cells, settings)]
 
     return Check(about, run, _START_BUS)
+
+
+def _of_queues(cells: Sequence[Cell], settings: BusSettings) -> Findings:
+    """Those that grow, or that no program reads: ours of the cells, and those of other software on the same bus."""
+    _, binding = split_address(cells[0].transport_url)
+    ours = [work_queue_name(cell.uuid) for cell in cells]
+    # Nova's notifier makes a queue of the name of each topic and priority, whether a program reads it or not.
+    theirs = [] if cells[0].can.numbers_changes else [f"{topic}.info" for topic in binding.topics]
+    found: list[Finding] = []
+    for queue in queue_states(cells[0].transport_url, [*ours, *theirs], settings):
+        says = f"{queue.messages:,} messages wait"
+        if queue.name in theirs and queue.messages and not queue.readers:
+            found.append(wrong(f"queue {queue.name}", f"{says} that no program reads", LIMIT_QUEUES))
+        elif queue.messages and not queue.readers:
+            found.append(wrong(f"queue {queue.name}", f"{says}, and no indexer reads them", FOLLOW))
+        elif queue.messages > MOST_WAITING // 10 and queue.name in ours:
+            limit = f"of at most {MOST_WAITING:,}, and then the oldest go, and are read from the cell"
+            found.append(wrong(f"queue {queue.name}", f"{says}, {limit}", _CATCH_UP))
+    return found
 
 
 def index_check(settings: Settings) -> Check:

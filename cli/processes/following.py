@@ -8,7 +8,7 @@ from threading import Event
 
 import structlog
 
-from fleetlight.bus.bus import Receiver, remove_bus, unbind
+from fleetlight.bus.bus import Receiver, remove_bus, remove_work_queue
 from fleetlight.bus.external_exchange import split_address
 from fleetlight.bus.no_bus import NoBus
 from fleetlight.cells.fleet.cell_keys import Keyring
@@ -180,7 +180,7 @@ def _open_receiver(settings: Settings, cell: Cell) -> MessageSource:
 
 def _release_bus(settings: Settings, cell: Cell, *, is_gone: bool) -> None:
     """Raises BusError."""
-    release = remove_bus if is_gone else unbind
+    release = remove_bus if is_gone else remove_work_queue
     release(cell.transport_url, cell.uuid, settings.bus)
 
 

@@ -55,7 +55,7 @@ def remove_cell(
     with leases.removal(cell, deadline_s=deadline_s, on_wait=on_wait) as confirm:
         # What was true before the wait need not be true any more.
         cell = _disabled(fleet, cell_uuid)
-        _wait_for_relay(cell, is_relayed, deadline_s, on_wait)
+        wait_for_relay(cell, is_relayed, deadline_s, on_wait)
 
         def between_batches(rows: int) -> None:
             confirm()
@@ -76,10 +76,10 @@ def remove_cell(
         return CellRemovalResult(rows, fleet.remove_cell(cell))
 
 
-def _wait_for_relay(
+def wait_for_relay(
     cell: Cell, is_relayed: Callable[[Cell], bool], deadline_s: float, on_wait: Callable[[LeaseHeldError], None]
 ) -> None:
-    """It leaves a disabled cell as followers do."""
+    """Wait until the relay has left a disabled cell, at most `deadline_s`. Raises CellInUseError."""
     deadline_s = time.monotonic() + deadline_s
     has_waited = False
     while is_relayed(cell):

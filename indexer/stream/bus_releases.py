@@ -1,7 +1,7 @@
 """Buses of cells that were left: no queue goes on filling of a cell that is disabled or removed.
 
-The command that disables or removes a cell unbinds its queue too, when no indexer follows it. But a follower whose
-lease was lost is not waited for, and may have reconnected, and bound the queue again, since then.
+The command that disables or removes a cell removes its queue too, when no indexer follows it. But a follower whose
+lease was lost is not waited for, and may have reconnected, and made the queue again, since then.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -18,7 +18,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ReleasesBus(Protocol):
-    """Unbinds the queue of a cell from an exchange that is not ours, or removes the queue; raises BusError."""
+    """Removes the queue of a cell, and all else that the cell has on its bus when it is gone; raises BusError."""
 
     def __call__(self, cell: Cell, *, is_gone: bool) -> None: ...
 
@@ -53,5 +53,5 @@ class BusReleases:
                     # Held by a process that leaves it last, removes it, or follows it again: the next look shows which.
                     continue
                 except BusError as error:
-                    _log.warning("indexer.queue_stays_bound", cell=cell.name, reason=str(error))
+                    _log.warning("indexer.queue_stays", cell=cell.name, reason=str(error))
             del self._left[uuid]

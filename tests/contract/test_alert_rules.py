@@ -60,6 +60,7 @@ WELL: Mapping[str, str] = {
     'fleetlight_clock_offset_seconds{job="fleetlight",process="indexer"}': always(-0.2),
     'fleetlight_clock_offset_seconds{job="fleetlight",process="api"}': always(0.1),
     f"fleetlight_indexer_dead_letters{{{_A}}}": always(0),
+    f"fleetlight_indexer_queue_messages{{{_A}}}": always(500),
     f"fleetlight_indexer_holes_total{{{_A}}}": always(3),
     f"fleetlight_indexer_cell_restored_total{{{_A}}}": always(1),
     "fleetlight_indexer_index_replaced_total": always(1),
@@ -198,6 +199,10 @@ CASES: Mapping[str, tuple[Mapping[str, str], set[str]]] = {
     "a cell is not followed": (
         {f"fleetlight_api_index_age_seconds{{{_B}}}": GONE},
         {"FleetlightCellNotFollowed"},
+    ),
+    "a queue grows": (
+        {f"fleetlight_indexer_queue_messages{{{_A}}}": always(200_000)},
+        {"FleetlightQueueGrows"},
     ),
     "lists lack a cell": (
         {'fleetlight_lists_total{route="cells",complete="no"}': growing(5)},

@@ -17,6 +17,7 @@ from bench.faults.proxy import tcp_proxy
 from fleetlight.bus import link as link_module
 from fleetlight.bus import topology
 from fleetlight.bus.bus import Delivery, Message, Publisher, Receiver, dead_letters
+from fleetlight.bus.link import queue_states
 from fleetlight.bus.memory_transport import MemoryTransport
 from fleetlight.bus.settings import BusSettings
 from fleetlight.notifications.errors import BusError, BusUnavailableError
@@ -574,6 +575,36 @@ def test_message_that_reaches_no_queue_is_a_failure(amqp_bus: Bus, amqp_url: str
         publisher.publish(_messages(2))
     publisher.publish(_messages(3))
     assert _numbers(_drain(amqp_bus.receiver(), 1)) == [3]
+
+
+def test_full_queue_lets_the_oldest_messages_go_and_publishers_go_on(
+    amqp_bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topology, "MOST_WAITING", 3)
+    amqp_bus.publisher().publish(_messages(*range(8)))
+    assert _waiting(amqp_bus) == 3
+    assert _numbers(_drain(amqp_bus.receiver(), 3)) == [5, 6, 7]
+    # They can be read from the cell, so they are no failures.
+    assert dead_letters(amqp_bus.url, amqp_bus.cell) == 0
+
+
+def test_old_messages_go(amqp_bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topology, "_LONGEST_WAIT_MS", 100)
+    amqp_bus.publisher().publish(_messages(1))
+    wait_until(lambda: _waiting(amqp_bus) == 0)
+    assert dead_letters(amqp_bus.url, amqp_bus.cell) == 0
+
+
+def test_receiver_says_how_many_wait_behind_those_that_it_has(amqp_bus: Bus) -> None:
+    receiver = amqp_bus.receiver(prefetch=2)
+    amqp_bus.publisher().publish(_messages(*range(5)))
+    _drain(receiver, 2)
+    assert receiver.waiting() == 3
+
+
+def _waiting(bus: Bus) -> int:
+    [state] = queue_states(bus.url, [topology.work_queue_name(bus.cell), "no-such-queue"], BusSettings())
+    return state.messages
 
 
 def test_queue_of_an_earlier_version_needs_a_person_who_is_told_what_to_do(amqp_bus: Bus, amqp_url: str) -> None:

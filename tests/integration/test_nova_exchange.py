@@ -11,14 +11,15 @@ import kombu
 import pytest
 from typer.testing import CliRunner
 
-from fleetlight.bus.bus import Delivery, Message, Publisher, Receiver, remove_bus, unbind
+from fleetlight.bus.bus import Delivery, Message, Publisher, Receiver, remove_bus, remove_work_queue
 from fleetlight.bus.external_exchange import Binding
-from fleetlight.bus.link import bare_channel
+from fleetlight.bus.link import bare_channel, queue_states
 from fleetlight.bus.settings import BusSettings
+from fleetlight.bus.topology import work_queue_name
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.migrations import upgrade_fleet
+from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cli.app import app
 from fleetlight.cli.doctor.checks import bus_check
@@ -113,6 +114,38 @@ def test_exchange_that_is_not_there_is_waited_for_and_not_made(nova: Nova, amqp_
         assert receive(receiver, 1)[0].body == b"one"
 
 
+def test_doctor_names_queues_that_no_program_reads_and_those_that_grow(
+    nova: Nova, amqp_url: str, amqp_cell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nova.declare()
+    topic = f"topic-{amqp_cell}"
+    address = f"{amqp_url}?exchange={nova.exchange}&topics={topic}"
+    cell = Cell(amqp_cell, "east", CellKind.NOVA_DB, "sqlite://", address)
+
+    def problems() -> dict[str, str]:
+        found = bus_check([cell], BusSettings()).run()
+        return {each.about.removeprefix("queue "): each.says for each in found if each.state is State.WRONG}
+
+    assert problems() == {}
+    theirs, ours = f"{topic}.info", work_queue_name(amqp_cell)
+    with closing(Receiver(amqp_url, amqp_cell, 1, binding=Binding(nova.exchange, (topic,)))) as receiver:
+        receiver.receive(1, 1, 0.01)
+        with bare_channel(amqp_url, BusSettings()) as channel:
+            channel.queue_declare(theirs, durable=True, auto_delete=False)
+            channel.queue_bind(theirs, nova.exchange, routing_key=theirs)
+        for _ in range(3):
+            nova.send(theirs, b"news")
+        monkeypatch.setattr("fleetlight.cli.doctor.checks.MOST_WAITING", 10)
+        wait_until(lambda: len(problems()) == 2)
+        assert problems() == {
+            theirs: "3 messages wait that no program reads",
+            ours: "2 messages wait, of at most 10, and then the oldest go, and are read from the cell",
+        }
+    wait_until(lambda: problems()[ours] == "3 messages wait, and no indexer reads them")
+    with bare_channel(amqp_url, BusSettings()) as channel:
+        channel.queue_delete(theirs)
+
+
 def test_doctor_names_an_exchange_that_is_not_there(nova: Nova, amqp_url: str) -> None:
     cell = Cell("uuid", "nova1", CellKind.NOVA_DB, "", f"{amqp_url}?exchange={nova.exchange}")
     check = bus_check([cell], BusSettings())
@@ -153,7 +186,7 @@ def test_other_topics_are_bound_if_the_address_names_them(nova: Nova, amqp_url: 
         assert receive(receiver, 1)[0].body == b"for us"
 
 
-def test_indexer_that_reconnects_before_it_leaves_a_disabled_cell_does_not_leave_its_queue_bound(
+def test_indexer_that_reconnects_before_it_leaves_a_disabled_cell_does_not_leave_its_queue_behind(
     nova: Nova, amqp_url: str, amqp_cell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nova.declare()
@@ -189,7 +222,23 @@ def test_indexer_that_reconnects_before_it_leaves_a_disabled_cell_does_not_leave
     assert [delivery.body for delivery in found] == [b"one"]
 
 
-def test_queue_of_a_cell_that_is_not_followed_does_not_fill_until_it_is_bound_again(
+def test_disabled_native_cell_leaves_no_queue_either(amqp_url: str, amqp_cell: str, tmp_path: Path) -> None:
+    fleet_database, cell_database = (f"sqlite:///{tmp_path}/{name}.db" for name in ("fleet", "cell"))
+    upgrade_fleet(create_database_engine(fleet_database))
+    upgrade_cell(create_database_engine(cell_database))
+    config = tmp_path / "fleetlight.toml"
+    config.write_text(f'[fleet]\ndatabase_url = "{fleet_database}"\n')
+    with closing(Fleet(create_database_engine(fleet_database))) as fleet:
+        fleet.add_cell("one", CellKind.NATIVE, cell_database, amqp_url, uuid=amqp_cell)
+    with closing(Publisher(amqp_url, amqp_cell)) as relay:
+        relay.publish([Message(b"what no indexer has read", INFO, {})])
+    queues = [work_queue_name(amqp_cell)]
+    assert [queue.messages for queue in queue_states(amqp_url, queues, BusSettings())] == [1]
+    assert CliRunner().invoke(app, ["cell", "disable", "one", "--config", str(config)]).exit_code == 0
+    assert queue_states(amqp_url, queues, BusSettings()) == []
+
+
+def test_queue_of_a_cell_that_is_not_followed_is_gone_until_it_is_made_again(
     nova: Nova, amqp_url: str, amqp_cell: str
 ) -> None:
     nova.declare()
@@ -197,7 +246,7 @@ def test_queue_of_a_cell_that_is_not_followed_does_not_fill_until_it_is_bound_ag
     with closing(Receiver(amqp_url, amqp_cell, 10, binding=binding)) as receiver:
         receiver.receive(1, 1, 0.01)
     for _ in range(2):
-        unbind(address, amqp_cell)
+        remove_work_queue(address, amqp_cell)
     nova.send(INFO, b"nobody wants it")
     with closing(Receiver(amqp_url, amqp_cell, 10, binding=binding)) as receiver:
         assert receiver.receive(1, 1, 0.01) == []

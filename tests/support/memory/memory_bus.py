@@ -70,6 +70,9 @@ class MemoryReceiver:
         self._require_bus()
         self._bus.dead_lettered.append((message, reason, detail))
 
+    def waiting(self) -> int:
+        return len(self._bus.waiting)
+
     def take_dead(self, keep: Callable[[Sequence[Message]], None], limit: int) -> int:
         self._require_bus()
         taken = [
