@@ -65,7 +65,9 @@ def children(parent: int) -> Sequence[int]:
 
 
 def waiters(connection: Connection) -> int:
-    return int(connection.scalar(_WAITERS) or 0)
+    """How many wait for a lock now. A transaction sees only sessions that there were when it first asked."""
+    with connection.begin():
+        return int(connection.scalar(_WAITERS) or 0)
 
 
 def test_instance_that_an_api_has_locked_when_it_hangs_can_be_changed_soon(
@@ -82,20 +84,22 @@ def test_instance_that_an_api_has_locked_when_it_hangs_can_be_changed_soon(
         with pytest.raises(httpx.TransportError):
             httpx.put(f"http://127.0.0.1:{port}/v2.1/servers/{uuid}", json=body, timeout=60)
 
-    with started("api", tmp_path, fleet_url) as api, ThreadPoolExecutor() as threads:
-        wait_until(lambda: api.probe("/readyz") == 200)
-        with engine.connect() as other, engine.connect() as watching:
-            other.execute(locked)
-            renaming = threads.submit(rename, api.port)
-            wait_until(lambda: waiters(watching) == 1)
-            with halted(api.process.pid):
-                other.rollback()  # so that it is the API that has locked the row
-                began = time.monotonic()
-                with writing(engine) as connection:
-                    connection.execute(text("SET LOCAL lock_timeout = '30s'"))
-                    connection.execute(locked)
-                assert time.monotonic() - began > 1, "it was locked"
-        renaming.result()
+    with engine.connect() as watching:
+        assert waiters(watching) == 0
+        with started("api", tmp_path, fleet_url) as api, ThreadPoolExecutor() as threads:
+            wait_until(lambda: api.probe("/readyz") == 200)
+            with engine.connect() as other:
+                other.execute(locked)
+                renaming = threads.submit(rename, api.port)
+                wait_until(lambda: waiters(watching) == 1)
+                with halted(api.process.pid):
+                    other.rollback()  # so that it is the API that has locked the row
+                    began = time.monotonic()
+                    with writing(engine) as connection:
+                        connection.execute(text("SET LOCAL lock_timeout = '30s'"))
+                        connection.execute(locked)
+                    assert time.monotonic() - began > 1, "it was locked"
+            renaming.result()
 
 
 def test_process_that_hangs_in_a_transaction_of_the_fleet_keeps_nothing_locked(
