@@ -51,9 +51,9 @@ class Site:
         )
         (self.folder / "payload.py").write_text(PAYLOAD.replace(_UUID_ON_PAGE, uuid))
         (self.folder / "program.py").write_text(text)
-        return subprocess.run(
-            [sys.executable, "program.py"], cwd=self.folder, capture_output=True, text=True, check=False, timeout=60
-        )
+        # Without -B, Python takes the payload of a program that has run in the same second for this one's.
+        command = [sys.executable, "-B", "program.py"]
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=60)
 
     def announcer(self, uuid: str) -> object:
         """Which producer the index names for an instance; None without the instance."""
