@@ -7,15 +7,25 @@ from dataclasses import dataclass
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.http.query_string import QueryString
+from fleetlight.api.query.cell_conditions import choose_cells
 from fleetlight.api.query.item_query import MAX_FIELDS, ItemQuery, flag, listed_up_to, query_of, refuse_unknown
 from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.cells.model import Cell
 from fleetlight.query.filters import leaves
+from fleetlight.resources.indexed_items import INDEXED_ITEMS
 from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.node import STORED_NODE_FIELDS
 from fleetlight.resources.query_fields.definitions import QueryFields
+from fleetlight.resources.query_fields.node import NODE
 from fleetlight.views.query2.catalog import values_of
 
 PARAMETERS = ("what", "fields", "filter", "after", "wait", "all_projects")
 MAX_WAIT_S = 60.0
+_NUMBERED_TYPES = (INSTANCE_FIELDS.name, *INDEXED_ITEMS)
+_MADE_OF = {
+    INSTANCE_FIELDS.name: "made of what is configured in the cell too",
+    NODE.name: "made of what the node says itself, or of its instances",
+}
 _SECONDS = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?")
 
 
@@ -37,24 +47,40 @@ def changes_query(query: QueryString, caller: Caller) -> ChangesQuery:
     """Raises BadRequestError, NotFoundError and QueryError."""
     refuse_unknown(query, PARAMETERS)
     known = visible_fields(query.last("what") or INSTANCE_FIELDS.name, caller)
-    if known.name != INSTANCE_FIELDS.name:
-        raise BadRequestError(f"what: changes of items of type '{known.name}' are not followed; of 'instance' they are")
     names = listed_up_to(MAX_FIELDS, "fields", query) if query.last("fields") else []
     question = query_of(known, names, filter_text(query), all_projects=flag(query, "all_projects"))
-    _refuse_unfollowed("fields", [name for name in names if name in known], known)
-    _refuse_unfollowed("filter", [leaf.field for leaf in leaves(question.filter)], known)
     return ChangesQuery(question, query.last("after") or None, _wait_s(query.last("wait")))
 
 
-def _refuse_unfollowed(parameter: str, names: Sequence[str], known: QueryFields) -> None:
-    """Refuse what changes with the configuration of a cell, and not with the instance."""
-    values = values_of(known.name)
-    unfollowed = [name for name in dict.fromkeys(names) if values[name].of_cell]
-    if unfollowed:
-        raise BadRequestError(
-            f"{parameter}: {', '.join(unfollowed)}: made of what is configured in the cell too, whose changes are not "
-            "followed; ask /fleetlight/query"
-        )
+def why_unnumbered(question: ItemQuery, cells: Sequence[Cell]) -> str | None:
+    """Why nothing numbers all changes of what is asked for, so that rows have to be compared; None where they are.
+
+    cells: of the fleet.
+    """
+    known = question.known
+    if known.name not in _NUMBERED_TYPES:
+        return f"what: nothing numbers the changes of items of type '{known.name}'"
+    named = {
+        "fields": [name for name in question.names if name in known],
+        "filter": [leaf.field for leaf in leaves(question.filter)],
+    }
+    for parameter, names in named.items():
+        if unnumbered := [name for name in dict.fromkeys(names) if not _is_numbered(known, name)]:
+            return f"{parameter}: {', '.join(unnumbered)}: {_MADE_OF[known.name]}, whose changes nothing numbers"
+    if known.name != INSTANCE_FIELDS.name:
+        only, _ = choose_cells(question.filter, known, cells, None)
+        asked = [cell for cell in cells if only is None or cell.uuid in only]
+        if lacking := [cell.name for cell in asked if not cell.can.numbers_changes]:
+            return f"what: nothing numbers the changes of the {known.name}s of these cells: {', '.join(lacking)}"
+    return None
+
+
+def _is_numbered(known: QueryFields, name: str) -> bool:
+    """Whether a change of the item says that the field has changed."""
+    if known.name == INSTANCE_FIELDS.name:
+        return not values_of(known.name)[name].of_cell
+    # What a node with an agent says itself is in no changelog.
+    return known[name].name in STORED_NODE_FIELDS and not values_of(known.name)[name].is_live
 
 
 def _wait_s(text: str | None) -> float:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from fleetlight.api.http.errors import UnauthorizedError
 from fleetlight.listing.watches.changelogs import ResetReason
-from fleetlight.listing.watches.watch import ChangeKind, CoveredCell, Watch, WatchEvent
+from fleetlight.listing.watches.watch import Watch, WatchEvent
+from fleetlight.listing.watches.watched_list import ChangeKind, CoveredCell
 
 MAX_CHANGES = 1000
 MAX_BYTES = 2**20

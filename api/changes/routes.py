@@ -10,12 +10,12 @@ import msgspec
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fleetlight.api.changes.parameters import PARAMETERS, ChangesQuery, changes_query, filter_text
+from fleetlight.api.changes.parameters import PARAMETERS, ChangesQuery, changes_query, filter_text, why_unnumbered
 from fleetlight.api.changes.polling import next_batch
 from fleetlight.api.changes.watched_items import WatchedItems
 from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
-from fleetlight.api.http.errors import OTHER_FAULT_KEY
+from fleetlight.api.http.errors import OTHER_FAULT_KEY, BadRequestError
 from fleetlight.api.http.parts_response import HeadResponse
 from fleetlight.api.http.shapes import (
     ANYTHING,
@@ -102,7 +102,10 @@ class ChangesHandler:
             asked = await made_aside(
                 size_of(filter_text(request.query)), lambda: changes_query(request.query, request.caller)
             )
-            items = WatchedItems(asked.question, request.caller, await self._cells.cells())
+            cells = await self._cells.cells()
+            if (why := why_unnumbered(asked.question, cells)) is not None:
+                raise BadRequestError(f"{why}; ask /fleetlight/query")
+            items = WatchedItems(asked.question, request.caller, cells)
             if request.http.method == "HEAD":
                 return HeadResponse(Response(media_type=JSON_LINES))
             if not request.wants_events:

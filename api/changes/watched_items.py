@@ -1,4 +1,4 @@
-"""The instances that a query lets pass, as a list that is watched."""
+"""The instances or nodes that a query lets pass, as a list that is watched."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,12 +8,12 @@ import msgspec
 from fleetlight.api.caller import Caller
 from fleetlight.api.query.cell_conditions import choose_cells
 from fleetlight.api.query.item_query import ItemQuery
-from fleetlight.api.query.scope import projects_of, scope_of
+from fleetlight.api.query.scope import THERE, projects_of
 from fleetlight.cells.model import Cell, InstanceRow
-from fleetlight.listing.watches.changelogs import ChangedInstance
-from fleetlight.listing.watches.watch import ChangeKind, CoveredCell
+from fleetlight.listing.watches.changelogs import ChangedItem
+from fleetlight.listing.watches.watched_list import ChangeKind, Condition, CoveredCell
 from fleetlight.query.evaluate import matcher
-from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.filters import EVERYTHING, Filter, all_of
 from fleetlight.resources.fields import from_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.query2.catalog import values_of
@@ -33,11 +33,16 @@ class WatchedItems:
 
     def __init__(self, question: ItemQuery, caller: Caller, cells: Sequence[Cell]) -> None:
         known = question.known
-        self._only, wanted = choose_cells(question.filter, known, cells, None)
+        only, wanted = choose_cells(question.filter, known, cells, None)
         stored, rest = split(wanted, values_of(known.name))
-        all_projects = question.all_projects
-        self._is_in_scope = matcher(projects_of(caller, all_projects=all_projects), INSTANCE_FIELDS)
-        self._is_wanted = matcher(scope_of(caller, stored, all_projects=all_projects), INSTANCE_FIELDS)
+        visible: Filter = EVERYTHING
+        if known.name == INSTANCE_FIELDS.name:
+            visible = projects_of(caller, all_projects=question.all_projects)
+            stored = all_of(stored, THERE)
+        self._only = None if only is None else frozenset(only)
+        self.condition = Condition(known.name, self._only, visible, stored, rest)
+        self._is_in_scope, self._is_wanted = matcher(visible, INSTANCE_FIELDS), matcher(stored, INSTANCE_FIELDS)
+        self._changed_at = values_of(known.name)["mtime"].make
         self._tried = RowMaker(known, (), rest)
         self._columns = RowMaker(known, question.names, EVERYTHING)
         self._is_admin = caller.is_admin
@@ -49,13 +54,13 @@ class WatchedItems:
     def has(self, row: InstanceRow) -> bool:
         return self._is_wanted(row.record) and self._tried.keeps(self._facts_of(row))
 
-    def event(self, kind: ChangeKind, _change: ChangedInstance, row: InstanceRow) -> tuple[str, bytes]:
+    def event(self, kind: ChangeKind, _change: ChangedItem, row: InstanceRow) -> tuple[str, bytes]:
         said: dict[str, Any] = {"kind": kind, "id": row.uuid}
         if kind is not ChangeKind.LEAVE:
             said["cells"] = self._columns.cells(self._facts_of(row))
         if self._is_admin:
             said["cell"] = self._cell_of(row).name
-        return kind, _encode({**said, "revision": row.revision, "at": _changed_at(row)})
+        return kind, _encode({**said, "revision": row.revision, "at": self._moment_of(row)})
 
     def coverage(self, cells: Sequence[CoveredCell], cursor: str | None) -> bytes:
         return _encode({**({} if cursor is None else {"cursor": cursor}), **self.covered(cells)})
@@ -64,6 +69,11 @@ class WatchedItems:
         """What the reader has of the fleet; only administrators learn of cells."""
         said: dict[str, Any] = {"complete": all(each.why_not is None for each in cells)}
         return {**said, "cells": {each.cell.name: _covered(each) for each in cells}} if self._is_admin else said
+
+    def _moment_of(self, row: InstanceRow) -> str | None:
+        """When the item was changed last, RFC 3339."""
+        at = self._changed_at(self._facts_of(row))[1]
+        return None if at is None else from_microseconds(at).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
     def _facts_of(self, row: InstanceRow) -> Facts:
         cell = self._cell_of(row)
@@ -80,9 +90,3 @@ def _covered(covered: CoveredCell) -> dict[str, Any]:
         "by": "changes" if covered.cell.can.numbers_changes else "comparison",
         "sequence": None if covered.position is None else covered.position.sequence,
     }
-
-
-def _changed_at(row: InstanceRow) -> str | None:
-    """When the instance was changed last, RFC 3339."""
-    at = row.record["updated_at"] or row.record["created_at"]
-    return None if at is None else from_microseconds(at).isoformat(timespec="microseconds").replace("+00:00", "Z")

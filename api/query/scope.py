@@ -4,7 +4,8 @@ from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import ForbiddenError
 from fleetlight.query.filters import EVERYTHING, Eq, Filter, all_of
 
-_THERE = all_of(Eq("deleted", False), Eq("hidden", False))
+THERE = all_of(Eq("deleted", False), Eq("hidden", False))
+"""Of the instances, those that are there, and meant."""
 
 
 def scope_of(caller: Caller, wanted: Filter, *, all_projects: bool) -> Filter:
@@ -12,7 +13,7 @@ def scope_of(caller: Caller, wanted: Filter, *, all_projects: bool) -> Filter:
 
     Raises ForbiddenError.
     """
-    return all_of(projects_of(caller, all_projects=all_projects), _THERE, wanted)
+    return all_of(projects_of(caller, all_projects=all_projects), THERE, wanted)
 
 
 def projects_of(caller: Caller, *, all_projects: bool) -> Filter:

@@ -1,4 +1,5 @@
-"""Changes of instances, from changelogs: a native cell keeps its own, and for all others indexers keep a journal.
+"""Changes of instances and nodes, from changelogs: a native cell keeps its own, and for the instances of all others
+indexers keep a journal.
 
 This module knows nothing of watches.
 """
@@ -13,10 +14,15 @@ from fleetlight.cells.epochs import Position
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
 from fleetlight.cells.fleet.journals import KEPT, JournalReading
 from fleetlight.cells.model import FIRST_REVISION, NO_REVISION, Cell, CellAdapter, Change, ChangelogAdapter, InstanceRow
+from fleetlight.indexer.errors import MalformedMessageError
+from fleetlight.indexer.transform.messages import interpret
 from fleetlight.indexer.transform.native_messages import read_record
+from fleetlight.indexer.transform.other_items import OtherItemChange
 from fleetlight.notifications.envelope import size_problem
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.fields import Record
+from fleetlight.resources.indexed_items import INDEXED_ITEMS
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 T = TypeVar("T")
@@ -53,16 +59,18 @@ _REASONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedInstance:
-    """What a cell's changelog says up to `position`. row: the instance after it; None when it is about none.
+class ChangedItem:
+    """What a cell's changelog says up to `position`. row: the item after it; None when it is about none.
 
-    is_gone: the cell does not have it any more; the row is what was known of it. is_new: it was just made. before: its
-    record before the change, where that is known.
+    item_type: of the item; the record of a node has the values of fleetlight.resources.node.shown_node. is_gone: the
+    cell does not have it any more; the row is what was known of it. is_new: it was just made. before: its record before
+    the change, where that is known.
     """
 
     cell_uuid: str
     position: Position
     row: InstanceRow | None
+    item_type: str = INSTANCE_FIELDS.name
     is_gone: bool = False
     is_new: bool = False
     before: Record | None = None
@@ -72,7 +80,7 @@ class ChangedInstance:
 class ChangelogReading:
     """changes: in order. reached: up to where they go. has_more: whether there were more when it was read."""
 
-    changes: Sequence[ChangedInstance]
+    changes: Sequence[ChangedItem]
     reached: Position
     has_more: bool
 
@@ -130,11 +138,11 @@ class Changelogs:
         if not reading.entries:
             self._require_follower(cell, reading)
         changes = [
-            ChangedInstance(
+            ChangedItem(
                 cell.uuid,
                 Position(now.epoch, number),
                 InstanceRow(cell.uuid, found.version, found.record),
-                found.is_gone,
+                is_gone=found.is_gone,
             )
             for number, found in reading.entries
         ]
@@ -170,7 +178,10 @@ def read_on(adapter: CellAdapter, after: Position) -> ChangelogReading | ResetRe
     changes = [change for change in log.changes_after(after.sequence, _BATCH_SIZE) if change.sequence <= now.sequence]
     if [change.sequence for change in changes[:1]] != [after.sequence + 1][: now.sequence - after.sequence]:
         return ResetReason.FORGOTTEN
-    changed = [_changed(log, change, Position(now.epoch, change.sequence)) for change in changes]
+    try:
+        changed = [_changed(log, change, Position(now.epoch, change.sequence)) for change in changes]
+    except MalformedMessageError:
+        return ResetReason.UNREADABLE_ROW
     reached = changed[-1].position if changed else now
     return ChangelogReading(changed, reached, has_more=reached != now)
 
@@ -188,13 +199,26 @@ def _changelog_of(adapter: CellAdapter) -> ChangelogAdapter:
     raise CellUnreachableError(adapter.cell.name, f"nothing numbers the changes of cells of kind '{adapter.cell.kind}'")
 
 
-def _changed(log: ChangelogAdapter, change: Change, position: Position) -> ChangedInstance:
-    row: InstanceRow | None = None
+def _changed(log: ChangelogAdapter, change: Change, position: Position) -> ChangedItem:
+    """Raises MalformedMessageError for what the cell itself says, and cannot be read."""
+    if change.revision == NO_REVISION:
+        return ChangedItem(log.cell.uuid, position, None)
+    if not change.instance_uuid:
+        return _changed_other(log.cell.uuid, change, position)
+    record = None if size_problem(change.message) else read_record(change.message)
+    # A message that a newer version of us has written: the cell itself has the row.
+    row = log.find(change.instance_uuid) if record is None else InstanceRow(log.cell.uuid, change.revision, record)
     before: Record | None = None
-    if change.revision != NO_REVISION and change.instance_uuid:
-        record = None if size_problem(change.message) else read_record(change.message)
-        # A message that a newer version of us has written: the cell itself has the row.
-        row = log.find(change.instance_uuid) if record is None else InstanceRow(log.cell.uuid, change.revision, record)
-        if record is not None and change.previous is not None:
-            before = {**record, **{name: value for name, value in change.previous.items() if name in record}}
-    return ChangedInstance(log.cell.uuid, position, row, is_new=change.revision == FIRST_REVISION, before=before)
+    if record is not None and change.previous is not None:
+        before = {**record, **{name: value for name, value in change.previous.items() if name in record}}
+    return ChangedItem(log.cell.uuid, position, row, is_new=change.revision == FIRST_REVISION, before=before)
+
+
+def _changed_other(cell_uuid: str, change: Change, position: Position) -> ChangedItem:
+    """Of an item that is no instance; what it was before is not kept."""
+    said = interpret(change.message, change.revision)
+    if not isinstance(said, OtherItemChange):
+        return ChangedItem(cell_uuid, position, None)
+    row = InstanceRow(cell_uuid, said.revision, INDEXED_ITEMS[said.item_type].shown(said.record))
+    is_gone, is_new = bool(said.record["deleted"]), said.revision == FIRST_REVISION
+    return ChangedItem(cell_uuid, position, row, said.item_type, is_gone=is_gone, is_new=is_new)

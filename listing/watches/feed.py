@@ -16,7 +16,9 @@ import structlog
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from fleetlight.cells.model import Cell
-from fleetlight.listing.watches.changelogs import ChangedInstance, ChangelogReading, Changelogs, ResetReason
+from fleetlight.listing.watches.changelogs import ChangedItem, ChangelogReading, Changelogs, ResetReason
+from fleetlight.listing.watches.watch_index import WatchIndex, Watching
+from fleetlight.listing.watches.watched_list import Effect
 
 _log = structlog.get_logger(__name__)
 _POLL_INTERVAL_S = 0.25
@@ -39,10 +41,11 @@ class FollowedCell:
     why_not: str | None
 
 
-class Watcher(Protocol):
-    """What gets the changes. Calls come from the event loop and must not block."""
+class Watcher(Watching, Protocol):
+    """What gets the changes of a list. Calls come from the event loop and must not block."""
 
-    def offer(self, change: ChangedInstance) -> None: ...
+    def offer(self, change: ChangedItem, effect: Effect) -> None:
+        """effect: what the change is to the list that is watched."""
 
     def report(self) -> None:
         """Which cells of the fleet are followed has changed."""
@@ -60,7 +63,7 @@ class ChangeFeed:
     def __init__(self, reader: ListsCells, changelogs: Changelogs) -> None:
         self._reader = reader
         self._changelogs = changelogs
-        self._watchers: set[Watcher] = set()
+        self._watchers = WatchIndex[Watcher]()
         self._cells: dict[str, Cell] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._watching_cells: asyncio.Task[None] | None = None
@@ -73,6 +76,11 @@ class ChangeFeed:
     def followed(self) -> Sequence[FollowedCell]:
         """All cells of the fleet, while there are watches."""
         return [FollowedCell(cell, self._why_not.get(uuid)) for uuid, cell in self._cells.items()]
+
+    @property
+    def positions(self) -> Mapping[str, Position]:
+        """By cell, up to where its changes were offered to all watches."""
+        return self._positions
 
     async def join(self, watcher: Watcher) -> Mapping[str, Position]:
         """Pass each change to `watcher` from now on; returns what comes before. Raises FleetUnreachableError.
@@ -109,7 +117,7 @@ class ChangeFeed:
         self._end_watches()
 
     def _end_watches(self) -> None:
-        for watcher in tuple(self._watchers):
+        for watcher in self._watchers:
             watcher.end()
         self._watchers.clear()
         self._stop()
@@ -194,8 +202,8 @@ class ChangeFeed:
             del self._positions[cell_uuid]
             return reading
         for change in reading.changes:
-            for watcher in tuple(self._watchers):
-                watcher.offer(change)
+            for watcher, effect in self._watchers.concerned(change):
+                watcher.offer(change, effect)
         self._positions[cell_uuid] = reading.reached
         if not reading.has_more:
             self._mark(cell_uuid, None)
@@ -214,9 +222,9 @@ class ChangeFeed:
             del self._why_not[cell_uuid]
         else:
             self._why_not[cell_uuid] = why_not
-        for watcher in tuple(self._watchers):
+        for watcher in self._watchers:
             watcher.report()
 
     def _reset(self, reason: ResetReason, cell_uuid: str) -> None:
-        for watcher in tuple(self._watchers):
+        for watcher in self._watchers:
             watcher.reset(reason, cell_uuid, self._positions.get(cell_uuid))

@@ -11,18 +11,17 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
-from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.listing.errors import RightsLostError
-from fleetlight.listing.watches.changelogs import ChangedInstance, ResetReason
+from fleetlight.listing.watches.changelogs import ChangedItem, ResetReason
 from fleetlight.listing.watches.feed import ChangeFeed
 from fleetlight.listing.watches.positions import PositionCodec, Positions
+from fleetlight.listing.watches.watched_list import ChangeKind, CoveredCell, Effect, WatchedList, effect_of
 
 RIGHTS_INTERVAL_S = 5.0
 """The rights of a stream's reader are looked at this often, and before each batch of events."""
@@ -33,46 +32,12 @@ _REMEMBERED_REMOVALS = 10_000
 _HEARTBEAT_S = RIGHTS_INTERVAL_S
 _RETRY_S = 1.0
 _BEGINNING = Position(None, 0)
-
-
-class ChangeKind(StrEnum):
-    """What a change is to a list.
-
-    ENTER: the list has it from now on. CHANGE: it has it, and may have had it before. LEAVE: it does not have it, and
-    may have had it before.
-    """
-
-    ENTER = "enter"
-    CHANGE = "change"
-    LEAVE = "leave"
-
-
-@dataclass(frozen=True, slots=True)
-class CoveredCell:
-    """Up to where a reader has every change of a cell.
-
-    position: None where that is not known. why_not: what keeps later ones from it; None while they come.
-    """
-
-    cell: Cell
-    position: Position | None
-    why_not: str | None
-
-
-class WatchedList(Protocol):
-    """The list whose changes a watch is about."""
-
-    def shows(self, row: InstanceRow) -> bool:
-        """Whether the caller may see it at all."""
-
-    def has(self, row: InstanceRow) -> bool:
-        """Whether the list has what the caller may see. Raises UnreadableRowError."""
-
-    def event(self, kind: ChangeKind, change: ChangedInstance, row: InstanceRow) -> tuple[str, bytes]:
-        """Name and data of an event. row: of the change. Raises UnreadableRowError."""
-
-    def coverage(self, cells: Sequence[CoveredCell], cursor: str | None) -> bytes:
-        """Data of `ready`, which has a cursor, `complete` and `incomplete`."""
+_KINDS = {
+    Effect.ENTERS: ChangeKind.ENTER,
+    Effect.CHANGES: ChangeKind.CHANGE,
+    Effect.LEAVES: ChangeKind.LEAVE,
+    Effect.LEAVES_PERHAPS: ChangeKind.LEAVE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +83,12 @@ class Watch:
     ) -> None:
         self._feed = feed
         self._codec = codec
-        self._watched = watched
+        self.watched = watched
         self._rights = rights
         self._since = since
         self._is_lost = is_lost
         self._deadline = deadline
         self._positions: dict[str, Position] = dict(since or {})
-        self._looked_at: dict[str, Position | None] = {}
         # Cells that did not answer while it was read what had been missed of them; read on later.
         self._behind: dict[str, str] = {}
         self._read_behind_at = 0.0
@@ -136,11 +100,10 @@ class Watch:
         self._is_overrun = False
         self._has_ended = False
 
-    def offer(self, change: ChangedInstance) -> None:
-        self._looked_at[change.cell_uuid] = change.position
+    def offer(self, change: ChangedItem, effect: Effect) -> None:
         if change.cell_uuid in self._behind:
             return
-        event = self._event_of(change)
+        event = self._event_of(change, effect)
         if event is not None:
             self._put(_Buffered(event, change.cell_uuid, change.position))
 
@@ -148,10 +111,9 @@ class Watch:
         if self._missing() != self._was_missing:
             self._was_missing = self._missing()
             name = "incomplete" if self._was_missing else "complete"
-            self._put(_Buffered(WatchEvent(name, self._watched.coverage(self.coverage(), None))))
+            self._put(_Buffered(WatchEvent(name, self.watched.coverage(self.coverage(), None))))
 
     def reset(self, reason: ResetReason, cell_uuid: str, position: Position | None) -> None:
-        self._looked_at[cell_uuid] = position
         if position is None:
             self._behind.pop(cell_uuid, None)
         self._put(_Buffered(_lost(reason), cell_uuid, position))
@@ -161,17 +123,19 @@ class Watch:
         self._news.set()
 
     def coverage(self) -> Sequence[CoveredCell]:
-        """What the reader has of each cell of the fleet."""
+        """What the reader has of each cell that the list may have items of."""
+        cells = self.watched.condition.cells
         return [
             CoveredCell(each.cell, self._positions.get(uuid), each.why_not or self._behind.get(uuid))
             for each in self._feed.followed()
             for uuid in [each.cell.uuid]
+            if cells is None or uuid in cells
         ]
 
     def cursor(self) -> str:
         """Where the reader is: behind all that was looked at, unless some of it still waits to be sent."""
         if not (self._buffer or self._is_overrun or self._is_replaying):
-            for cell_uuid, position in self._looked_at.items():
+            for cell_uuid, position in self._feed.positions.items():
                 self._set(cell_uuid, position)
         return self._codec.encode(self._positions)
 
@@ -183,7 +147,7 @@ class Watch:
                 return
             left = self._begin(newest)
             self._was_missing = self._missing()
-            yield WatchEvent("ready", self._watched.coverage(self.coverage(), cursor := self.cursor()), cursor)
+            yield WatchEvent("ready", self.watched.coverage(self.coverage(), cursor := self.cursor()), cursor)
             if self._is_lost:
                 yield _lost(ResetReason.UNKNOWN_CURSOR)
             elif left:
@@ -263,7 +227,7 @@ class Watch:
             return
         self._read_behind_at = time.monotonic() + _RETRY_S
         for cell_uuid in tuple(self._behind):
-            until = self._looked_at.get(cell_uuid)
+            until = self._feed.positions.get(cell_uuid)
             if until is not None:
                 async for missed in self._missed(cell_uuid, until):
                     yield missed
@@ -278,7 +242,6 @@ class Watch:
                 reading = await self._feed.replay(cell_uuid, self._positions[cell_uuid])
             except (CellUnreachableError, UnknownCellError) as error:
                 self._behind[cell_uuid] = str(error)
-                self._looked_at.setdefault(cell_uuid, until)
                 self.report()
                 break
             if isinstance(reading, ResetReason):
@@ -293,44 +256,29 @@ class Watch:
                     # It comes among what is new.
                     break
                 self._positions[cell_uuid] = change.position
-                if (event := self._event_of(change)) is not None:
+                if (event := self._event_of(change, effect_of(change, self.watched))) is not None:
                     yield event
             if not reading.has_more or reading.reached.sequence > until.sequence:
                 self._positions[cell_uuid] = until
         self._is_replaying = was_replaying
 
-    def _event_of(self, change: ChangedInstance) -> WatchEvent | None:
-        """None for what is nothing to this caller."""
+    def _event_of(self, change: ChangedItem, effect: Effect) -> WatchEvent | None:
+        """None for what is nothing to this reader."""
+        if effect is Effect.NOTHING or change.row is None:
+            return None
+        if effect is Effect.UNKNOWN:
+            return _lost(ResetReason.UNREADABLE_ROW)
+        uuid, kind = change.row.uuid, _KINDS[effect]
+        if kind is not ChangeKind.LEAVE:
+            self._removed.pop(uuid, None)
+        elif effect is Effect.LEAVES_PERHAPS and uuid in self._removed:
+            return None
+        else:
+            self._remember_removal(uuid)
         try:
-            if change.row is None or (kind := self._kind_of(change, change.row)) is None:
-                return None
-            return WatchEvent(*self._watched.event(kind, change, change.row))
+            return WatchEvent(*self.watched.event(kind, change, change.row))
         except UnreadableRowError:
             return _lost(ResetReason.UNREADABLE_ROW)
-
-    def _kind_of(self, change: ChangedInstance, row: InstanceRow) -> ChangeKind | None:
-        """What the change is to the list; None where it is nothing.
-
-        Where the state before is not known, it is a change or a leave: what the list has is then right in any case.
-        Raises UnreadableRowError when it is not known whether this caller may see it.
-        """
-        had = self._had(change, row)
-        if not change.is_gone and self._has(row):
-            self._removed.pop(row.uuid, None)
-            return ChangeKind.ENTER if had is False else ChangeKind.CHANGE
-        if had or (had is None and row.uuid not in self._removed and self._watched.shows(row)):
-            self._remember_removal(row.uuid)
-            return ChangeKind.LEAVE
-        return None
-
-    def _had(self, change: ChangedInstance, row: InstanceRow) -> bool | None:
-        """Whether the list had the instance before the change; None where that is not known."""
-        if change.is_new:
-            return False
-        return None if change.before is None else self._has(InstanceRow(row.cell_uuid, row.revision - 1, change.before))
-
-    def _has(self, row: InstanceRow) -> bool:
-        return self._watched.shows(row) and self._watched.has(row)
 
     def _remember_removal(self, uuid: str) -> None:
         self._removed[uuid] = None

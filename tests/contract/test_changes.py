@@ -4,19 +4,23 @@ import asyncio
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
+from sqlalchemy import update
 
 from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import writing
 from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.tables import changes
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, ComputeFleet, compute_fleet, hanging_pool
 from tests.contract.streams import STREAM, stream
+from tests.support.fleets.changing_nodes import ChangingNodes
 from tests.support.servers.backups import Backup
 
 CHANGES = "/fleetlight/changes"
@@ -116,7 +120,13 @@ def test_members_get_their_project_alone_and_learn_nothing_of_cells(fleet: Compu
 @pytest.mark.parametrize(
     ("parameters", "status", "words"),
     [
-        ({"what": "node"}, 400, "of type 'node' are not followed"),
+        ({"what": "job"}, 400, "what: nothing numbers the changes of items of type 'job'"),
+        (
+            {"what": "node", "fields": "name,mfree,pinst_cnt"},
+            400,
+            "fields: mfree, pinst_cnt: made of what the node says",
+        ),
+        ({"what": "node", "filter": "ctotal > 4"}, 400, "filter: ctotal: made of what the node says itself"),
         ({"what": "nonsense"}, 404, "no item type"),
         ({"filter": 'os == "debian"'}, 400, "filter: os: made of what is configured in the cell"),
         ({"fields": "name,pnode.group,hvparams"}, 400, "fields: pnode.group, hvparams: made of"),
@@ -144,6 +154,81 @@ def test_members_may_not_ask_for_other_projects_nor_by_fields_of_hosts(fleet: Co
     api = fleet.api()
     assert api.get(f"{CHANGES}?all_projects=1", MEMBER).status_code == 403
     assert api.get(f"{CHANGES}?{urlencode({'filter': IN_NORTH})}", MEMBER).status_code == 400
+
+
+def numbered(fleet: ComputeFleet, change: Callable[[ChangingNodes], object], cell: str = "north") -> ChangingNodes:
+    """A change of the nodes of a cell, which its relay has numbered."""
+    nodes = ChangingNodes(fleet.engine(cell), fleet.fleet, fleet.cells[cell], ())
+    change(nodes)
+    fleet.number_changes()
+    return nodes
+
+
+def uuids_of_nodes(api: Api) -> Mapping[str, str]:
+    rows = api.get("/fleetlight/query?what=node&fields=name,uuid", {"Fleetlight-Consistency": "strong"}).json()["data"]
+    return {name: uuid for (_, name), (_, uuid) in rows}
+
+
+def test_changes_of_nodes_enter_change_and_leave_what_a_filter_lets_pass(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    start, whole = Poll(api, {}, what="node", filter="offline"), Poll(api, {}, what="node")
+    numbered(fleet, lambda nodes: nodes.add("one", "two"))
+    create(fleet)
+    known = uuids_of_nodes(api)
+    entered = Poll(api, {}, what="node", fields="name,role,cell,nonsense", after=whole.cursor)
+    assert sorted(entered.kinds) == sorted(("enter", uuid) for uuid in known.values())
+    assert entered.changes[0]["cells"] == [[0, "one"], [0, "R"], [0, "north"], [1, None]]
+    assert (entered.changes[0]["cell"], entered.changes[0]["revision"]) == ("north", 1)
+    assert entered.changes[0]["at"].endswith("Z")
+    numbered(fleet, lambda nodes: nodes.force_down("one", forced_down=True))
+    down = Poll(api, {}, what="node", filter="offline", fields="name,offline", after=start.cursor)
+    assert (down.kinds, down.changes[0]["cells"]) == ([("change", known["one"])], [[0, "one"], [0, True]])
+    numbered(fleet, lambda nodes: nodes.force_down("one", forced_down=False))
+    up = Poll(api, {}, what="node", filter="offline", after=down.cursor)
+    assert up.kinds == [("leave", known["one"])]
+    numbered(fleet, lambda nodes: nodes.remove("two"))
+    assert Poll(api, {}, what="node", after=up.cursor).kinds == [("leave", known["two"])]
+    assert Poll(api, {}, after=whole.cursor, all_projects=1).kinds[1:] == [], "nodes are no instances"
+
+
+def test_only_administrators_follow_nodes(fleet: ComputeFleet) -> None:
+    assert fleet.api().get(f"{CHANGES}?what=node", MEMBER).status_code == 404
+
+
+def test_nodes_are_followed_through_the_same_stream(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+
+    async def scenario() -> None:
+        async with stream(api, "what=node&fields=name", path=CHANGES) as watch:
+            assert (await watch.next()).name == "ready"
+            numbered(fleet, lambda nodes: nodes.add("one"))
+            entered = await watch.next()
+            assert (entered.name, entered.data["cells"]) == ("enter", [[0, "one"]])
+
+    api.run(scenario())
+
+
+def test_nodes_of_cells_that_number_them_are_followed_where_others_are(fleet: ComputeFleet) -> None:
+    fleet.fleet.add_cell("nova", CellKind.NOVA_DB, "sqlite:////nowhere/nova.db", "")
+    api = fleet.api()
+    refused = api.get(f"{CHANGES}?what=node")
+    assert refused.status_code == 400
+    assert "nothing numbers the changes of the nodes of these cells: nova" in refused.text
+    start = Poll(api, {}, what="node", filter=IN_NORTH)
+    assert (start.end["complete"], start.end["cells"].keys()) == (True, {"north"})
+    numbered(fleet, lambda nodes: nodes.add("one"), "east")
+    numbered(fleet, lambda nodes: nodes.add("one"))
+    found = Poll(api, {}, what="node", filter=IN_NORTH, after=start.cursor)
+    assert [change["cell"] for change in found.changes] == ["north"]
+
+
+def test_change_of_a_node_that_cannot_be_read_begins_anew(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    cursor = Poll(api).cursor
+    numbered(fleet, lambda nodes: nodes.add("one"))
+    with writing(fleet.engine("north")) as connection:
+        connection.execute(update(changes).values(message=b"{}"))
+    assert gone(api, cursor) == "unreadable-row"
 
 
 def gone(api: Api, cursor: str) -> str:

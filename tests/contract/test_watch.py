@@ -19,10 +19,13 @@ from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.listing.errors import RightsLostError
-from fleetlight.listing.watches.changelogs import ChangedInstance, ChangelogReading, Changelogs, ResetReason, read_on
+from fleetlight.listing.watches.changelogs import ChangedItem, ChangelogReading, Changelogs, ResetReason, read_on
 from fleetlight.listing.watches.feed import ChangeFeed
 from fleetlight.listing.watches.positions import PositionCodec
-from fleetlight.listing.watches.watch import ChangeKind, CoveredCell, Watch
+from fleetlight.listing.watches.watch import Watch
+from fleetlight.listing.watches.watched_list import ChangeKind, Condition, CoveredCell, Effect
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, hanging_pool
 from tests.contract.streams import PATIENCE_S, STREAM, stream
 from tests.support.fleets.documents import make_record
@@ -311,7 +314,7 @@ def test_reader_that_is_too_slow_is_told_and_dropped() -> None:
         told = [(await anext(events)).name]
         for number in range(1, 1500):
             row = InstanceRow("cell", number, make_record(number))
-            watch.offer(ChangedInstance("cell", Position(None, number), row))
+            watch.offer(ChangedItem("cell", Position(None, number), row), Effect.CHANGES)
         return told + [event.name async for event in events if event.name is not None]
 
     assert asyncio.run(scenario()) == ["ready", "overrun"]
@@ -418,7 +421,7 @@ def test_rights_are_looked_at_in_the_middle_of_what_a_slow_reader_takes() -> Non
         told = [(await anext(events)).name, (await anext(events)).name]
         for number in range(1, 10):
             row = InstanceRow("cell", number, make_record(number))
-            watch.offer(ChangedInstance("cell", Position(None, number), row))
+            watch.offer(ChangedItem("cell", Position(None, number), row), Effect.CHANGES)
         told += [(await anext(events)).name for _ in range(2)]
         rights.are_old = True
         return told + [event.name async for event in events]
@@ -429,13 +432,15 @@ def test_rights_are_looked_at_in_the_middle_of_what_a_slow_reader_takes() -> Non
 class _Everything:
     """A list of all instances."""
 
+    condition = Condition(INSTANCE_FIELDS.name, None, EVERYTHING, EVERYTHING)
+
     def shows(self, row: InstanceRow) -> bool:
         return True
 
     def has(self, row: InstanceRow) -> bool:
         return True
 
-    def event(self, kind: ChangeKind, change: ChangedInstance, row: InstanceRow) -> tuple[str, bytes]:
+    def event(self, kind: ChangeKind, change: ChangedItem, row: InstanceRow) -> tuple[str, bytes]:
         return "changed", b"{}"
 
     def coverage(self, cells: Sequence[CoveredCell], cursor: str | None) -> bytes:
@@ -456,13 +461,14 @@ class _Counter:
     """A watcher that tells when it is offered a change."""
 
     def __init__(self) -> None:
-        self._offered: asyncio.Queue[ChangedInstance] = asyncio.Queue()
+        self.watched = _Everything()
+        self._offered: asyncio.Queue[ChangedItem] = asyncio.Queue()
 
     async def takes_one(self) -> None:
         async with asyncio.timeout(PATIENCE_S):
             await self._offered.get()
 
-    def offer(self, change: ChangedInstance) -> None:
+    def offer(self, change: ChangedItem, effect: Effect) -> None:
         self._offered.put_nowait(change)
 
     def report(self) -> None: ...

@@ -17,10 +17,11 @@ from fleetlight.api.shared.event_stream import LAST_ID_HEADER, EventStream
 from fleetlight.cells.errors import UnreadableRowError
 from fleetlight.cells.model import InstanceRow
 from fleetlight.listing.sources import rendered
-from fleetlight.listing.watches.changelogs import ChangedInstance
+from fleetlight.listing.watches.changelogs import ChangedItem
 from fleetlight.listing.watches.feed import ChangeFeed
 from fleetlight.listing.watches.positions import PositionCodec
-from fleetlight.listing.watches.watch import ChangeKind, CoveredCell, Watch
+from fleetlight.listing.watches.watch import Watch
+from fleetlight.listing.watches.watched_list import ChangeKind, Condition, CoveredCell
 from fleetlight.query.check import check
 from fleetlight.query.evaluate import matcher
 from fleetlight.query.filters import Filter
@@ -72,6 +73,7 @@ class _Servers:
     """The list of servers as a WatchedList. visible: whether the caller may see one at all."""
 
     def __init__(self, visible: Filter, wanted: Filter, template: ItemTemplate) -> None:
+        self.condition = Condition(INSTANCE_FIELDS.name, None, visible, wanted)
         self._is_visible = matcher(visible, INSTANCE_FIELDS)
         self._is_wanted = matcher(wanted, INSTANCE_FIELDS)
         self._template = template
@@ -82,7 +84,7 @@ class _Servers:
     def has(self, row: InstanceRow) -> bool:
         return self._is_wanted(row.record)
 
-    def event(self, kind: ChangeKind, _change: ChangedInstance, row: InstanceRow) -> tuple[str, bytes]:
+    def event(self, kind: ChangeKind, _change: ChangedItem, row: InstanceRow) -> tuple[str, bytes]:
         if kind is ChangeKind.LEAVE:
             return "removed", msgspec.json.encode({"server": {"id": row.uuid}})
         return "changed", b'{"server":' + self._rendered(row) + b"}"
