@@ -16,6 +16,7 @@ from starlette.routing import Route
 from fleetlight.api import capacity, maintenance
 from fleetlight.api.bulk import routes as bulk
 from fleetlight.api.changes import routes as changes
+from fleetlight.api.changes.comparisons import Comparisons
 from fleetlight.api.compute.routes import ComputeFace
 from fleetlight.api.console import routes as console
 from fleetlight.api.explaining import routes as explaining
@@ -52,7 +53,7 @@ class Application:
     """web: answers requests; its lifespan ends with `close`. services: what it answers from.
 
     query_engine: of queries, for faces that are not HTTP too. live: asks nodes for it. health: for the monitoring.
-    series: figures of the last hour, taken as long as the lifespan takes.
+    series: figures of the last hour, taken as long as the lifespan takes. comparisons: for watches.
     """
 
     web: Starlette
@@ -61,9 +62,11 @@ class Application:
     live: LiveNodes
     health: Health
     series: Series
+    comparisons: Comparisons
 
     def close(self) -> None:
         """End what the application has begun; a second time it does nothing. Its parts stay open."""
+        self.comparisons.close()
         self.services.close()
         self.live.close()
         self.series.close()
@@ -81,9 +84,10 @@ def create_app(parts: ApiParts) -> Application:
     board = board_of(services)
     bulk_runner = bulk.runner_of(services)
     series = Series(services.metrics, board, parts.clock, prometheus_of(parts.api))
+    comparisons = Comparisons(query_engine, parts.search.cell_timeout_s)
     others = [
         *query.routes(services, query_engine),
-        *changes.routes(services),
+        *changes.routes(services, comparisons),
         *bulk.routes(services, query_engine, bulk_runner),
         *explaining.routes(services, compute.lists, query_engine),
         *scheduling.routes(services),
@@ -136,7 +140,7 @@ def create_app(parts: ApiParts) -> Application:
         lifespan=lifespan,
     )
     web.router.redirect_slashes = False
-    application = Application(web, services, query_engine, live, health, series)
+    application = Application(web, services, query_engine, live, health, series, comparisons)
     return application
 
 

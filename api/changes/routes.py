@@ -1,4 +1,4 @@
-"""`GET /fleetlight/changes`: changes of instances, by batches, or as a stream of server-sent events."""
+"""`GET /fleetlight/changes`: changes of items, by batches, or as a stream of server-sent events."""
 
 import math
 import time
@@ -10,6 +10,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.routing import Route
 
+from fleetlight.api.changes.comparisons import ComparedWatch, Comparisons
 from fleetlight.api.changes.parameters import PARAMETERS, ChangesQuery, changes_query, filter_text, why_unnumbered
 from fleetlight.api.changes.polling import next_batch
 from fleetlight.api.changes.watched_items import WatchedItems
@@ -47,7 +48,7 @@ _OF_ITEM: Mapping[str, JsonType | Key] = {
     "kind": TEXT,
     "id": TEXT,
     "cell": optional(TEXT),
-    "revision": INTEGER,
+    "revision": or_null(INTEGER),
     "at": or_null(TEXT),
 }
 _UPSERT = Shape({**_OF_ITEM, "cells": ListOf(ListOf(ANYTHING))})
@@ -56,7 +57,7 @@ _CELL = Shape({"state": TEXT, "reason": or_null(TEXT), "by": TEXT, "sequence": o
 _COVERED: Mapping[str, JsonType | Key] = {"complete": BOOL, "cells": optional(MapOf(_CELL))}
 _WHY = Shape({"reason": TEXT})
 _EVENTS = {
-    "ready": Shape({"cursor": TEXT, **_COVERED}),
+    "ready": Shape({"cursor": or_null(TEXT), **_COVERED}),
     "enter": _UPSERT,
     "change": _UPSERT,
     "leave": _LEAVE,
@@ -76,24 +77,25 @@ CHANGES = ApiOperation(
     media_type=JSON_LINES,
     faults=(400, 403, 404, 410),
     events=_EVENTS,
-    summary="What changed in the instances that a filter lets pass, one change on a line, and the cursor to go on from",
+    summary="What changed in the items that a filter lets pass, one change on a line, and the cursor to go on from",
 )
 
 _encode = msgspec.json.Encoder().encode
 
 
-def routes(services: Services) -> Sequence[Route]:
-    return [services.middleware.route(CHANGES, ChangesHandler(services).changes)]
+def routes(services: Services, comparisons: Comparisons) -> Sequence[Route]:
+    return [services.middleware.route(CHANGES, ChangesHandler(services, comparisons).changes)]
 
 
 class ChangesHandler:
-    """The handler of CHANGES."""
+    """The handler of CHANGES. comparisons: of what nothing numbers."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, comparisons: Comparisons) -> None:
         self._feed = services.feed
         self._codec = services.positions
         self._cells = services.parts.cells
         self._slots = services.limits.watches
+        self._comparisons = comparisons
 
     async def changes(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/changes`. Raises TooManyOwnWatchesError, TooManyWatchesError."""
@@ -104,13 +106,25 @@ class ChangesHandler:
             )
             cells = await self._cells.cells()
             if (why := why_unnumbered(asked.question, cells)) is not None:
-                raise BadRequestError(f"{why}; ask /fleetlight/query")
+                return await self._compared(request, asked, why, held)
             items = WatchedItems(asked.question, request.caller, cells)
             if request.http.method == "HEAD":
                 return HeadResponse(Response(media_type=JSON_LINES))
             if not request.wants_events:
                 return await self._batch(request, asked, items)
             return EventStream(self._watch(request, asked, items), held.pop_all())
+
+    async def _compared(self, request: ApiRequest, asked: ChangesQuery, why: str, held: ExitStack) -> Response:
+        """A stream of what is found by comparison. why: nothing numbers the changes. Raises BadRequestError."""
+        _require_stream(request, asked, why)
+        if request.http.method == "HEAD":
+            return HeadResponse(Response(media_type=JSON_LINES))
+        caller = request.caller
+        comparison, leave = await self._comparisons.join(asked.question, caller, request.admission)
+        held.callback(leave)
+        rights, is_lost = CallerRights(caller, request.authenticate), LAST_ID_HEADER in request.http.headers
+        watch = ComparedWatch(comparison, rights, shows_cells=caller.is_admin, is_lost=is_lost)
+        return EventStream(watch, held.pop_all())
 
     async def _batch(self, request: ApiRequest, asked: ChangesQuery, items: WatchedItems) -> Response:
         deadline = time.monotonic() + (asked.wait_s if asked.after else 0)
@@ -130,6 +144,14 @@ class ChangesHandler:
         rights = CallerRights(request.caller, request.authenticate)
         is_lost = after is not None and since is None
         return Watch(self._feed, self._codec, items, rights, since, is_lost=is_lost, deadline=deadline)
+
+
+def _require_stream(request: ApiRequest, asked: ChangesQuery, why: str) -> None:
+    """Raises BadRequestError for what would need the changes to be numbered, which they are not. why: as a sentence."""
+    if asked.after is not None:
+        raise BadRequestError(f"after: there is no cursor to go on from. {why}")
+    if not request.wants_events:
+        raise BadRequestError(f"{why}; a stream (Accept: text/event-stream) compares the rows")
 
 
 def _gone(reason: ResetReason) -> Response:

@@ -1,22 +1,29 @@
 """Answers that are streams of what a watch says, as server-sent events."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import ExitStack
+from typing import Protocol
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.types import Receive, Scope, Send
 
-from fleetlight.listing.watches.watch import Watch
+from fleetlight.listing.watches.watch import WatchEvent
 
 LAST_ID_HEADER = "Last-Event-ID"
 # A reader that takes nothing for so long is given up.
 _SEND_TIMEOUT_S = 30
 
 
+class Streams(Protocol):
+    """A watch of any kind."""
+
+    def events(self) -> AsyncGenerator[WatchEvent]: ...
+
+
 class EventStream(EventSourceResponse):
     """held: what is closed when the stream has ended, however it does."""
 
-    def __init__(self, watch: Watch, held: ExitStack) -> None:
+    def __init__(self, watch: Streams, held: ExitStack) -> None:
         # The stream has a heartbeat of its own, which moves the reader on.
         super().__init__(_sent(watch), ping=0, send_timeout=_SEND_TIMEOUT_S)
         self._held = held
@@ -26,7 +33,7 @@ class EventStream(EventSourceResponse):
             await super().__call__(scope, receive, send)
 
 
-async def _sent(watch: Watch) -> AsyncIterator[ServerSentEvent]:
+async def _sent(watch: Streams) -> AsyncIterator[ServerSentEvent]:
     async for event in watch.events():
         if event.name is None:
             yield ServerSentEvent(id=event.cursor, comment="alive")

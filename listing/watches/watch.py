@@ -116,7 +116,7 @@ class Watch:
     def reset(self, reason: ResetReason, cell_uuid: str, position: Position | None) -> None:
         if position is None:
             self._behind.pop(cell_uuid, None)
-        self._put(_Buffered(_lost(reason), cell_uuid, position))
+        self._put(_Buffered(lost(reason), cell_uuid, position))
 
     def end(self) -> None:
         self._has_ended = True
@@ -149,16 +149,16 @@ class Watch:
             self._was_missing = self._missing()
             yield WatchEvent("ready", self.watched.coverage(self.coverage(), cursor := self.cursor()), cursor)
             if self._is_lost:
-                yield _lost(ResetReason.UNKNOWN_CURSOR)
+                yield lost(ResetReason.UNKNOWN_CURSOR)
             elif left:
-                yield _lost(ResetReason.CELL_LEFT)
+                yield lost(ResetReason.CELL_LEFT)
             for cell_uuid, until in newest.items():
                 async for missed in self._missed(cell_uuid, until):
                     yield missed
             async for event in self._live():
                 yield event
         except RightsLostError as error:
-            yield WatchEvent("ended", _reason(error.reason))
+            yield ended(error.reason)
         finally:
             self._feed.leave(self)
 
@@ -246,7 +246,7 @@ class Watch:
                 break
             if isinstance(reading, ResetReason):
                 self._positions[cell_uuid] = until
-                yield _lost(reading)
+                yield lost(reading)
                 break
             await self._rights.confirm()
             for change in reading.changes:
@@ -267,7 +267,7 @@ class Watch:
         if effect is Effect.NOTHING or change.row is None:
             return None
         if effect is Effect.UNKNOWN:
-            return _lost(ResetReason.UNREADABLE_ROW)
+            return lost(ResetReason.UNREADABLE_ROW)
         uuid, kind = change.row.uuid, _KINDS[effect]
         if kind is not ChangeKind.LEAVE:
             self._removed.pop(uuid, None)
@@ -278,7 +278,7 @@ class Watch:
         try:
             return WatchEvent(*self.watched.event(kind, change, change.row))
         except UnreadableRowError:
-            return _lost(ResetReason.UNREADABLE_ROW)
+            return lost(ResetReason.UNREADABLE_ROW)
 
     def _remember_removal(self, uuid: str) -> None:
         self._removed[uuid] = None
@@ -310,8 +310,14 @@ class _Buffered:
     position: Position | None = None
 
 
-def _lost(reason: ResetReason) -> WatchEvent:
+def lost(reason: ResetReason) -> WatchEvent:
+    """The event of a reader that has to list again."""
     return WatchEvent("reset", _reason(reason.text), reset=reason)
+
+
+def ended(reason: str) -> WatchEvent:
+    """The event of a reader that gets nothing more."""
+    return WatchEvent("ended", _reason(reason))
 
 
 def _reason(text: str) -> bytes:
