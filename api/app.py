@@ -26,7 +26,7 @@ from fleetlight.api.http.faults import fault, no_such_address
 from fleetlight.api.http.foreign_pages import ForeignPages
 from fleetlight.api.http.request_metrics import RequestMetrics
 from fleetlight.api.identity.browser import CONSOLE, CONSOLE_HEADER, CookieLogins
-from fleetlight.api.identity.tokens.strategy import TokenIdentity
+from fleetlight.api.identity.openid.strategy import embedded_service
 from fleetlight.api.image import routes as image
 from fleetlight.api.limits.paced_bodies import PacedBodies
 from fleetlight.api.limits.repeated_refusals import RepeatedRefusals
@@ -85,6 +85,7 @@ def create_app(parts: ApiParts) -> Application:
     bulk_runner = bulk.runner_of(services)
     series = Series(services.metrics, board, parts.clock, prometheus_of(parts.api))
     comparisons = Comparisons(query_engine, parts.search.cell_timeout_s)
+    service = embedded_service(parts.identity)
     others = [
         *query.routes(services, query_engine),
         *changes.routes(services, comparisons),
@@ -95,7 +96,7 @@ def create_app(parts: ApiParts) -> Application:
         *maintenance.routes(services),
         *operating.routes(services, board, series),
         *rapi.routes(services, query_engine),
-        *(parts.identity.routes(parts.api.compute_link_prefix) if isinstance(parts.identity, TokenIdentity) else ()),
+        *(() if service is None else service.routes(parts.api.compute_link_prefix)),
         *image.routes(services),
         *HealthEndpoints(health, parts.command).routes(),
     ]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fleetlight.api.identity import NoIdentity
-from fleetlight.api.identity.tokens.strategy import TokenIdentity
+from fleetlight.api.identity.openid.strategy import embedded_service
 from fleetlight.api.limits.admission import ListAdmission
 from fleetlight.api.limits.shared_limits import SharedLimits
 from fleetlight.api.metrics import ApiMetrics
@@ -59,7 +59,7 @@ class Services:
         index = IndexGateway(parts.searcher, search, clock=clock, is_clock_sure=is_clock_sure)
         announced = fleet.journals.announced
         finder = InstanceFinder(cells, mappings.mapping_of, index, search, announced)
-        has_tokens = isinstance(identity, TokenIdentity)
+        service = embedded_service(identity)
         access = FleetAccess(
             fleet,
             finder,
@@ -67,8 +67,8 @@ class Services:
             search.cell_timeout_s,
             parts.api.max_limit,
             # Where the catalog names another image service, or none, any image may be one of it.
-            has_image=is_default_image if has_tokens else _any_image,
-            has_project=identity.has_project if isinstance(identity, TokenIdentity) else any_project,
+            has_image=_any_image if service is None else is_default_image,
+            has_project=any_project if service is None else service.has_project,
             nodes=parts.nodes,
         )
         writes = ReadYourWrites(

@@ -1,10 +1,11 @@
-"""The sections `api`, `identity` and `keystone` of the configuration."""
+"""The sections `api`, `identity`, `keystone` and `openid` of the configuration."""
 
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from fleetlight.api.http.host_names import ANY_HOST, HostName, ServedHosts, host_of, is_loopback
 
@@ -19,6 +20,19 @@ def _bare_address(url: str) -> str:
     if any(letter in url for letter in "?#@"):
         raise ValueError("must have no user, no query and no fragment")
     return _without_trailing_slash(url)
+
+
+def is_secure_url(url: str) -> bool:
+    """Whether what is sent to `url` can be read by no one on the way: by TLS, or since it leaves no machine."""
+    host = host_of(url)
+    return host is not None and (url.startswith("https://") or (url.startswith("http://") and is_loopback(host)))
+
+
+def _issuer(url: str) -> str:
+    # As it is: the provider's tokens name the same text, with or without a slash at its end.
+    if not is_secure_url(url) or urlsplit(url).query or urlsplit(url).fragment:
+        raise ValueError("must be a URL that starts with https://, or with http:// at a loopback address")
+    return url
 
 
 def _network(text: str) -> str:
@@ -164,3 +178,40 @@ class KeystoneSettings(BaseModel):
     ca_file: Path | None = None
     timeout_s: int = Field(default=5, ge=1, le=60)
     cache_time_s: int = Field(default=60, ge=0, le=3600)
+
+
+class OpenIdSettings(BaseModel):
+    """The OpenID provider at which browsers log in to the console, besides the logins of `api.auth`.
+
+    issuer: the provider's address, as its tokens name it; what else is needed of it, its discovery document says.
+    client_id: the name of this service at the provider.
+    client_secret: the password of this service there; unset for a public client, which has PKCE alone.
+    name: what the console calls the provider: "Sign in with NAME".
+    scopes: what the provider is asked for.
+    name_claim: the claim of the ID token that is shown as the name of the user.
+    projects_claim: the claim of the ID token with the user's rights, a list of texts PROJECT:ROLE; others are ignored.
+    administrator: the text in that claim that makes the user an administrator; unset: none does.
+    ca_file: certificates that are trusted for TLS, instead of those that come with Python's requests.
+    timeout_s: how long one answer of the provider may take.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    issuer: Annotated[str, AfterValidator(_issuer)] | None = None
+    client_id: str | None = Field(default=None, min_length=1)
+    client_secret: SecretStr | None = Field(default=None, min_length=1)
+    name: str = Field(default="OpenID", min_length=1, max_length=64)
+    scopes: tuple[str, ...] = ("openid", "profile")
+    name_claim: str = "preferred_username"
+    projects_claim: str = "groups"
+    administrator: str | None = None
+    ca_file: Path | None = None
+    timeout_s: int = Field(default=5, ge=1, le=60)
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if (self.issuer is None) != (self.client_id is None):
+            raise ValueError("issuer and client_id are needed together")
+        if "openid" not in self.scopes:
+            raise ValueError("scopes: must have openid")
+        return self

@@ -26,7 +26,7 @@ from pydantic_settings import (
 
 from fleetlight.api.http.host_names import ANY_HOST, HostName, ServedHosts, is_loopback
 from fleetlight.api.luxi.paths import is_short_enough
-from fleetlight.api.settings import ApiSettings, IdentitySettings, KeystoneSettings
+from fleetlight.api.settings import ApiSettings, IdentitySettings, KeystoneSettings, OpenIdSettings
 from fleetlight.bus.settings import BusSettings
 from fleetlight.cells.settings import FleetSettings, RelaySettings, UpstreamSettings
 from fleetlight.cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
@@ -101,6 +101,7 @@ class Settings(BaseSettings):
     api: ApiSettings = Field(default_factory=ApiSettings)
     identity: IdentitySettings = Field(default_factory=IdentitySettings)
     keystone: KeystoneSettings = Field(default_factory=KeystoneSettings)
+    openid: OpenIdSettings = Field(default_factory=OpenIdSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)
 

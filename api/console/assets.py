@@ -5,10 +5,11 @@ The console is a client like others: nothing here needs a login, and nothing her
 
 import re
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 STATIC = Path(__file__).parent / "static"
@@ -40,6 +41,17 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Vary": "Accept-Encoding",
 }
+
+
+def message_page(text: str, status: int) -> Response:
+    """A page that says one thing and leads back to the console, in its looks where it is built."""
+    style = next((f'<link rel="stylesheet" href="/console/{each.name}">' for each in STATIC.glob("style-*.css")), "")
+    page = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Fleetlight</title>{style}'
+        f'<main class="alone"><h1>Fleetlight</h1><p class="problem" role="alert">{escape(text)}</p>'
+        '<p><a class="button" href="/console/">Back to the login</a></p></main></html>'
+    )
+    return HTMLResponse(page, status, _HEADERS)
 
 
 class ConsoleAssets:

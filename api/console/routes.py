@@ -8,8 +8,10 @@ from starlette.routing import BaseRoute, Route
 
 from fleetlight.api.console.assets import ConsoleAssets
 from fleetlight.api.console.index import INDEX, index_of
+from fleetlight.api.console.openid import BEGIN, END, FINISH, OpenIdHandlers
 from fleetlight.api.console.session import LOG_IN, LOG_OUT, SHOW, SessionHandlers
 from fleetlight.api.documented import DocumentedRoute
+from fleetlight.api.identity.openid.strategy import OpenIdIdentity
 from fleetlight.api.services import Services
 
 
@@ -22,6 +24,13 @@ def routes(services: Services, others: Sequence[BaseRoute]) -> Sequence[Route]:
         DocumentedRoute(LOG_IN, sessions.log_in),
         DocumentedRoute(LOG_OUT, sessions.log_out),
     ]
+    if isinstance(parts.identity, OpenIdIdentity):
+        openid = OpenIdHandlers(parts.identity, services.middleware, f"{parts.api.compute_link_prefix}")
+        documented += [
+            DocumentedRoute(BEGIN, openid.begin),
+            DocumentedRoute(FINISH, openid.finish),
+            DocumentedRoute(END, openid.end),
+        ]
     index = DocumentedRoute(INDEX, index_of([*others, *documented]))
     return [index, *documented, *ConsoleAssets().routes()]
 

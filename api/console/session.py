@@ -28,7 +28,9 @@ from fleetlight.api.identity.browser import (
     BrowserIdentity,
     BrowserLogin,
     Named,
+    set_session,
 )
+from fleetlight.api.identity.openid.strategy import OpenIdIdentity
 from fleetlight.api.shared.endpoint import Middleware
 
 _PATH = "/fleetlight/session"
@@ -41,6 +43,8 @@ _ACCOUNT = Shape(
         "is_admin": BOOL,
         "roles": ListOf(TEXT),
         "logins": ListOf(TEXT),
+        "openid": or_null(Shape({"name": TEXT})),
+        "logout_page": or_null(TEXT),
     }
 )
 _REQUEST = Header(
@@ -119,7 +123,7 @@ class SessionHandlers:
                 response = json_answer(await self._document(caller, session))
             except UnauthorizedError:
                 return self._refused(http)
-            self._set_cookie(http, response, session)
+            set_session(response, session, is_secure=self._is_secure(http))
             return response
 
         return await self._middleware.answer(http, respond)
@@ -153,22 +157,27 @@ class SessionHandlers:
             "projects": [_named(project) for project in account.projects],
             "is_admin": caller.is_admin,
             "roles": sorted(caller.roles),
-            "logins": list(self._identity.logins),
+            **self._ways_in(),
+            "logout_page": account.logout_page,
         }
 
     def _no_account(self) -> dict[str, Any]:
         return {
-            **dict.fromkeys(("user", "project")),
+            **dict.fromkeys(("user", "project", "logout_page")),
             **dict.fromkeys(("projects", "roles"), ()),
             "is_admin": False,
-            "logins": list(self._identity.logins),
+            **self._ways_in(),
         }
+
+    def _ways_in(self) -> dict[str, Any]:
+        name = self._identity.name if isinstance(self._identity, OpenIdIdentity) else None
+        return {"logins": list(self._identity.logins), "openid": None if name is None else {"name": name}}
 
     def _refused(self, http: Request) -> Response:
         """Says how to log in; without the challenge at which a browser would ask by itself."""
         text = {"code": 401, "message": "Log in with a user and password, or with a token."}
         headers = {"WWW-Authenticate": ENDED_CHALLENGE}
-        answer = json_answer({"unauthorized": text, "logins": list(self._identity.logins)}, 401, headers)
+        answer = json_answer({"unauthorized": text, **self._ways_in()}, 401, headers)
         return self._without_cookie(http, answer)
 
     def _without_cookie(self, http: Request, response: Response) -> Response:
@@ -176,10 +185,6 @@ class SessionHandlers:
         if COOKIE in http.cookies:
             response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict", secure=self._is_secure(http))
         return response
-
-    def _set_cookie(self, http: Request, response: Response, session: str) -> None:
-        """Without an age: it goes with the browser's window, and what it holds ends by itself."""
-        response.set_cookie(COOKIE, session, path="/", httponly=True, samesite="strict", secure=self._is_secure(http))
 
     def _is_secure(self, http: Request) -> bool:
         return Links.of(http, self._link_prefix).root.startswith("https://")

@@ -46,17 +46,21 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who is logged in. project: None without one. projects: those that a session can change to."""
+    """Who is logged in. project: None without one. projects: those that a session can change to.
+
+    logout_page: to go to after the log-out, which ends the login where it was made; None where there is no such.
+    """
 
     user: Named
     project: Named | None
     projects: Sequence[Named]
+    logout_page: str | None = None
 
 
 class BrowserIdentity(Identity, Protocol):
     """A strategy at which browsers log in. A session is a text that it takes in the header X-Auth-Token.
 
-    logins: the ways to log in, of `password` and `token`; none where every caller is let in.
+    logins: the ways to log in, of `password`, `token` and `openid`; none where every caller is let in.
     """
 
     @property
@@ -107,3 +111,8 @@ def session_of(scope: Scope) -> str | None:
     if TOKEN_HEADER in headers or "Authorization" in headers:
         return None
     return cookie_parser("; ".join(headers.getlist("cookie"))).get(COOKIE) or None
+
+
+def set_session(response: Response, session: str, *, is_secure: bool) -> None:
+    """Without an age: it goes with the browser's window, and what it holds ends by itself."""
+    response.set_cookie(COOKIE, session, path="/", httponly=True, samesite="strict", secure=is_secure)

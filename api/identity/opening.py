@@ -6,15 +6,28 @@ from fleetlight.api.http.errors import DirectoryUnavailableError, IdentityConfig
 from fleetlight.api.identity.basic import BasicIdentity
 from fleetlight.api.identity.browser import BrowserIdentity
 from fleetlight.api.identity.none import NoIdentity
+from fleetlight.api.identity.openid.strategy import CALLBACK, OpenIdIdentity
 from fleetlight.api.identity.tokens.strategy import TokenIdentity
-from fleetlight.api.settings import ApiSettings, IdentitySettings, KeystoneSettings
+from fleetlight.api.settings import ApiSettings, IdentitySettings, KeystoneSettings, OpenIdSettings
+
+_NO_PROVIDER = OpenIdSettings()
 
 
-def open_identity(api: ApiSettings, identity: IdentitySettings, keystone: KeystoneSettings) -> BrowserIdentity:
-    """The strategy that `api.auth` names.
+def open_identity(
+    api: ApiSettings,
+    identity: IdentitySettings,
+    keystone: KeystoneSettings,
+    openid: OpenIdSettings = _NO_PROVIDER,
+) -> BrowserIdentity:
+    """The strategy that `api.auth` names, with logins at a provider where there is one. api: with `watch_key` then.
 
     Raises IdentityConfigurationError when a key that it needs is not set, or a file that it needs cannot be read.
     """
+    programs = _open_programs(api, identity, keystone)
+    return programs if openid.issuer is None else _with_openid(programs, api, identity, openid)
+
+
+def _open_programs(api: ApiSettings, identity: IdentitySettings, keystone: KeystoneSettings) -> BrowserIdentity:
     match api.auth:
         case "none":
             return NoIdentity()
@@ -59,6 +72,26 @@ def _open_keystone(settings: KeystoneSettings) -> BrowserIdentity:
             "api.auth keystone needs the package keystonemiddleware: install fleetlight[keystone]"
         ) from error
     return KeystoneIdentity(settings)
+
+
+def _with_openid(
+    programs: BrowserIdentity, api: ApiSettings, identity: IdentitySettings, settings: OpenIdSettings
+) -> BrowserIdentity:
+    if isinstance(programs, NoIdentity):
+        raise IdentityConfigurationError("configuration: openid.issuer needs an api.auth other than none")
+    for key in ("compute_link_prefix", "watch_key"):
+        if getattr(api, key) is None:
+            raise _needed("with openid.issuer", f"api.{key}")
+    try:
+        from fleetlight.api.identity.openid.provider import OpenIdProvider  # noqa: PLC0415 -- it needs an extra that few install
+    except ImportError as error:
+        raise IdentityConfigurationError(
+            "openid.issuer needs the package authlib: install fleetlight[openid]"
+        ) from error
+    assert api.watch_key is not None  # noqa: S101  # looked at above
+    provider = OpenIdProvider(settings, f"{api.compute_link_prefix}{CALLBACK}")
+    key, lifetime_s = api.watch_key.get_secret_value(), identity.token_lifetime_s
+    return OpenIdIdentity(programs, provider, settings, key=key, lifetime_s=lifetime_s)
 
 
 def _needed(strategy: str, key: str) -> IdentityConfigurationError:

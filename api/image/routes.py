@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from starlette.routing import Route
 
-from fleetlight.api.identity.tokens.strategy import TokenIdentity
+from fleetlight.api.identity.openid.strategy import embedded_service
 from fleetlight.api.image.handlers import ImageHandlers
 from fleetlight.api.image.shelved_servers import ShelvedServers
 from fleetlight.api.services import Services
@@ -13,7 +13,7 @@ from fleetlight.api.services import Services
 def routes(services: Services) -> Sequence[Route]:
     """None where another service, or none, has the images."""
     parts = services.parts
-    if not isinstance(parts.identity, TokenIdentity):
+    if embedded_service(parts.identity) is None:
         return []
     shelved = ShelvedServers(parts.cells, parts.search.cell_timeout_s)
     return ImageHandlers(parts.identity, parts.api.compute_link_prefix, shelved).routes()

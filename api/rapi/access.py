@@ -15,8 +15,8 @@ from fleetlight.api.caller import Caller, Identity
 from fleetlight.api.http.connection import ClientConnection, LookingAhead
 from fleetlight.api.http.errors import UnauthorizedError
 from fleetlight.api.identity.none import NoIdentity
+from fleetlight.api.identity.openid.strategy import embedded_service
 from fleetlight.api.identity.refusals import telling_of_refusal
-from fleetlight.api.identity.tokens.strategy import TokenIdentity
 from fleetlight.api.limits.login_limit import LoginLimit
 from fleetlight.api.rapi.faults import RapiError
 from fleetlight.api.rapi.users import READ, WRITE, RapiUsers
@@ -66,8 +66,9 @@ class RapiAccess:
                     raise UnauthorizedError("wrong user or password")
             operates = OPERATORS if user.levels & WRITERS else ANYBODY
             return RapiLogin(Caller(name, None, frozenset({"admin"})), A_USER | user.levels | operates)
-        if isinstance(self._identity, TokenIdentity):
-            return _of(await self._identity.log_in(name, password, connection))
+        service = embedded_service(self._identity)
+        if service is not None:
+            return _of(await service.log_in(name, password, connection))
         return _of(await self._identity.authenticate(http.headers, connection))
 
     def require(self, login: RapiLogin | None, needed: frozenset[str]) -> RapiLogin:

@@ -55,7 +55,7 @@ class SharedApiState:
         api = settings.api
         if api.watch_key is None:
             api = api.model_copy(update={"watch_key": SecretStr(new_key())})
-        identity = open_identity(api, settings.identity, settings.keystone)
+        identity = open_identity(api, settings.identity, settings.keystone, settings.openid)
         return cls(settings.model_copy(update={"api": api}), identity, SharedLimits.of(api))
 
     def settings_of(self, number: int) -> Settings:

@@ -24,7 +24,7 @@ function Console() {
         </main>
       );
     case "out":
-      return <Login logins={found.logins} />;
+      return <Login ways={found.ways} />;
     case "in":
       return <Shell caller={found.caller} />;
   }

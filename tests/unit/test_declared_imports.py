@@ -14,6 +14,7 @@ from tests.support.session.product import FOLDERS, FOR_DEVELOPERS, PROJECT, ROOT
 # Which modules an extra is for; others must do without what it installs.
 EXTRAS = {
     "keystone": {"api/identity/keystone.py"},
+    "openid": {"api/identity/openid/provider.py"},
     "nova": {"cells/kinds/nova_db/databases.py"},
     "redis": {"operations/nodes/stores/redis.py"},
     "libvirt": {"agents/drivers/libvirt.py"},

@@ -16,6 +16,7 @@ from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import IdentityNotFoundError, UnauthorizedError
 from fleetlight.api.http.headers import Header
 from fleetlight.api.http.shapes import JsonType, Shape
+from fleetlight.api.identity.browser import Named
 from fleetlight.api.identity.tokens import shapes
 from fleetlight.api.identity.tokens.auth_handlers import AuthHandlers, version, versions
 from fleetlight.api.identity.tokens.browser_sessions import TokenSessions
@@ -92,6 +93,12 @@ class TokenIdentity:
     async def has_project(self, project_id: str) -> bool:
         """Whether there is a project with this id; raises DirectoryUnavailableError."""
         return project_id in (await self._file.current()).projects
+
+    async def project(self, name: str) -> Named | None:
+        """The project with this id or name; raises DirectoryUnavailableError."""
+        directory = await self._file.current()
+        found = directory.projects.get(name) or directory.project(name)
+        return None if found is None else Named(found.id, found.name)
 
     def routes(self, link_prefix: str | None) -> Sequence[Route]:
         """Everything that is served below `/identity`; the first route that fits counts."""

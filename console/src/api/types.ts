@@ -51,6 +51,7 @@ export interface Named {
 export interface NoSession {
   readonly user: null;
   readonly logins: readonly string[];
+  readonly openid: { readonly name: string } | null;
 }
 
 export interface SessionAnswer {
@@ -59,4 +60,6 @@ export interface SessionAnswer {
   readonly projects: readonly Named[];
   readonly is_admin: boolean;
   readonly logins: readonly string[];
+  /** Where to go after the log-out, to end the login at the provider too. */
+  readonly logout_page: string | null;
 }

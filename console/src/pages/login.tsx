@@ -1,10 +1,10 @@
 /** The login, by every way that the API takes. */
 
 import { useSignal } from "@preact/signals";
-import { sentenceOf } from "../api/client";
-import { logIn } from "../state/session";
+import { addressOf, sentenceOf } from "../api/client";
+import { logIn, type Ways } from "../state/session";
 
-export function Login({ logins }: { logins: readonly string[] }) {
+export function Login({ ways: { logins, provider } }: { ways: Ways }) {
   const problem = useSignal("");
   const isBusy = useSignal(false);
   const submit = async (event: SubmitEvent): Promise<void> => {
@@ -28,10 +28,10 @@ export function Login({ logins }: { logins: readonly string[] }) {
           {problem.value}
         </p>
       )}
-      {logins.includes("openid") && (
+      {provider !== null && (
         <p>
-          <a class="button" href="/fleetlight/session/openid">
-            Log in with your organisation
+          <a class="button" href={addressOf("/fleetlight/session/openid", { next: location.pathname + location.search })}>
+            Sign in with {provider}
           </a>
         </p>
       )}

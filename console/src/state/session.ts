@@ -4,9 +4,15 @@ import { signal } from "@preact/signals";
 import { ask, Fault, get, whenLoggedOut } from "../api/client";
 import type { NoSession, SessionAnswer } from "../api/types";
 
+/** provider: the name of the OpenID provider, where there is one. */
+export interface Ways {
+  readonly logins: readonly string[];
+  readonly provider: string | null;
+}
+
 export type Session =
   | { readonly state: "asking" }
-  | { readonly state: "out"; readonly logins: readonly string[] }
+  | { readonly state: "out"; readonly ways: Ways }
   | { readonly state: "in"; readonly caller: SessionAnswer }
   | { readonly state: "failed"; readonly reason: string };
 
@@ -24,7 +30,7 @@ export async function openSession(): Promise<void> {
       return;
     }
     const { body } = await get<SessionAnswer | NoSession>("/fleetlight/session");
-    session.value = body.user === null ? { state: "out", logins: body.logins } : { state: "in", caller: body };
+    session.value = body.user === null ? { state: "out", ways: waysOf(body) } : { state: "in", caller: body };
   } catch (error) {
     session.value = refused(error);
   }
@@ -37,8 +43,10 @@ export async function logIn(login: Readonly<Record<string, string>>): Promise<vo
 }
 
 export async function logOut(): Promise<void> {
+  const page = caller().logout_page;
   await ask("DELETE", "/fleetlight/session");
-  await openSession();
+  if (page === null) await openSession();
+  else location.assign(page);
 }
 
 /** The caller; only asked for on pages that are shown to those who are logged in. */
@@ -49,8 +57,11 @@ export function caller(): SessionAnswer {
 
 function refused(error: unknown): Session {
   if (error instanceof Fault && error.status === 401) {
-    const logins = (error.body as { logins?: string[] } | null)?.logins ?? ["password"];
-    return { state: "out", logins };
+    return { state: "out", ways: waysOf(error.body as Partial<NoSession> | null) };
   }
   return { state: "failed", reason: error instanceof Error ? error.message : String(error) };
+}
+
+function waysOf(said: Partial<NoSession> | null): Ways {
+  return { logins: said?.logins ?? ["password"], provider: said?.openid?.name ?? null };
 }

@@ -1,0 +1,209 @@
+"""Logins at an OpenID provider beside those of another strategy, which programs go on to use."""
+
+import hmac
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fleetlight.api.caller import Caller, Identity, with_implied
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection
+from fleetlight.api.http.errors import IdentityServiceError, UnauthorizedError
+from fleetlight.api.identity.browser import (
+    ENDED_CHALLENGE,
+    TOKEN_HEADER,
+    Account,
+    BrowserIdentity,
+    BrowserLogin,
+    Named,
+)
+from fleetlight.api.identity.ended_sessions import EndedSessions
+from fleetlight.api.identity.openid.errors import LoginRefusedError, LoginStateError, NoProjectError
+from fleetlight.api.identity.openid.rights import ClaimedProject, ClaimedRights, Claims, rights_of
+from fleetlight.api.identity.openid.sessions import Attempt, Seal, Session
+from fleetlight.api.identity.tokens.strategy import TokenIdentity
+from fleetlight.api.identity.tokens.token import new_audit_id
+from fleetlight.api.settings import OpenIdSettings
+from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
+
+if TYPE_CHECKING:
+    from fleetlight.api.identity.openid.provider import OpenIdProvider
+
+LOGIN = "openid"
+LOGIN_PAGE = "/fleetlight/session/openid"
+CALLBACK = f"{LOGIN_PAGE}/callback"
+LOGOUT_PAGE = f"{LOGIN_PAGE}/end"
+_PREFIX = "openid."
+# Browsers take cookies of 4,096 bytes, with name and attributes.
+_LONGEST_SESSION = 3800
+_AWAY = {"server_error", "temporarily_unavailable"}
+
+
+class OpenIdIdentity:
+    """programs: the other strategy. key: the secret that all processes of one API share.
+
+    lifetime_s: of a session at the most; it ends with the ID token that it began with, if that is sooner.
+    """
+
+    def __init__(
+        self,
+        programs: BrowserIdentity,
+        provider: "OpenIdProvider",
+        settings: OpenIdSettings,
+        *,
+        key: str,
+        lifetime_s: int,
+        clock: Clock = system_clock,
+    ) -> None:
+        self.programs = programs
+        self.name = settings.name
+        self.logins: Sequence[str] = (*programs.logins, LOGIN)
+        self._provider = provider
+        self._settings = settings
+        self._attempts = Seal(key, Attempt)
+        self._sessions = Seal(key, Session)
+        self._ended = EndedSessions()
+        self._lifetime_us = lifetime_s * MICROSECONDS_PER_SECOND
+        self._clock = clock
+
+    async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
+        text = headers.get(TOKEN_HEADER, "")
+        return (
+            _caller_of(self._session(text)) if _is_ours(text) else await self.programs.authenticate(headers, connection)
+        )
+
+    async def begin_session(self, login: BrowserLogin, connection: ClientConnection) -> str:
+        return await self.programs.begin_session(login, connection)
+
+    async def change_project(self, session: str, project: str) -> str:
+        if not _is_ours(session):
+            return await self.programs.change_project(session, project)
+        before = self._session(session)
+        places = enumerate(before.rights.projects)
+        found = next((place for place, each in places if project in {each.id, each.name}), None)
+        if found is None:
+            raise UnauthorizedError("no role in the project", ENDED_CHALLENGE)
+        return self._sealed(msgspec.structs.replace(before, project=found))
+
+    async def end_session(self, session: str) -> None:
+        if not _is_ours(session):
+            return await self.programs.end_session(session)
+        found = self._sessions.opened(session.removeprefix(_PREFIX), self._clock())
+        if found is not None:
+            self._ended.add(found.login, found.expires_at)
+        return None
+
+    async def account(self, caller: Caller, headers: Mapping[str, str]) -> Account:
+        text = headers.get(TOKEN_HEADER, "")
+        if not _is_ours(text):
+            return await self.programs.account(caller, headers)
+        session = self._session(text)
+        projects = [Named(each.id, each.name or each.id) for each in session.rights.projects]
+        own = None if session.project is None else projects[session.project]
+        return Account(Named(caller.user_id, session.rights.user_name), own, projects, LOGOUT_PAGE)
+
+    async def begin_login(self, next_page: str) -> tuple[str, str]:
+        """The page of the provider to go to, and the text that the browser keeps meanwhile.
+
+        next_page: the one to show after the login. Raises IdentityServiceError.
+        """
+        page, attempt = await self._provider.begin(next_page)
+        return page, self._attempts.sealed(attempt)
+
+    async def finish_login(self, kept: str, answer: Mapping[str, str]) -> tuple[str, str]:
+        """A new session, and the page to show. kept: see `begin_login`. answer: what the provider says by the browser.
+
+        Raises LoginFailedError, IdentityServiceError.
+        """
+        attempt = self._attempts.opened(kept, self._clock())
+        if attempt is None or not hmac.compare_digest(attempt.state.encode(), answer.get("state", "").encode()):
+            raise LoginStateError(
+                "This login was begun by another browser, or more than ten minutes ago. Log in again.",
+                "no attempt with this state",
+            )
+        self._refuse_bad_answer(answer)
+        claims = await self._provider.claims(answer["code"], attempt)
+        return await self._begun(claims), attempt.next_page
+
+    async def provider_logout_page(self, then: str) -> str:
+        """The page that ends the login at the provider, too; `then` where it has none, or does not answer."""
+        try:
+            return await self._provider.logout_page(then) or then
+        except IdentityServiceError:
+            return then
+
+    def _refuse_bad_answer(self, answer: Mapping[str, str]) -> None:
+        """Before the provider is asked. `iss`: RFC 9207, where the provider sends it."""
+        error = answer.get("error")
+        if error in _AWAY:
+            raise IdentityServiceError(f"the provider says {error}")
+        if error == "access_denied":
+            raise LoginRefusedError(f"{self.name} did not let you in, or you cancelled the login.", error)
+        if (
+            error is not None
+            or not answer.get("code")
+            or answer.get("iss", self._settings.issuer) != self._settings.issuer
+        ):
+            raise LoginRefusedError(
+                f"{self.name} refused the login, and says that it was asked wrongly. Tell an administrator.",
+                f"the answer has error {error!r}, iss {answer.get('iss')!r}",
+            )
+
+    async def _begun(self, claims: Claims) -> str:
+        """The session of a user with these claims. Raises NoProjectError."""
+        rights = await self._known_here(rights_of(claims, self._settings))
+        if not (rights.projects or rights.is_admin):
+            raise NoProjectError(
+                f"{self.name} knows you as {rights.user_name}, but gives you a role in no project here. "
+                "Ask an administrator for one.",
+                f"the claim {self._settings.projects_claim} names no project",
+            )
+        ends_at = int(float(str(claims["exp"])) * MICROSECONDS_PER_SECOND)
+        expires_at = min(self._clock() + self._lifetime_us, ends_at)
+        text = self._sealed(Session(new_audit_id(), rights, 0 if rights.projects else None, expires_at))
+        if len(text) > _LONGEST_SESSION:
+            raise NoProjectError(
+                f"You have roles in {len(rights.projects)} projects, more than a login can hold. "
+                f"Ask an administrator to give you fewer at {self.name}.",
+                f"the session has {len(text)} bytes",
+            )
+        return text
+
+    async def _known_here(self, rights: ClaimedRights) -> ClaimedRights:
+        """Where we know the projects, those that there are, named by id or by name."""
+        service = embedded_service(self.programs)
+        if service is None:
+            return rights
+        known = [(each.role, await service.project(each.id)) for each in rights.projects]
+        projects = (ClaimedProject(found.id, role, found.name) for role, found in known if found is not None)
+        return msgspec.structs.replace(rights, projects=tuple(projects))
+
+    def _sealed(self, session: Session) -> str:
+        return _PREFIX + self._sessions.sealed(session)
+
+    def _session(self, text: str) -> Session:
+        """Raises UnauthorizedError."""
+        session = self._sessions.opened(text.removeprefix(_PREFIX), self._clock())
+        if session is None or session.login in self._ended:
+            raise UnauthorizedError("the session has ended", ENDED_CHALLENGE)
+        return session
+
+
+def embedded_service(identity: Identity) -> TokenIdentity | None:
+    """The identity service of our own, where programs log in at it."""
+    programs = identity.programs if isinstance(identity, OpenIdIdentity) else identity
+    return programs if isinstance(programs, TokenIdentity) else None
+
+
+def _is_ours(text: str) -> bool:
+    return text.startswith(_PREFIX)
+
+
+def _caller_of(session: Session) -> Caller:
+    rights = session.rights
+    own = None if session.project is None else rights.projects[session.project]
+    roles = {"admin"} if rights.is_admin else set()
+    if own is None:
+        return Caller(rights.user_id, None, with_implied(frozenset(roles)))
+    return Caller(rights.user_id, own.id, with_implied(frozenset({*roles, own.role})))
