@@ -320,6 +320,7 @@ def test_a_provider_that_is_not_there_is_a_page_and_no_failure(
     ("answer", "status", "words"),
     [
         ({"error": "access_denied"}, 401, "Example did not let you in, or you cancelled"),
+        ({"error": "access_denied", "state": ""}, 401, "Example did not let you in, or you cancelled"),
         ({"error": "temporarily_unavailable"}, 503, "Example cannot be reached"),
         ({"error": "<script>alert(1)</script>", "error_description": "<b>call us</b>"}, 401, "Tell an administrator"),
         ({"code": ""}, 401, "Tell an administrator"),
@@ -331,10 +332,19 @@ def test_a_refusal_of_the_provider_is_said_in_plain_words(
     browser: Browser, answer: Mapping[str, str], status: int, words: str
 ) -> None:
     state = browser.provider.let_in(browser.go())["state"]
-    response = browser.come_back({**answer, "state": state})
+    response = browser.come_back({"state": state, **answer})
     refused(response, status, words)
     assert "<script>alert" not in response.text
     assert "call us" not in response.text
+
+
+def test_a_public_client_logs_in_without_a_password(
+    fleet: ComputeFleet, provider: PlayedOpenId, htpasswd: BasicIdentity, time: Time
+) -> None:
+    provider.secret = None
+    identity = openid(provider, htpasswd, time, client_secret=None)
+    browser = Browser(fleet.api(identity=identity, settings=API), provider)
+    assert browser.session(browser.log_in())["user"]["name"] == "ada"
 
 
 def test_a_wrong_password_of_the_client_is_for_the_operator(

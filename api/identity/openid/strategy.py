@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleetlight.api.caller import Caller, Identity, with_implied
+from fleetlight.api.http.client import shown
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import IdentityServiceError, UnauthorizedError
 from fleetlight.api.identity.browser import (
@@ -116,13 +117,17 @@ class OpenIdIdentity:
 
         Raises LoginFailedError, IdentityServiceError.
         """
+        # Whatever its state: it changes nothing, its words are ours, and some providers send none with an error.
+        self._refuse_error(answer.get("error"))
         attempt = self._attempts.opened(kept, self._clock())
         if attempt is None or not hmac.compare_digest(attempt.state.encode(), answer.get("state", "").encode()):
             raise LoginStateError(
                 "This login was begun by another browser, or more than ten minutes ago. Log in again.",
                 "no attempt with this state",
             )
-        self._refuse_bad_answer(answer)
+        # RFC 9207, where the provider sends it: the answer is of no other provider.
+        if not answer.get("code") or answer.get("iss", self._settings.issuer) != self._settings.issuer:
+            raise self._misunderstood(f"the answer is of {shown(answer.get('iss', 'the provider, without a code'))}")
         claims = await self._provider.claims(answer["code"], attempt)
         return await self._begun(claims), attempt.next_page
 
@@ -133,22 +138,19 @@ class OpenIdIdentity:
         except IdentityServiceError:
             return then
 
-    def _refuse_bad_answer(self, answer: Mapping[str, str]) -> None:
-        """Before the provider is asked. `iss`: RFC 9207, where the provider sends it."""
-        error = answer.get("error")
+    def _refuse_error(self, error: str | None) -> None:
+        """error: the code of an answer (RFC 6749, 4.1.2.1, and OpenID Connect Core 1.0, 3.1.2.6)."""
         if error in _AWAY:
             raise IdentityServiceError(f"the provider says {error}")
         if error == "access_denied":
             raise LoginRefusedError(f"{self.name} did not let you in, or you cancelled the login.", error)
-        if (
-            error is not None
-            or not answer.get("code")
-            or answer.get("iss", self._settings.issuer) != self._settings.issuer
-        ):
-            raise LoginRefusedError(
-                f"{self.name} refused the login, and says that it was asked wrongly. Tell an administrator.",
-                f"the answer has error {error!r}, iss {answer.get('iss')!r}",
-            )
+        if error is not None:
+            raise self._misunderstood(f"the provider says {shown(error)}")
+
+    def _misunderstood(self, reason: str) -> LoginRefusedError:
+        return LoginRefusedError(
+            f"{self.name} refused the login, and says that it was asked wrongly. Tell an administrator.", reason
+        )
 
     async def _begun(self, claims: Claims) -> str:
         """The session of a user with these claims. Raises NoProjectError."""

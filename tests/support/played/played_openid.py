@@ -41,7 +41,8 @@ class PlayedOpenId:
     """issuer: its address. claims: of the user that logs in, and what is to be in its tokens besides or instead.
 
     algorithm: of its signatures. key: that signs. shows_key: whether it is among those that it shows.
-    status: of all answers. asked: the paths that it was asked for.
+    secret: the password of the client; None: a public one. status: of all answers.
+    asked: the paths that it was asked for.
     """
 
     issuer: str
@@ -49,6 +50,7 @@ class PlayedOpenId:
     algorithm: str = "RS256"
     key: RSAKey | OctKey = field(default_factory=lambda: _KEY)
     shows_key: bool = True
+    secret: str | None = SECRET
     status: int = 200
     metadata: dict[str, Any] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
@@ -82,14 +84,18 @@ class PlayedOpenId:
 
     def token(self, form: Mapping[str, str], authorization: str) -> tuple[int, Mapping[str, Any]]:
         """The answer to a request for a token."""
-        expected = f"{CLIENT}:{SECRET}"
-        if unquote(b64decode(authorization.removeprefix("Basic ")).decode()) != expected:
+        if not self._knows(form, authorization):
             return 401, {"error": "invalid_client"}
         asked = self.codes.pop(form["code"], None)
         challenge = _base64(hashlib.sha256(form["code_verifier"].encode()).digest())
         if asked is None or asked["code_challenge"] != challenge or form["redirect_uri"] != asked["redirect_uri"]:
             return 400, {"error": "invalid_grant", "error_description": "the code is not good"}
         return 200, {"access_token": "not used", "token_type": "Bearer", "id_token": self._id_token(asked["nonce"])}
+
+    def _knows(self, form: Mapping[str, str], authorization: str) -> bool:
+        if self.secret is None:
+            return form.get("client_id") == CLIENT and authorization == "" and "client_secret" not in form
+        return unquote(b64decode(authorization.removeprefix("Basic ")).decode()) == f"{CLIENT}:{self.secret}"
 
     def _id_token(self, nonce: str) -> str:
         now = int(time.time())
@@ -130,7 +136,7 @@ class _Provider(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
         values = {name: value for name, (value,) in form.items()}
-        status, document = self.provider.token(values, self.headers["Authorization"])
+        status, document = self.provider.token(values, self.headers.get("Authorization", ""))
         self._answer(status if self.provider.status == 200 else self.provider.status, document)
 
     def log_message(self, format: str, *args: object) -> None:

@@ -22,6 +22,7 @@ class BrowserPage:
         self.problems: list[str] = []
         # Answers that a test is about, such as 401 before a login: Chromium says each in the console.
         self.expected: set[str] = set()
+        self._played: list[str] = []
         page.set_default_timeout(_TIMEOUT_MS)
         page.on("console", self._look_at)
         page.on("pageerror", lambda error: self.problems.append(f"script: {error}"))
@@ -30,6 +31,11 @@ class BrowserPage:
     def expect_status(self, status: int, path: str) -> None:
         """Do not take it for a problem that an address that ends with `path` is answered with `status`."""
         self.expected.add(f"{status} {path}")
+
+    def play(self, address: str) -> None:
+        """Answer what is asked for below an address elsewhere, by pages that are not ours, with nothing."""
+        self._played.append(address)
+        self.page.route(f"{address}**", lambda route: route.fulfill(status=200, body=""))
 
     def axe(self) -> None:
         """Fail when the page as it is has something that axe calls serious or critical."""
@@ -55,7 +61,7 @@ class BrowserPage:
         self.problems.append(f"console: {message.text} ({address})")
 
     def _look_at_request(self, request: Request) -> None:
-        if not request.url.startswith(("http://127.0.0.1:", "data:", "blob:")):
+        if not request.url.startswith(("http://127.0.0.1:", "data:", "blob:", *self._played)):
             self.problems.append(f"asked for {request.url}")
 
 
