@@ -73,9 +73,10 @@ class ApiSettings(BaseModel):
     response_timeout_s: how long a client may take for the next 256 KiB of an answer; then the connection ends.
     shutdown_timeout_s: how long requests that are under way when a process is stopped may take to be answered; new ones
         get 503 meanwhile, and those that are late.
-    watch_key: a secret that all processes of one API share, so that a watch can go on at another one, or after a
-        restart. Without it a watch that goes on elsewhere is told to list again; `fleetlight up` keeps one in its
-        data folder.
+    watch_key: a secret that all processes of one API share. With it they seal the positions of watches, and the
+        sessions of logins at an OpenID provider, so that another process can open them, also after a restart. Unset,
+        each command makes one: at another command watches list again, and those sessions have ended. `fleetlight up`
+        keeps one in its data folder.
     prometheus_url: the address of a Prometheus that scrapes all processes of the fleet. The console's plots of the last
         hour are taken from it, and are of all processes then; without it they are of the process that answers.
     prometheus_token: a token for it, if it asks for one.

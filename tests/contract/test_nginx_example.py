@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fleetlight.api.bodies.request_body import MAX_BODY_BYTES
 from fleetlight.api.identity import rights
+from fleetlight.api.identity.openid import strategy
 from fleetlight.api.settings import ApiSettings
 from fleetlight.listing.watches.watch import RIGHTS_INTERVAL_S
 from scripts.servers.certificates import CERTIFICATE_FILE, KEY_FILE, make_certificates
@@ -31,6 +32,10 @@ def test_requests_have_no_more_time_than_at_the_api() -> None:
 def test_stream_that_is_silent_while_rights_are_looked_up_is_not_cut_off() -> None:
     assert value_of("proxy_read_timeout", "s") > RIGHTS_INTERVAL_S + rights._TIMEOUT_S
     assert f"server 127.0.0.1:{ApiSettings().port};" in _EXAMPLE
+
+
+def test_a_session_with_all_the_projects_that_it_can_hold_passes() -> None:
+    assert value_of("proxy_buffer_size", "k") * 1024 > strategy._LONGEST_SESSION + 2048
 
 
 def test_nginx_takes_the_example(nginx: Path, tmp_path: Path) -> None:
