@@ -1,7 +1,7 @@
-"""Work on the index that operators order, and indexers carry out (docs/decisions/0040).
+"""Work on the index that operators order, and indexers or commands carry out (docs/decisions/0040, 0044).
 
 An order is a row: a process that may not write to the index can order what is to be done to it, see how far it is, and
-stop it.
+stop it. A command leaves one of what it does itself.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -60,8 +60,8 @@ class Finding:
 class WorkOrder:
     """One order. subjects: uuids of cells, or ids of failures; none of a rebuild, which is of all cells.
 
-    Moments are microseconds. attempts: how many indexers have begun it. done, total: rows; None where the total is not
-    known. result: in a sentence what came of it, or how far it is.
+    Moments are microseconds. attempts: how many indexers have begun it; none what a command does itself. done, total:
+    rows; None where the total is not known. result: in a sentence what came of it, or how far it is.
     """
 
     id: str
@@ -83,6 +83,11 @@ class WorkOrder:
     def is_open(self) -> bool:
         return self.state in OPEN
 
+    @property
+    def is_of_command(self) -> bool:
+        """Whether a command does it itself: no indexer has begun it."""
+        return self.state is WorkState.RUNNING and self.attempts == 0
+
 
 class IndexWork:
     """All orders. Calls raise FleetUnreachableError."""
@@ -94,13 +99,7 @@ class IndexWork:
         """Order work. Raises WorkRefusedError when work of the kind on one of the subjects, which it names, has not
         ended, and when there is too much of it.
         """
-        row: dict[str, Any] = {
-            "id": str(uuid4()),
-            "kind": kind.value,
-            "subjects": sorted(subjects),
-            "state": WorkState.WAITING.value,
-        }
-        row |= {"ordered_at": now, "ordered_by": storable(by), "attempts": 0, "done": 0, "is_to_stop": False}
+        row = _row(kind, subjects, by, now) | {"state": WorkState.WAITING.value}
         with self._database.writing() as connection:
             wait_for_lock(connection, _LOCK)
             unfinished = _select(connection, is_open=True)
@@ -111,11 +110,16 @@ class IndexWork:
                 raise WorkRefusedError(
                     f"{MAX_OPEN} orders of work have not ended, and no more are taken: try again later"
                 )
-            connection.execute(insert(index_work).values(row | {"findings": []}))
-            newest = select(index_work.c.id).order_by(index_work.c.ordered_at.desc(), index_work.c.id).limit(_KEPT)
-            is_over = index_work.c.state.not_in([state.value for state in OPEN])
-            connection.execute(delete(index_work).where(is_over, index_work.c.id.not_in(newest)))
+            _insert(connection, row)
             return _select(connection, row["id"])[0]
+
+    def begin_command(self, kind: WorkKind, subjects: Collection[str], by: str, now: int) -> str:
+        """Record what a command begins to do itself, which nothing here refuses; returns its id."""
+        row = _row(kind, subjects, by, now) | {"state": WorkState.RUNNING.value, "started_at": now}
+        with self._database.writing() as connection:
+            _insert(connection, row)
+        work_id: str = row["id"]
+        return work_id
 
     def all(self) -> Sequence[WorkOrder]:
         """The newest first; of those that have ended the last ones."""
@@ -170,6 +174,19 @@ class IndexWork:
         with self._database.writing_once() as connection:
             changed = connection.execute(update(index_work).where(columns.id == work_id, is_open).values(**values))
             return changed.rowcount > 0
+
+
+def _row(kind: WorkKind, subjects: Collection[str], by: str, now: int) -> dict[str, Any]:
+    row: dict[str, Any] = {"id": str(uuid4()), "kind": kind.value, "subjects": sorted(subjects), "ordered_at": now}
+    return row | {"ordered_by": storable(by), "attempts": 0, "done": 0, "is_to_stop": False, "findings": []}
+
+
+def _insert(connection: Connection, row: Mapping[str, Any]) -> None:
+    """And forget what has ended long ago."""
+    connection.execute(insert(index_work).values(row))
+    newest = select(index_work.c.id).order_by(index_work.c.ordered_at.desc(), index_work.c.id).limit(_KEPT)
+    is_over = index_work.c.state.not_in([state.value for state in OPEN])
+    connection.execute(delete(index_work).where(is_over, index_work.c.id.not_in(newest)))
 
 
 def _select(connection: Connection, work_id: str | None = None, *, is_open: bool = False) -> list[WorkOrder]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from threading import Event
 from typing import Annotated, Any
 
 import typer
@@ -10,12 +11,20 @@ import typer
 from fleetlight.bus.bus import dead_letters
 from fleetlight.bus.settings import BusSettings
 from fleetlight.cells.fleet.compared_mappings import ComparedMappings
+from fleetlight.cells.fleet.index_work import WorkKind
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.fleet import chosen_cells, is_in_process, open_fleet
-from fleetlight.cli.index import extra_fields, failures, purge, rebuild, sync
+from fleetlight.cli.index import extra_fields, failures, purge, rebuild, sync, work
 from fleetlight.cli.index.mappings import mappings_as_json, report_mappings
-from fleetlight.cli.index.verification import print_problems, print_verified, verify_cells
+from fleetlight.cli.index.recorded_work import instances_of, recorded
+from fleetlight.cli.index.verification import (
+    print_problems,
+    print_verified,
+    shown_verification,
+    verification_outcome,
+    verify_cells,
+)
 from fleetlight.cli.opened_index import IndexedCells, opened_index, read_index
 from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, Output, OutputOption, examples
 from fleetlight.cli.output import in_brackets, print_error, print_notice, print_rows
@@ -31,6 +40,7 @@ app = typer.Typer(
     no_args_is_help=True, epilog=examples("fleetlight index status", "fleetlight index sync", "fleetlight index verify")
 )
 app.add_typer(failures.app, name="failures")
+app.add_typer(work.app, name="work")
 
 _FOLLOWER = "fleetlight indexer"
 _NUMBERS = ("watermark", "published_sequence", "lag_changes", "dead_letters")
@@ -137,7 +147,14 @@ def verify(
     ):
         cells = chosen_cells(fleet, cell)
         writer.prepare()
-        verified = verify_cells(cells, writer, leases, fleet, repair=repair, fast=fast)
+        kind = WorkKind.REPAIR if repair else WorkKind.VERIFY
+        total = None if fast else instances_of(fleet, cells)
+        with (
+            recorded(fleet, kind, [each.uuid for each in cells], total, Event()) as doing,
+            shown_verification(fast=fast) as start,
+        ):
+            verified = verify_cells(cells, writer, leases, fleet, doing, repair=repair, fast=fast, start=start)
+            doing.outcome = verification_outcome(verified)
     print_verified(output, verified)
     print_problems(verified)
     if not all(each.agrees for each in verified):

@@ -1,24 +1,28 @@
 """`fleetlight index purge`: deleted instances that have been in the index for long enough leave it."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from threading import Event
 
 import typer
 
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.index_work import Finding, WorkKind
 from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import CommandError
 from fleetlight.cli.fleet import chosen_cells, open_fleet
+from fleetlight.cli.index.recorded_work import Outcome, Progress, recorded
 from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, examples
-from fleetlight.cli.output import print_error, print_notice, print_result
+from fleetlight.cli.output import counted, print_error, print_notice, print_result
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.indexer.backends.base import IndexWriter
 from fleetlight.indexer.errors import LeaseHeldError, LeaseLostError
 from fleetlight.indexer.reconcile.retention import announce, has_forgotten, purge_cell, removal_delay_s
 from fleetlight.indexer.writing.leases import CellLeases
+
+Purged = int | LeaseHeldError | LeaseLostError
 
 
 def register(app: typer.Typer) -> None:
@@ -40,19 +44,33 @@ def purge(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
     ):
         cells = chosen_cells(fleet, cell)
         writer.prepare()
-        for each, outcome in purge_cells(settings, fleet, writer, leases, cells, pause=_wait):
-            if isinstance(outcome, int):
-                print_result(f"{each.name}: {outcome} deleted instances removed from the index")
-            else:
-                print_error(str(outcome))
-                failed.append(each.name)
+        with recorded(fleet, WorkKind.PURGE, [each.uuid for each in cells], None, Event()) as work:
+            purged = []
+            for each, outcome in purge_cells(settings, fleet, writer, leases, cells, progress=work, on_pause=_say):
+                purged.append((each, outcome))
+                if isinstance(outcome, int):
+                    print_result(f"{each.name}: {outcome} deleted instances removed from the index")
+                else:
+                    print_error(str(outcome))
+                    failed.append(each.name)
+            work.outcome = purge_outcome(purged)
     if failed:
         raise CommandError(f"not purged: {', '.join(failed)}")
 
 
-def _wait(seconds: float) -> None:
+def _say(seconds: float) -> None:
     print_notice(f"waiting {seconds:g} s, until every process knows what the index will not have any more")
-    time.sleep(seconds)
+
+
+def purge_outcome(purged: Iterable[tuple[Cell, Purged]]) -> Outcome:
+    """What came of it, as consoles show it."""
+    rows, found = 0, []
+    for cell, outcome in purged:
+        if isinstance(outcome, int):
+            rows += outcome
+        else:
+            found.append(Finding(cell.name, None, str(outcome)))
+    return Outcome(f"{counted(rows, 'deleted instance')} removed from the index", found, bool(found))
 
 
 def purge_cells(
@@ -62,13 +80,12 @@ def purge_cells(
     leases: CellLeases,
     cells: Sequence[Cell],
     *,
-    pause: Callable[[float], None],
-    on_batch: Callable[[str, int], None] = lambda _cell_uuid, _rows: None,
-) -> Iterator[tuple[Cell, int | LeaseHeldError | LeaseLostError]]:
+    progress: Progress,
+    on_pause: Callable[[float], None] = lambda _seconds: None,
+) -> Iterator[tuple[Cell, Purged]]:
     """How many instances left the index of each cell, or why none did, cell by cell.
 
-    pause: waits that many seconds, if anything is to be removed. on_batch: gets the uuid of the cell, and as of
-    IndexWriter.purge how many left it so far.
+    on_pause: gets how many seconds are waited, if anything is to be removed. Raises StopRequestedError.
     """
     retention_s = settings.index.deleted_retention.total_seconds()
     fleet.clock.look()
@@ -76,11 +93,13 @@ def purge_cells(
     writer.make_searchable()
     affected = {each.uuid for each in cells if has_forgotten(writer, each.uuid, horizons[each.uuid])}
     if affected:
-        pause(removal_delay_s(settings.fleet.cells_refresh_interval_s))
+        delay_s = removal_delay_s(settings.fleet.cells_refresh_interval_s)
+        on_pause(delay_s)
+        progress.pause(delay_s)
     for each in cells:
         try:
             rows = (
-                purge_cell(writer, leases, each, horizons[each.uuid], partial(on_batch, each.uuid))
+                purge_cell(writer, leases, each, horizons[each.uuid], partial(progress.show, each.uuid))
                 if each.uuid in affected
                 else 0
             )

@@ -9,18 +9,20 @@ from typing import Annotated
 import typer
 
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.index_work import WorkKind
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.collector import keep_collector_out_of_the_way
 from fleetlight.cli.errors import INTERRUPTED, ConfigurationError
 from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.index.recorded_work import Outcome, Progress, instances_of, recorded
 from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import CELLS_AT_ONCE, ConfigOption, DataDirOption, ParallelOption, RateOption, examples
 from fleetlight.cli.output import in_brackets, print_notice, print_result
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.cli.work_progress import Show, shown_progress
 from fleetlight.indexer.backends.opening import open_generations
-from fleetlight.indexer.errors import IndexerError, IndexVersionError, StopRequestedError
+from fleetlight.indexer.errors import IndexerError, IndexVersionError
 from fleetlight.indexer.reconcile.rebuild import (
     RebuildParts,
     RebuildPhase,
@@ -30,6 +32,9 @@ from fleetlight.indexer.reconcile.rebuild import (
 )
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.indexer.writing.throttle import Throttle
+
+REBUILT = Outcome("the new index is the current one; the old one is kept")
+WENT_BACK = Outcome("the previous index is the current one again; the other one is kept")
 
 
 def register(app: typer.Typer) -> None:
@@ -71,12 +76,17 @@ def rebuild(
             parts.current.prepare()
         except IndexVersionError as error:
             print_notice(f"the index has version {error.version}, which this program cannot use: it makes another")
-        with shown_progress("instances") as start, _stopping(stop):
-            try:
-                rebuild_index(parts, _PrintedRebuild(fleet, start, stop), back=back)
-            except StopRequestedError:
-                print_notice("stopped; the same command goes on from here")
-                raise typer.Exit(INTERRUPTED) from None
+        try:
+            with (
+                shown_progress("instances") as start,
+                _stopping(stop),
+                recorded(fleet, WorkKind.REBUILD, (), instances_of(fleet, fleet.cells()), stop) as work,
+            ):
+                rebuild_index(parts, _PrintedRebuild(fleet, start, work), back=back)
+                work.outcome = WENT_BACK if back else REBUILT
+        except KeyboardInterrupt:
+            print_notice("stopped; the same command goes on from here")
+            raise typer.Exit(INTERRUPTED) from None
         new, old = _names(parts)
     print_result(
         f"the previous index{new} is the current one again; `fleetlight index drop-old` drops the other one{old}"
@@ -102,29 +112,41 @@ def _names(parts: RebuildParts) -> tuple[str, str]:
     return in_brackets(current), in_brackets(previous)
 
 
-class _PrintedRebuild:
-    """fleetlight.indexer.reconcile.rebuild.Watcher for people."""
+class RecordedRebuild:
+    """fleetlight.indexer.reconcile.rebuild.RebuildObserver that records what is done. on_notice: of the observer."""
 
-    def __init__(self, fleet: Fleet, start: Callable[[str, int], Show], stop: Event) -> None:
-        self._fleet = fleet
-        self._start = start
-        self._stop = stop
-        self._shows: dict[str, Show] = {}
+    def __init__(self, progress: Progress, on_notice: Callable[[str], None]) -> None:
+        self._progress = progress
+        self.on_notice = on_notice
 
     def on_step(self) -> None:
-        if self._stop.is_set():
-            raise StopRequestedError
+        self._progress.step()
+
+    def on_phase(self, phase: RebuildPhase) -> None:
+        self._progress.phase = phase.value
+
+    def on_rows(self, cell: Cell, rows: int) -> None:
+        self._progress.show(cell.uuid, rows)
+
+
+class _PrintedRebuild(RecordedRebuild):
+    """The same, which people see as well."""
+
+    def __init__(self, fleet: Fleet, start: Callable[[str, int], Show], progress: Progress) -> None:
+        super().__init__(progress, print_notice)
+        self._fleet = fleet
+        self._start = start
+        self._shows: dict[str, Show] = {}
 
     def on_phase(self, phase: RebuildPhase) -> None:
         print_notice(phase.value)
+        super().on_phase(phase)
 
     def on_rows(self, cell: Cell, rows: int) -> None:
         if cell.uuid not in self._shows:
             self._shows[cell.uuid] = self._start(cell.name, self._fleet.count_mappings(cell.uuid))
         self._shows[cell.uuid](rows)
-
-    def on_notice(self, text: str) -> None:
-        print_notice(text)
+        super().on_rows(cell, rows)
 
 
 @contextmanager

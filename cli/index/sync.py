@@ -1,10 +1,11 @@
 """`fleetlight index sync`: everything that the cells have, into the index."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from threading import Event
 from typing import Annotated
 
@@ -12,6 +13,7 @@ import typer
 
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.index_work import Finding, WorkKind
 from fleetlight.cells.kinds.nova_api.client import ComputeApi
 from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.model import Cell
@@ -20,6 +22,7 @@ from fleetlight.cells.upstream.credentials import Credentials, Fixed
 from fleetlight.cli.collector import keep_collector_out_of_the_way
 from fleetlight.cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from fleetlight.cli.fleet import chosen_cells, open_fleet
+from fleetlight.cli.index.recorded_work import Outcome, Progress, instances_of, recorded
 from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import (
     CELLS_AT_ONCE,
@@ -90,7 +93,7 @@ class Synced:
     items: Sequence[tuple[IndexedItems, Verification]] = ()
 
 
-Outcome = Synced | Exception
+SyncedOrNot = Synced | Exception
 
 
 def register(app: typer.Typer) -> None:
@@ -146,14 +149,18 @@ def sync(
         cells = chosen_cells(fleet, cell)
         writer.prepare()
         work = SyncWork(settings, fleet, writer, leases, Throttle(rate, stop), stop, upstream, wanted)
+        # An API does not say how many it has.
+        total = None if upstream else instances_of(fleet, cells)
         try:
-            with shown_progress("instances") as start:
+            with (
+                recorded(fleet, WorkKind.SYNC, [each.uuid for each in cells], total, stop) as recording,
+                shown_progress("instances") as start,
+            ):
                 # Deleted instances are synced too, and not counted.
-                # An API does not say how many it has.
-                shows = [
-                    start(target.name, None if upstream else fleet.count_mappings(target.uuid)) for target in cells
-                ]
+                bars = [start(each.name, None if upstream else fleet.count_mappings(each.uuid)) for each in cells]
+                shows = [partial(_show, bar, recording, each) for bar, each in zip(bars, cells, strict=True)]
                 outcomes = sync_cells(work, cells, shows, parallel)
+                recording.outcome = sync_outcome(cells, outcomes)
         except KeyboardInterrupt:
             print_notice("stopped; the same command goes on from here")
             raise typer.Exit(INTERRUPTED) from None
@@ -163,6 +170,30 @@ def sync(
     ]
     if failed:
         raise CommandError(f"not synced completely: {', '.join(failed)}")
+
+
+def _show(bar: Show, recording: Progress, cell: Cell, done: int) -> None:
+    bar(done)
+    recording.show(cell.uuid, done)
+
+
+def sync_outcome(cells: Sequence[Cell], outcomes: Sequence[SyncedOrNot]) -> Outcome:
+    """What came of it, as consoles show it."""
+    found = [finding for cell, synced in zip(cells, outcomes, strict=True) for finding in _findings(cell, synced)]
+    rows = sum(each.instances.rows for each in outcomes if isinstance(each, Synced) and each.instances)
+    return Outcome(f"{counted(rows, 'instance')} of {counted(len(cells), 'cell')} synced", found, bool(found))
+
+
+def _findings(cell: Cell, synced: SyncedOrNot) -> Iterator[Finding]:
+    if isinstance(synced, Exception):
+        yield Finding(cell.name, None, str(synced))
+        return
+    rejected = {} if synced.instances is None else synced.instances.rejected
+    for uuid, reason in rejected.items():
+        yield Finding(cell.name, uuid, f"rejected: {reason}")
+    for stored, verification in synced.items:
+        for difference in verification.remaining:
+            yield Finding(cell.name, difference.uuid, f"{stored.noun} rejected: {difference.problem}")
 
 
 def _upstream(settings: Settings, source: SyncSource, url: str | None, cell: str | None) -> str | None:
@@ -190,7 +221,7 @@ def _wanted_types(resource_type: str | None, source: SyncSource) -> Collection[s
     return RESOURCE_TYPES if resource_type is None else (resource_type,)
 
 
-def sync_cells(work: SyncWork, cells: Sequence[Cell], shows: Sequence[Show], parallel: int) -> list[Outcome]:
+def sync_cells(work: SyncWork, cells: Sequence[Cell], shows: Sequence[Show], parallel: int) -> list[SyncedOrNot]:
     """Sync the cells, some at once; returns what came of each, in their order."""
     with (
         searchable_meanwhile(work.writer, work.pace),
@@ -210,11 +241,11 @@ def sync_cells(work: SyncWork, cells: Sequence[Cell], shows: Sequence[Show], par
             raise
 
 
-def _is_unsettled(outcome: Outcome) -> bool:
+def _is_unsettled(outcome: SyncedOrNot) -> bool:
     return isinstance(outcome, Synced) and outcome.instances is not None and outcome.instances.is_unsettled
 
 
-def _outcome(done: Future[Synced]) -> Outcome:
+def _outcome(done: Future[Synced]) -> SyncedOrNot:
     """What came of one cell, or what only this cell failed with; raises what stops the others too."""
     try:
         return done.result()
@@ -222,7 +253,7 @@ def _outcome(done: Future[Synced]) -> Outcome:
         return error
 
 
-def _is_complete(source: SyncSource, cell: Cell, outcome: Outcome) -> bool:
+def _is_complete(source: SyncSource, cell: Cell, outcome: SyncedOrNot) -> bool:
     """Say what came of one cell; returns whether the index has all of it."""
     if isinstance(outcome, Exception):
         print_error(str(outcome))

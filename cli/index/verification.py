@@ -7,14 +7,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.adoption import MappingDifferences
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.index_work import Finding
 from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.index.mappings import compared_mappings_of, differences_as_json, print_mapping_differences
+from fleetlight.cli.index.recorded_work import Outcome, Progress
 from fleetlight.cli.options import Output
 from fleetlight.cli.output import counted, print_error, print_notice, print_result, print_rows
 from fleetlight.indexer.backends.base import IndexWriter
@@ -32,6 +35,7 @@ from fleetlight.resources.indexed_items import INDEXED_ITEMS, IndexedItems
 _CATCH_UP_TIMEOUT_S = 30.0
 _ROWS_AT_ONCE = 1000
 _SHOWN_DIFFERENCES = 20
+Show = Callable[[int, int], None]
 _COLUMNS = ("CELL", "AGREES", "INSTANCES", "DELETED", "INDEXED", "FOREIGN", "DIFFERENT", "REPAIRED")
 
 
@@ -67,14 +71,52 @@ class Verified:
 
 
 def verify_cells(
-    cells: Sequence[Cell], writer: IndexWriter, leases: CellLeases, fleet: Fleet, *, repair: bool, fast: bool
+    cells: Sequence[Cell],
+    writer: IndexWriter,
+    leases: CellLeases,
+    fleet: Fleet,
+    progress: Progress,
+    *,
+    repair: bool,
+    fast: bool,
+    start: Callable[[Cell], Show] = lambda _: lambda _compared, _differences: None,
 ) -> list[Verified]:
     """Verify one cell after the other; one that cannot be reached does not keep the others from being verified.
 
     Nor does one that another process syncs, verifies or removes at the moment. fast: of native cells, revisions alone.
+    start: gives for each cell what shows how many were compared and differ. Raises StopRequestedError.
     """
-    with _progress(fast=fast) as show:
-        return [verify_cell(cell, writer, leases, fleet, show(cell), repair=repair, fast=fast) for cell in cells]
+
+    def shown(cell: Cell) -> Show:
+        show = start(cell)
+
+        def both(compared: int, differences: int) -> None:
+            show(compared, differences)
+            progress.show(cell.uuid, compared)
+
+        return both
+
+    return [_verify_cell(cell, writer, leases, fleet, shown(cell), repair=repair, fast=fast) for cell in cells]
+
+
+def verification_outcome(verified: Sequence[Verified]) -> Outcome:
+    """What came of it, as consoles show it."""
+    found = [finding for each in verified for finding in _findings(each)]
+    agreeing = sum(each.agrees for each in verified)
+    has_failed = any(each.verification is None for each in verified)
+    return Outcome(f"{agreeing} of {counted(len(verified), 'cell')} agree with the index", found, has_failed)
+
+
+def _findings(verified: Verified) -> Iterator[Finding]:
+    name = verified.cell.name
+    if verified.verification is None:
+        yield Finding(name, None, verified.problem or "not compared")
+        return
+    both = (("instance", verified.verification), *((stored.noun, found) for stored, found in verified.items))
+    for noun, found in both:
+        for each in found.differences:
+            ending = "repaired" if each.is_repaired else each.problem or "not repaired"
+            yield Finding(name, each.uuid, f"{noun} {each.kind}; {ending}")
 
 
 def print_verified(output: Output, verified: Sequence[Verified]) -> None:
@@ -124,26 +166,32 @@ def _why_counts_differ(verified: Verified) -> str | None:
     )
 
 
-def verify_cell(
+def _verify_cell(
     cell: Cell,
     writer: IndexWriter,
     leases: CellLeases,
     fleet: Fleet,
-    show: Callable[[int, int], None],
+    show: Show,
     *,
     repair: bool,
     fast: bool,
 ) -> Verified:
-    """As `verify_cells`. show: gets how many were compared and differ; what it raises ends the verification."""
+    """show: what it raises ends the verification."""
     try:
         with leases.bulk(cell) as confirm:
+            instances = (0, 0)
 
             def on_progress(compared: int, differences: int) -> None:
+                nonlocal instances
+                instances = compared, differences
                 confirm()
                 show(compared, differences)
 
+            def on_items(_compared: int, _differences: int) -> None:
+                on_progress(*instances)  # what is shown counts instances alone
+
             verification, deleted = _verification(cell, writer, fleet, on_progress, repair=repair, fast=fast)
-            items = _verified_items(cell, writer, on_progress, repair=repair) if cell.can.numbers_changes else ()
+            items = _verified_items(cell, writer, on_items, repair=repair) if cell.can.numbers_changes else ()
             mappings = compared_mappings_of(cell, fleet, repair=repair)
     except (CellUnreachableError, LeaseHeldError, LeaseLostError) as error:
         return Verified(cell, None, problem=str(error))
@@ -201,13 +249,13 @@ def _verification(
 
 
 @contextmanager
-def _progress(*, fast: bool) -> Iterator[Callable[[Cell], Callable[[int, int], None]]]:
+def shown_verification(*, fast: bool) -> Iterator[Callable[[Cell], Show]]:
     """Gives for each cell what shows how far its verification is; on terminals only."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with Bars(*columns, console=console, disable=not console.is_terminal) as bar:
 
-        def start(cell: Cell) -> Callable[[int, int], None]:
+        def start(cell: Cell) -> Show:
             task = bar.add_task(cell.name)
 
             def show(ranges: int, differences: int) -> None:

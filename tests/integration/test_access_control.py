@@ -415,7 +415,7 @@ _RIGHTS = {
         "producer_keys": ("", "S", "", ""),
         "failures": ("SD", "SIUD", "", ""),
         "dropped_failures": ("S", "SIUD", "", ""),
-        "index_work": ("SIUD", "SU", "S", "S"),
+        "index_work": ("SIUD", "SIUD", "S", "S"),
         "audit_rounds": ("S", "SIU", "S", "S"),
         "announced_instances": ("S", "SIUD", "", ""),
         "flavors": ("SIUD", "S", "S", "S"),

@@ -39,6 +39,8 @@ PRINTING_DATA = {
     "index find",
     "index status",
     "index verify",
+    "index work list",
+    "index work show",
     "list",
     "list-fields",
     "notifications check",
