@@ -16,7 +16,7 @@ from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.processes.api_parts import open_parts
 from fleetlight.cli.settings import Settings
 
-_NO_SUCCESS = 300
+_OK = 200
 _SERVER_ERRORS = 500
 
 
@@ -61,7 +61,7 @@ def document_of(answer: InProcessResponse, options: Mapping[str, str] = NO_HEADE
     """
     raise_if_database_failed(answer)
     document = msgspec.json.decode(answer.body)
-    if answer.status >= _NO_SUCCESS:
+    if answer.status != _OK:
         [fault] = document.values()
         raise (ConfigurationError if answer.status < _SERVER_ERRORS else CommandError)(
             in_options(fault["message"], options)

@@ -14,6 +14,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from fleetlight.api.bodies.request_body import Body, RequestModel
+from fleetlight.api.bulk.following import ItemFollower
 from fleetlight.api.bulk.item_actions import BulkAction
 from fleetlight.api.bulk.running import BulkRunner
 from fleetlight.api.caller import Caller, Identity
@@ -47,7 +48,7 @@ from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 from fleetlight.views.query2.projection import cells_of
 
 _FROZEN = ("uuid", "serial_no", "name", "project_id", "cell")
-_ENDED = (ItemState.DONE, ItemState.FAILED, ItemState.SKIPPED, ItemState.UNKNOWN)
+_COUNTED = (ItemState.RUNNING, ItemState.DONE, ItemState.FAILED, ItemState.SKIPPED, ItemState.UNKNOWN)
 
 
 class PreviewBody(RequestModel):
@@ -73,7 +74,7 @@ _SHOWN: dict[str, Any] = {
     "complete": BOOL,
     "total": INTEGER,
     **dict.fromkeys(("by_project", "by_cell"), OBJECT),
-    **dict.fromkeys((state.value for state in _ENDED), INTEGER),
+    **dict.fromkeys((state.value for state in _COUNTED), INTEGER),
     **dict.fromkeys(("by", "created_at", "expires_at"), TEXT),
 }
 _ITEMS = ListOf(Shape({"uuid": TEXT, "name": TEXT, "state": TEXT, "reason": or_null(TEXT)}))
@@ -122,11 +123,14 @@ class BulkHandlers:
         self._query_engine = query_engine
         self._counter = QueryCounter(services.counter, query_engine, services.parts.cells)
         self._runner = runner
+        self._follower = ItemFollower(services.access, services.parts.clock)
 
     async def index(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/bulk`"""
         caller = request.caller
         found = await self._access.ask(partial(self._all_of, caller))
+        if any([await self._follower.follow(bulk) for bulk, _ in found]):
+            found = await self._access.ask(partial(self._all_of, caller))
         return json_answer({"bulk": [_shown(bulk, caller, is_held=is_held) for bulk, is_held in found]})
 
     async def preview(self, request: ApiRequest) -> Response:
@@ -173,6 +177,8 @@ class BulkHandlers:
             return bulk, self._is_held(bulk), self._store.last_items(bulk_id)
 
         bulk, is_held, items = await self._access.ask(read)
+        if await self._follower.follow(bulk):
+            bulk, is_held, items = await self._access.ask(read)
         shown = _shown(bulk, request.caller, is_held=is_held)
         return json_answer({**shown, "items": [_item(item, is_held=is_held) for item in items]}, status)
 
@@ -227,19 +233,27 @@ def _shown(bulk: BulkChange, caller: Caller, *, is_held: bool) -> Mapping[str, A
         "id": bulk.id,
         "action": bulk.content.action,
         "filter": bulk.content.filter,
-        "state": (BulkState.STOPPED if is_left else bulk.state).value,
+        "state": _state(bulk, is_left=is_left).value,
         "reason": "the process ended that carried it out" if is_left else bulk.reason,
         "as_of": with_zone(bulk.content.as_of),
         "complete": bulk.content.is_complete,
         "total": by_project.total(),
         "by_project": by_project,
         "by_cell": by_cell if caller.is_admin else {},
-        **{state.value: bulk.count(state) for state in _ENDED},
+        **{state.value: bulk.count(state) for state in _COUNTED},
         "unknown": bulk.count(ItemState.UNKNOWN, *doubtful),
         "by": bulk.content.user_id,
         "created_at": with_zone(bulk.created_at),
         "expires_at": with_zone(bulk.expires_at),
     }
+
+
+def _state(bulk: BulkChange, *, is_left: bool) -> BulkState:
+    """is_left: its process was killed. It is not done as long as jobs of it go on."""
+    if is_left:
+        return BulkState.STOPPED
+    goes_on = bulk.state is BulkState.DONE and bulk.count(ItemState.RUNNING) > 0
+    return BulkState.RUNNING if goes_on else bulk.state
 
 
 def _item(item: BulkItem, *, is_held: bool) -> Mapping[str, Any]:

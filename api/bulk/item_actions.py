@@ -9,6 +9,7 @@ import structlog
 from starlette.requests import Request
 from starlette.types import Message, Scope
 
+from fleetlight.api.bulk.following import request_id_of
 from fleetlight.api.compute.servers.actions import ServerActionHandlers
 from fleetlight.api.compute.servers.update import ServerChangeHandlers
 from fleetlight.api.http.errors import NotSupportedError, ServerNotFoundError, status_of
@@ -80,13 +81,13 @@ class ItemActions:
                 return _refused(error)
             _log.error("bulk.item_unknown", instance=request.http.path_params["server_id"], exc_info=error)
             return Outcome(ItemState.UNKNOWN, _DOUBTFUL)
-        return Outcome(ItemState.DONE)
+        return Outcome(ItemState.RUNNING)
 
 
 def request_for(started: ApiRequest, bulk_id: str, uuid: str, action: BulkAction) -> ApiRequest:
     """The request for one item, of the caller who started the bulk change.
 
-    All items have its id as that of their request: actions of instances and jobs show it.
+    All items have the same id of their request: see request_id_of.
     """
     body = msgspec.json.encode(_BODIES.get(action))
 
@@ -102,7 +103,7 @@ def request_for(started: ApiRequest, bulk_id: str, uuid: str, action: BulkAction
         "path_params": {"server_id": uuid},
         "state": {},
     }
-    return replace(started, http=Request(scope, receive), request_id=f"req-{bulk_id}")
+    return replace(started, http=Request(scope, receive), request_id=request_id_of(bulk_id))
 
 
 def _refused(error: Exception) -> Outcome:

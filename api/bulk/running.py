@@ -97,7 +97,7 @@ class BulkRunner:
             return
         begun.set_result(None)
         try:
-            items = iter(await self._ask(partial(self._store.waiting, bulk.id)))
+            items = iter(await self._ask(partial(self._store.items_of, bulk.id, ItemState.WAITING)))
             async with asyncio.TaskGroup() as group:
                 for _ in range(AT_ONCE):
                     group.create_task(self._work(run, items))

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, null, select, update
+from sqlalchemy import ColumnElement, Row, and_, bindparam, delete, func, insert, null, select, update
 
 from fleetlight.cells.database.locks import wait_for_lock
 from fleetlight.cells.errors import QuotaExceededError, ResourceNotFoundError
@@ -37,10 +37,13 @@ class BulkState(StrEnum):
 
 
 class ItemState(StrEnum):
-    """DONE: its cell has accepted the action. UNKNOWN: it was being submitted when the process ended."""
+    """RUNNING: its cell has accepted the action, whose job goes on. UNKNOWN: it was being submitted when the process
+    ended, or its cell does not know any more what came of it.
+    """
 
     WAITING = "waiting"
     SUBMITTING = "submitting"
+    RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -49,7 +52,7 @@ class ItemState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of an item. reason: in a sentence why it is neither waiting nor done."""
+    """What came of an item. reason: in a sentence why it was not, or may not have been, carried out."""
 
     state: ItemState
     reason: str | None = None
@@ -178,9 +181,9 @@ class BulkChanges:
         """At most 100, those first that something was done with last."""
         return self._items(_ITEM.bulk_id == bulk_id, _ITEM.changed_at.desc(), limit=_SHOWN_ITEMS)
 
-    def waiting(self, bulk_id: str) -> list[BulkItem]:
-        """What nothing was done with yet."""
-        return self._items(and_(_ITEM.bulk_id == bulk_id, _ITEM.state == ItemState.WAITING.value))
+    def items_of(self, bulk_id: str, state: ItemState) -> list[BulkItem]:
+        """All items in a state."""
+        return self._items(and_(_ITEM.bulk_id == bulk_id, _ITEM.state == state.value))
 
     def begin(self, bulk_id: str, now: int) -> int:
         """Begin a run, and return its number. The caller holds the lease of the bulk change.
@@ -218,6 +221,15 @@ class BulkChanges:
         submitted = _ITEM.state.in_([ItemState.SUBMITTING.value, ItemState.UNKNOWN.value])
         self._change(bulk_id, position, submitted, outcome, now)
 
+    def end_items(self, bulk_id: str, outcomes: Mapping[int, Outcome], now: int) -> None:
+        """What came of items whose jobs were RUNNING, by their positions."""
+        its = update(bulk_items).where(
+            _ITEM.bulk_id == bulk_id, _ITEM.position == bindparam("at"), _ITEM.state == ItemState.RUNNING.value
+        )
+        values = [{"at": position, **_values(outcome, now)} for position, outcome in sorted(outcomes.items())]
+        with self._database.writing() as connection:
+            connection.execute(its, values)
+
     def stop(self, bulk_id: str) -> None:
         """Let the run end between two items; nothing happens when none runs."""
         runs = and_(_BULK.id == bulk_id, _BULK.state == BulkState.RUNNING.value)
@@ -236,10 +248,8 @@ class BulkChanges:
 
     def _change(self, bulk_id: str, position: int, condition: ColumnElement[bool], outcome: Outcome, now: int) -> bool:
         its = and_(_ITEM.bulk_id == bulk_id, _ITEM.position == position, condition)
-        reason = None if outcome.reason is None else storable(outcome.reason)
-        values = {"state": outcome.state.value, "reason": reason, "changed_at": now}
         with self._database.writing_once() as connection:
-            return connection.execute(update(bulk_items).where(its).values(**values)).rowcount > 0
+            return connection.execute(update(bulk_items).where(its).values(**_values(outcome, now))).rowcount > 0
 
     def _select(self, user_id: str, project_id: str | None, now: int, bulk_id: str | None) -> list[BulkChange]:
         its = [_BULK.user_id == user_id, _BULK.project_id.is_not_distinct_from(project_id)]
@@ -268,6 +278,11 @@ def _bulk(row: Row[Any], counts: Mapping[tuple[str, str, ItemState], int]) -> Bu
     content = NewBulk(**{name: values[name] for name in _CONTENT})
     state = BulkState(values["state"])
     return BulkChange(values["id"], content, values["created_at"], state, values["run"], values["reason"], counts)
+
+
+def _values(outcome: Outcome, now: int) -> dict[str, Any]:
+    reason = None if outcome.reason is None else storable(outcome.reason)
+    return {"state": outcome.state.value, "reason": reason, "changed_at": now}
 
 
 def _item(row: Row[Any]) -> BulkItem:

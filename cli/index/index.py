@@ -150,11 +150,11 @@ def verify(
         kind = WorkKind.REPAIR if repair else WorkKind.VERIFY
         total = None if fast else instances_of(fleet, cells)
         with (
-            recorded(fleet, kind, [each.uuid for each in cells], total, Event()) as doing,
+            recorded(fleet, kind, [each.uuid for each in cells], total, Event()) as progress,
             shown_verification(fast=fast) as start,
         ):
-            verified = verify_cells(cells, writer, leases, fleet, doing, repair=repair, fast=fast, start=start)
-            doing.outcome = verification_outcome(verified)
+            verified = verify_cells(cells, writer, leases, fleet, progress, repair=repair, fast=fast, start=start)
+            progress.outcome = verification_outcome(verified)
     print_verified(output, verified)
     print_problems(verified)
     if not all(each.agrees for each in verified):

@@ -1,29 +1,24 @@
 """`fleetlight index work`: what indexers and commands do to the index, as `/fleetlight/index/work` has it."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
+from typing import Annotated, Any
 
 import typer
 
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.fleet.index_work import WorkState
+from fleetlight.cells.fleet.index_work import OPEN, WorkOrder, WorkState
+from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
 from fleetlight.cli.output import print_notice, print_result, print_rows
-from fleetlight.cli.settings import Settings, load_settings
-from fleetlight.cli.work_progress import shown_progress
-
-if TYPE_CHECKING:
-    from fleetlight.cli.in_process import ApiInProcess
+from fleetlight.cli.settings import load_settings
+from fleetlight.cli.work_progress import Show, shown_progress
 
 _EXAMPLE = "5f0c7a52-1d7e-4d0c-8a3e-0f6f4f2b9c11"
-_PATH = "/fleetlight/index/work"
 _COLUMNS = ("ID", "KIND", "CELLS", "STATE", "DONE", "TOTAL", "ROWS/S", "LEFT", "BY", "RESULT")
 _LOOK_INTERVAL_S = 1.0
-_ENDED = {WorkState.DONE, WorkState.FAILED, WorkState.STOPPED}
 _SHOWN_CELLS = 3
 
 app = typer.Typer(
@@ -40,7 +35,8 @@ IdArgument = Annotated[
 @app.command("list", epilog=examples("fleetlight index work list", "fleetlight index work list --output json"))
 def list_work(config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE) -> None:
     """Show what is ordered, running, or has ended, the newest first: what consoles ordered, and what commands do."""
-    found = _asked(load_settings(config, data_dir), _request("GET"))["work"]
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        found = _shown(fleet, fleet.index_work.all())
     if not found and output is Output.TABLE:
         print_notice("there is no work")
         return
@@ -62,8 +58,8 @@ def show(
 
     Exit code 1 if it has failed or was stopped.
     """
-    question = _followed(work_id) if follow else _request("GET", work_id)
-    work = _asked(load_settings(config, data_dir), question)
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        work = _followed(fleet, work_id) if follow else _one(fleet, work_id, fleet.index_work.find(work_id))
     print_rows(output, work, _COLUMNS, [_row(work)], right_aligned=_COLUMNS[4:8])
     if output is Output.TABLE:
         for finding in work["findings"]:
@@ -75,48 +71,39 @@ def show(
 @app.command(epilog=examples(f"fleetlight index work stop {_EXAMPLE}"))
 def stop(work_id: IdArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
     """Stop work between two batches, also that of a command on another machine; what has ended stays as it is."""
-    work = _asked(load_settings(config, data_dir), _request("DELETE", work_id))
-    is_over = work["state"] in _ENDED
-    print_result(f"{work['id']}: {work['state'] if is_over else 'stops after its batch'}")
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        fleet.clock.look()
+        work = _one(fleet, work_id, fleet.index_work.stop(work_id, fleet.clock()))
+    print_result(f"{work['id']}: {'stops after its batch' if work['state'] in OPEN else work['state']}")
 
 
-def _asked(settings: Settings, question: "Callable[[ApiInProcess], Awaitable[Any]]") -> Any:
-    """What the API of this process answers. Raises CommandError, CellError."""
-    from fleetlight.cli.in_process import opened_api  # noqa: PLC0415 -- other commands would start a quarter later
+def _shown(fleet: Fleet, found: Iterable[WorkOrder]) -> list[Any]:
+    """As over HTTP."""
+    from fleetlight.api.operating.index_work import work_shown  # noqa: PLC0415 -- other commands would start later
 
-    async def ask(fleet: Fleet) -> Any:
-        async with opened_api(settings, fleet) as api:
-            return await question(api)
-
-    with open_fleet(settings.fleet) as fleet:
-        return asyncio.run(ask(fleet))
+    fleet.clock.look()
+    cells, now = fleet.cells(), fleet.clock()
+    return [work_shown(each, cells, now) for each in found]
 
 
-def _request(method: str, *path: str) -> "Callable[[ApiInProcess], Awaitable[Any]]":
-    from fleetlight.cli.in_process import document_of  # noqa: PLC0415 -- as above
-
-    async def request(api: "ApiInProcess") -> Any:
-        return document_of(await api.call(method, "/".join((_PATH, *map(quote, path)))))
-
-    return request
+def _one(fleet: Fleet, work_id: str, found: WorkOrder | None) -> Any:
+    """Raises ConfigurationError."""
+    if found is None:
+        raise ConfigurationError(f"there is no work {work_id}: see `fleetlight index work list`")
+    return _shown(fleet, [found])[0]
 
 
-def _followed(work_id: str) -> "Callable[[ApiInProcess], Awaitable[Any]]":
+def _followed(fleet: Fleet, work_id: str) -> Any:
     """The work, once it has ended."""
-    request = _request("GET", work_id)
-
-    async def follow(api: "ApiInProcess") -> Any:
-        with shown_progress("rows") as start:
-            shown = None
-            while True:
-                work = await request(api)
-                shown = shown or start(work["kind"], work["total"])
-                shown(work["done"])
-                if work["state"] in _ENDED:
-                    return work
-                await asyncio.sleep(_LOOK_INTERVAL_S)
-
-    return follow
+    with shown_progress("rows") as start:
+        show_rows: Show | None = None
+        while True:
+            work = _one(fleet, work_id, fleet.index_work.find(work_id))
+            show_rows = show_rows or start(work["kind"], work["total"])
+            show_rows(work["done"])
+            if work["state"] not in OPEN:
+                return work
+            time.sleep(_LOOK_INTERVAL_S)
 
 
 def _row(work: Any) -> Sequence[str]:

@@ -4,15 +4,15 @@ An action is what a request asked for, found by the id of that request; its even
 """
 
 import traceback as tracebacks
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, insert, select, update
+from sqlalchemy import Connection, Engine, Row, and_, exists, insert, select, update
 
 from fleetlight.cells.database.engines import cell_failures
 from fleetlight.cells.model import Cell, RequestContext
-from fleetlight.cells.tables import instance_action_events, instance_actions
+from fleetlight.cells.tables import instance_action_events, instance_actions, job_operations
 
 SUCCESS = "Success"
 ERROR = "Error"
@@ -44,6 +44,15 @@ class InstanceActionEvent:
     finish_time: int | None
     result: str | None
     traceback: str | None
+    details: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionProgress:
+    """How far an action is. is_under_way: its job has not ended. details: what callers see of a failure."""
+
+    is_under_way: bool
+    has_failed: bool
     details: str | None
 
 
@@ -82,6 +91,23 @@ class InstanceActionLog:
             return _read(InstanceAction, row), [
                 _read(InstanceActionEvent, event) for event in connection.execute(events)
             ]
+
+    def progress(self, instance_uuids: Collection[str], request_id: str) -> Mapping[str, ActionProgress]:
+        """How far what a request asked for is, by the instances, of those of which it asked something."""
+        action, event, job = instance_actions.c, instance_action_events.c, job_operations.c
+        is_under_way = exists().where(
+            job.instance_uuid == action.instance_uuid, job.instance_action_id == action.id, job.ended_at.is_(None)
+        )
+        failed = and_(event.action_id == action.id, event.result == ERROR)
+        details = select(event.details).where(failed).order_by(event.id.desc()).limit(1).scalar_subquery()
+        statement = (
+            select(action.instance_uuid, is_under_way, action.message, details)
+            .where(action.instance_uuid.in_(instance_uuids), action.request_id == request_id)
+            .order_by(action.id)
+        )
+        with cell_failures(self._cell.name), self._engine.connect() as connection:
+            found = connection.execute(statement)
+            return {uuid: ActionProgress(goes_on, message == ERROR, why) for uuid, goes_on, message, why in found}
 
 
 def begin_actions(

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,15 @@ from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import UnauthorizedError
 from fleetlight.api.identity import NoIdentity
 from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.cells.errors import CellUnreachableError, StateConflictError
 from fleetlight.cells.fleet.bulk_changes import KEPT_US, MAX_OF_USER, Outcome
 from fleetlight.cells.fleet.tables import bulk_changes, bulk_items
-from fleetlight.cells.tables import instance_actions
+from fleetlight.cells.tables import instance_actions, jobs
+from fleetlight.operations.instances.instance_actions import ActionProgress, InstanceActionLog
+from fleetlight.operations.jobs.ending import end_jobs
+from fleetlight.operations.jobs.errors import JobCanceledError
+from fleetlight.operations.jobs.model import Status
+from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet, searching
 from tests.support.waiting import wait_until
 
@@ -100,16 +106,28 @@ def shown(api: Api, bulk: Any, user: Mapping[str, str] = ADA) -> Any:
     return answer.json()
 
 
-def ended(api: Api, bulk: Any, user: Mapping[str, str] = ADA) -> Any:
-    """The bulk change, once it does not run any more."""
-    wait_until(lambda: shown(api, bulk, user)["state"] != "running")
+def submitted(api: Api, bulk: Any, user: Mapping[str, str] = ADA) -> Any:
+    """The bulk change, once nothing waits for being submitted."""
+
+    def is_over() -> bool:
+        now = shown(api, bulk, user)
+        return bool(now["state"] != "running" or now["running"] + sum(counts(now)) == now["total"])
+
+    wait_until(is_over)
     return shown(api, bulk, user)
 
 
-def carried_out(api: Api, bulk: Any, user: Mapping[str, str] = ADA, **body: Any) -> Any:
+def ended(fleet: ComputeFleet, api: Api, bulk: Any, user: Mapping[str, str] = ADA) -> Any:
+    """The bulk change, once all its jobs have ended, which nothing does before."""
+    assert submitted(api, bulk, user)["done"] == 0
+    fleet.work()
+    return shown(api, bulk, user)
+
+
+def carried_out(fleet: ComputeFleet, api: Api, bulk: Any, user: Mapping[str, str] = ADA, **body: Any) -> Any:
     answer = act(api, "start", bulk, user, **body)
     assert answer.status_code == 202, answer.text
-    return ended(api, bulk, user)
+    return ended(fleet, api, bulk, user)
 
 
 def counts(bulk: Any) -> tuple[int, ...]:
@@ -168,10 +186,10 @@ def test_action_is_taken_by_each_instance_once_under_the_id_of_the_bulk_change(
     api = api_of(fleet)
     bulk = preview(api, action=action.value)
     if action is BulkAction.START:
-        carried_out(api, preview(api))
+        carried_out(fleet, api, preview(api))
         fleet.work()
         bulk = preview(api, action="start")
-    done = carried_out(api, bulk)
+    done = carried_out(fleet, api, bulk)
     assert (done["state"], counts(done)) == ("done", (6, 0, 0, 0)), reasons(done)
     assert list(actions_of(fleet, bulk).values()) == [1] * 6
     fleet.work()
@@ -189,7 +207,7 @@ def test_what_changed_since_the_preview_is_skipped_with_its_reason(any_fleet: Co
     assert api.request("PUT", f"/v2.1/servers/{renamed}", ADA, json={"server": {"name": "new"}}).status_code == 200
     new = new_server(fleet, "north")
     fleet.work()
-    done = carried_out(api, bulk)
+    done = carried_out(fleet, api, bulk)
     assert (done["state"], counts(done)) == ("done", (3, 0, 3, 0))
     why = reasons(done)
     assert (why[gone], why[renamed]) == ("it is gone", "it has changed since the preview")
@@ -217,7 +235,7 @@ def test_stop_lets_the_items_in_hand_end_and_start_goes_on(
     held.released.set()
     wait_until(lambda: act(api, "start", bulk).status_code == 202)
     assert len(actions_of(fleet, bulk)) >= 2
-    done = ended(api, bulk)
+    done = ended(fleet, api, bulk)
     assert (done["state"], counts(done)) == ("done", (14, 0, 0, 0)), reasons(done)
     assert set(actions_of(fleet, bulk).values()) == {1}
 
@@ -250,8 +268,8 @@ def test_process_that_ends_in_order_ends_what_it_has_in_hand_and_no_more(
     left = shown(api, bulk)
     assert (left["state"], left["reason"]) == ("stopped", "the process ended that carried it out")
     assert (left["failed"], left["skipped"], left["unknown"]) == (0, 0, 0)
-    assert 0 < left["done"] <= AT_ONCE
-    assert counts(carried_out(api, bulk)) == (14, 0, 0, 0)
+    assert 0 < left["running"] <= AT_ONCE
+    assert counts(carried_out(fleet, api, bulk)) == (14, 0, 0, 0)
 
 
 def test_killed_process_leaves_what_it_had_in_hand_as_unknown_and_another_goes_on(any_fleet: ComputeFleet) -> None:
@@ -266,11 +284,56 @@ def test_killed_process_leaves_what_it_had_in_hand_as_unknown_and_another_goes_o
     taken = actions_of(fleet, bulk)
     assert (left["state"], left["failed"], left["skipped"]) == ("stopped", 0, 0)
     assert left["unknown"] > 0
-    assert left["done"] <= len(taken) <= left["done"] + left["unknown"]
-    done = carried_out(api, bulk)
+    assert left["running"] <= len(taken) <= left["running"] + left["unknown"]
+    done = carried_out(fleet, api, bulk)
     assert (done["state"], done["unknown"], done["done"]) == ("done", left["unknown"], 14 - left["unknown"])
     assert set(reasons(done).values()) == {"the process ended while it was submitted: look at it"}
     assert set(actions_of(fleet, bulk).values()) == {1}
+
+
+def test_items_run_until_their_jobs_have_ended_and_any_process_sees_that(any_fleet: ComputeFleet) -> None:
+    fleet, api = any_fleet, api_of(any_fleet)
+    bulk = preview(api)
+    act(api, "start", bulk)
+    begun = submitted(api, bulk)
+    assert (begun["state"], begun["running"], {item["state"] for item in begun["items"]}) == ("running", 6, {"running"})
+    # What the cells have accepted goes on.
+    assert act(api, "stop", bulk).json()["running"] == 6
+    with fleet.engine("east").begin() as connection:
+        mine = select(jobs.c.id).where(jobs.c.request_id == f"req-{bulk['id']}").order_by(jobs.c.id)
+        canceled, broken = connection.scalars(mine).all()
+        end_jobs(connection, [canceled], Status.CANCELED, JobCanceledError(canceled), system_clock())
+        end_jobs(connection, [broken], Status.ERROR, StateConflictError("x", "it is odd"), system_clock())
+    fleet.work()
+    restarted = api_of(fleet)
+    [listed] = restarted.get(BULK, ADA).json()["bulk"]
+    assert (listed["state"], listed["running"], counts(listed)) == ("done", 0, (4, 2, 0, 0))
+    done = shown(restarted, bulk)
+    assert done["state"] == "done"
+    assert set(reasons(done).values()) == {"its job has failed, or was canceled: look at it"}
+
+
+def test_jobs_of_a_cell_that_does_not_answer_count_as_running(
+    fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = api_of(fleet)
+    bulk = preview(api)
+    act(api, "start", bulk)
+    submitted(api, bulk)
+    fleet.work()
+    progress = InstanceActionLog.progress
+
+    def unless_north(log: InstanceActionLog, uuids: Collection[str], request_id: str) -> Mapping[str, ActionProgress]:
+        if log._cell.name == "north":
+            raise CellUnreachableError("north", "away")
+        return progress(log, uuids, request_id)
+
+    monkeypatch.setattr(InstanceActionLog, "progress", unless_north)
+    partly = shown(api, bulk)
+    assert (partly["state"], partly["running"], partly["done"]) == ("running", 2, 4)
+    fleet.remove_cell("north")
+    left = shown(api_of(fleet), bulk)
+    assert (left["state"], left["unknown"], set(reasons(left).values())) == ("done", 2, {"its cell has left the fleet"})
 
 
 def test_run_ends_when_its_caller_has_lost_its_role(fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,7 +364,7 @@ def test_run_ends_when_its_caller_has_lost_its_role(fleet: ComputeFleet, monkeyp
     stopped = shown(api, bulk)
     assert stopped["state"] == "stopped"
     assert "credentials" in stopped["reason"]
-    assert stopped["done"] < 6
+    assert stopped["running"] < 6
 
 
 def test_only_the_owner_sees_and_begins_a_bulk_change(shared_api: Api) -> None:
@@ -359,17 +422,17 @@ def test_incomplete_preview_is_begun_only_by_those_who_say_so(fleet: ComputeFlee
     refused = act(api, "start", bulk)
     assert refused.status_code == 409
     assert "accept_incomplete" in refused.json()["conflictingRequest"]["message"]
-    assert counts(carried_out(api, bulk, accept_incomplete=True)) == (4, 0, 0, 0)
+    assert counts(carried_out(fleet, api, bulk, accept_incomplete=True)) == (4, 0, 0, 0)
 
 
-def test_preview_gives_way_to_new_ones_and_what_was_begun_does_not(shared_api: Api) -> None:
+def test_preview_gives_way_to_new_ones_and_what_was_begun_does_not(shared_fleet: ComputeFleet, shared_api: Api) -> None:
     begun = preview(shared_api, filter='name == "none"')
-    assert carried_out(shared_api, begun)["state"] == "done"
+    assert carried_out(shared_fleet, shared_api, begun)["state"] == "done"
     previews = [preview(shared_api, filter='name == "none"')["id"] for _ in range(MAX_OF_USER)]
     kept = [each["id"] for each in shared_api.get(BULK, ADA).json()["bulk"]]
     assert set(kept) == {begun["id"], *previews[1:]}
     for bulk_id in previews[1:]:
-        carried_out(shared_api, {"id": bulk_id})
+        carried_out(shared_fleet, shared_api, {"id": bulk_id})
     answer = shared_api.request("POST", BULK, ADA, json={"action": "stop"})
     assert answer.status_code == 403
     assert "bulk_changes" in answer.json()["forbidden"]["message"]

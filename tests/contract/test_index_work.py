@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleetlight.cells.fleet.index_work import MAX_OPEN, WorkKind, WorkState
-from fleetlight.cli.index.orders import Progress
+from fleetlight.cli.index.recorded_work import Progress
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet

@@ -19,6 +19,7 @@ interface Bulk {
   readonly total: number;
   readonly by_project: Readonly<Record<string, number>>;
   readonly by_cell: Readonly<Record<string, number>>;
+  readonly running: number;
   readonly done: number;
   readonly failed: number;
   readonly skipped: number;
@@ -123,6 +124,7 @@ function OneBulk({ id }: { id: string }) {
   const bulk = answer.value?.body;
   if (bulk === undefined) return <p role={problem.value === "" ? "status" : "alert"}>{problem.value || "Loading…"}</p>;
   const ended = bulk.done + bulk.failed + bulk.skipped + bulk.unknown;
+  const toDo = bulk.total - ended - bulk.running;
   return (
     <article>
       <header class="title">
@@ -148,16 +150,17 @@ function OneBulk({ id }: { id: string }) {
       </div>
       <p role="status">
         <progress max={Math.max(1, bulk.total)} value={ended} aria-label="Progress" /> {bulk.done} done, {bulk.failed} failed, {bulk.skipped}{" "}
-        skipped, {bulk.unknown} unknown, {bulk.total - ended} to do
+        skipped, {bulk.unknown} unknown, {bulk.running} running, {toDo} to do
       </p>
+      {bulk.state === "stopped" && bulk.running > 0 && <p>Stopped; jobs that their cells had accepted already go on: {bulk.running}.</p>}
       <p>
         {(bulk.state === "previewed" || bulk.state === "stopped") && (
           <button type="button" class="serious" onClick={() => void attempt("start", bulk.complete ? {} : { accept_incomplete: true })}>
             {bulk.state === "stopped" ? "Go on" : `${bulk.action} all ${bulk.total.toLocaleString("en")}`}
           </button>
         )}
-        {bulk.state === "running" && (
-          <button type="button" onClick={() => void attempt("stop")}>
+        {bulk.state === "running" && toDo > 0 && (
+          <button type="button" title="What their cells have accepted goes on" onClick={() => void attempt("stop")}>
             Stop
           </button>
         )}

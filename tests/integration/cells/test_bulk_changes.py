@@ -32,7 +32,7 @@ def test_preview_is_kept_as_it_was_frozen(fleet: Fleet) -> None:
     bulk = fleet.bulk_changes.find(bulk_id, "ada", None, 11)
     assert (bulk.content, bulk.state, bulk.run) == (CONTENT, BulkState.PREVIEWED, 0)
     assert bulk.counts == {("red", "north", ItemState.WAITING): 2}
-    assert [item.instance.revision for item in fleet.bulk_changes.waiting(bulk_id)] == [None, 1]
+    assert [item.instance.revision for item in fleet.bulk_changes.items_of(bulk_id, ItemState.WAITING)] == [None, 1]
     with pytest.raises(ResourceNotFoundError):
         fleet.bulk_changes.find(bulk_id, "ada", "red", 11)
 

@@ -8,7 +8,8 @@ from threading import Event
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.settings import FleetSettings
-from fleetlight.cli.index.orders import OrderedWork, Progress
+from fleetlight.cli.index.orders import OrderedWork
+from fleetlight.cli.index.recorded_work import Progress
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.backends.settings import IndexSettings
 

@@ -85,11 +85,9 @@ def test_commands_leave_a_record_of_what_they_do(
     assert all(each["by"].endswith(", by a command") and each["ended_at"] for each in work())
 
 
-@pytest.mark.parametrize(
-    ("call", "said"), [(("sync",), _GOES_ON), (("rebuild",), _GOES_ON), (("verify",), "stopped\n")]
-)
+@pytest.mark.parametrize(("call", "said"), [("sync", _GOES_ON), ("rebuild", _GOES_ON), ("verify", "stopped\n")])
 def test_command_ends_as_by_ctrl_c_when_its_work_is_stopped_elsewhere(
-    run: Run, fleet: Fleet, work: Callable[[], list[Any]], monkeypatch: pytest.MonkeyPatch, call: Any, said: str
+    run: Run, fleet: Fleet, monkeypatch: pytest.MonkeyPatch, call: str, said: str
 ) -> None:
     run("index", "sync", "--cell", "cell1")
     step = CommandWork.step
@@ -100,9 +98,10 @@ def test_command_ends_as_by_ctrl_c_when_its_work_is_stopped_elsewhere(
         step(progress)
 
     monkeypatch.setattr(CommandWork, "step", stopped_meanwhile)
-    result = run("index", *call)
+    result = run("index", call)
     assert (result.exit_code, result.stderr.endswith(said)) == (_INTERRUPTED, True), result.stderr
-    assert (work()[0]["state"], work()[0]["result"]) == ("stopped", "stopped")
+    last = fleet.index_work.all()[0]
+    assert (last.state, last.result) == (WorkState.STOPPED, "stopped")
 
 
 def test_ctrl_c_is_recorded_as_a_stop(
@@ -181,4 +180,7 @@ def test_work_of_a_console_is_followed_shown_and_stopped(run: Run, fleet: Fleet)
 @pytest.mark.parametrize("command", ["show", "stop"])
 def test_unknown_work_is_wrong_usage(run: Run, cells: Sequence[Cell], command: str) -> None:
     result = run("index", "work", command, "nothing")
-    assert (result.exit_code, result.stderr) == (2, "error: Work nothing could not be found.\n")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "error: there is no work nothing: see `fleetlight index work list`\n",
+    )
