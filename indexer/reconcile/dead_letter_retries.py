@@ -15,7 +15,7 @@ from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.failures import Failure
 from fleetlight.cells.fleet.producer_keys import Announcer
 from fleetlight.cells.model import CellAdapter, ChangelogAdapter, InstanceRow
-from fleetlight.indexer.backends.base import IndexWriter
+from fleetlight.indexer.backends.base import IndexWriter, is_time
 from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
 from fleetlight.indexer.reconcile.external_cell import ExternalRows
 from fleetlight.indexer.reconcile.retention import load_horizons
@@ -23,6 +23,7 @@ from fleetlight.indexer.transform.announcers import Announcers, KnowsAnnouncers
 from fleetlight.indexer.transform.batches import Batch, RowReading
 from fleetlight.indexer.transform.documents import ExternalChange, NativeChange
 from fleetlight.indexer.transform.messages import Meaning, interpret, read_headers
+from fleetlight.indexer.writing.announced import to_announced
 from fleetlight.indexer.writing.dead_letters import RecordsFailures
 from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter, JournalStore
 from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper
@@ -73,8 +74,8 @@ def retry(
 ) -> list[RetryResult]:
     """Try failures of one cell again, at most some hundred at once; what came of each, in the order given.
 
-    journals: get the changes of cells that number nothing. owners: knows which cell an instance lives in. announcer:
-    finds who made a message on the bus of a cell. clock: of the fleet.
+    journals: get the changes of cells that number nothing, and what only was announced. owners: knows which cell an
+    instance lives in. announcer: finds who made a message on the bus of a cell. clock: of the fleet.
 
     Raises CellUnreachableError, FleetUnreachableError, and what the writer raises; then all of them stay.
     """
@@ -98,6 +99,10 @@ def retry(
     documents += [document for document in batch.documents(own.read) if document.id not in by_row]
     if batch.unreadable:
         raise CellUnreachableError(cell.name, "it went away while its rows were read")
+    if is_native:
+        # Lists of a cell that is asked itself have what only was announced from there, also after this retry.
+        announced = [to_announced(each) for each in documents if each.is_instance and is_time(each.version)]
+        journals.announced.keep(cell.uuid, announced)
     rejected += (ExtraFieldKeeper(own, own) if is_native else own).write(documents).rejected
     writer.make_searchable()
     refused = {

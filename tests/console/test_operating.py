@@ -8,7 +8,9 @@ from playwright.sync_api import Page, expect
 from fleetlight.cells.fleet.failures import Failure, FailureSummary
 from fleetlight.resources.clock import system_clock
 from tests.support.fleets.console_fleet import ConsoleFleet
+from tests.support.fleets.documents import make_uuid
 from tests.support.pages.console import Console
+from tests.support.played.producers import let_announce, refused_announcement
 
 
 def test_a_cell_that_dies_is_seen_on_the_board(console: Console, fleet: ConsoleFleet) -> None:
@@ -88,25 +90,39 @@ def test_work_on_the_index_is_started_and_followed_to_its_end(console: Console) 
     expect(page.get_by_role("alert")).to_contain_text("nowhere")
 
 
-def test_a_message_that_failed_is_tried_again_and_goes(console: Console, fleet: ConsoleFleet) -> None:
-    uuid = fleet.create("cell1", display_name="failed-once")
-    now = system_clock()
-    cell = fleet.fleet.cell("cell1").uuid
-    summary = FailureSummary(str(uuid4()), cell, "malformed", "no JSON <i>at all</i>", uuid, now, now)
-    fleet.fleet.failures.add([Failure(summary, "instance.update", {}, b"{")])
+def test_a_message_that_failed_is_tried_again_once_its_reason_is_removed(console: Console, fleet: ConsoleFleet) -> None:
+    cell = fleet.fleet.cell("cell1")
+    fleet.fleet.failures.add([refused_announcement(cell)])
     page = console.open("cells")
     row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="cell1"))
     row.get_by_role("link", name="1", exact=True).click()
-    failed = page.get_by_role("region", name="malformed")
-    expect(failed).to_contain_text("no JSON <i>at all</i>")
+    failed = page.get_by_role("region", name="refused")
+    expect(failed).to_contain_text("its producer is not known")
     failed.get_by_text("The message").click()
     console.watched.axe()
     failed.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("status")).to_contain_text("It is tried again.")
     page.get_by_role("tab", name="Work").click()
-    expect(page.get_by_role("region", name=re.compile("^retry, (done|failed)"))).to_be_visible()
+    expect(page.get_by_role("region", name="retry, failed")).to_be_visible()
+
+    let_announce(fleet.fleet, cell)
     page.get_by_role("tab", name="Failed messages").click()
-    page.get_by_text("Every message could be indexed.").or_(failed).first.wait_for()
-    if failed.is_visible():
-        failed.get_by_role("button", name="Drop").click()
+    failed.get_by_role("button", name="Try again").click()
+    page.get_by_role("tab", name="Work").click()
+    expect(page.get_by_role("region", name="retry, done")).to_contain_text("1 solved, 0 not solved")
+    page.get_by_role("tab", name="Failed messages").click()
+    expect(page.get_by_text("Every message could be indexed.")).to_be_visible()
+    console.list(f'instances?filter=uuid == "{make_uuid(1)}"')
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_a_message_that_nothing_helps_is_dropped(console: Console, fleet: ConsoleFleet) -> None:
+    now = system_clock()
+    cell = fleet.fleet.cell("cell1").uuid
+    summary = FailureSummary(str(uuid4()), cell, "malformed", "no <i>JSON</i>", None, now, now)
+    fleet.fleet.failures.add([Failure(summary, "instance.update", {}, b"{")])
+    page = console.open("index?tab=failures")
+    failed = page.get_by_role("region", name="malformed")
+    expect(failed).to_contain_text("no <i>JSON</i>")
+    failed.get_by_role("button", name="Drop").click()
     expect(page.get_by_text("Every message could be indexed.")).to_be_visible()

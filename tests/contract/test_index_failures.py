@@ -9,8 +9,10 @@ import pytest
 from fleetlight.cells.fleet.audit_rounds import AuditRound
 from fleetlight.cells.fleet.failures import Failure, FailureSummary
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet
+from tests.support.fleets.documents import make_uuid
 from tests.support.fleets.indexer_worlds import in_thread
 from tests.support.fleets.killed_work import ordered_work
+from tests.support.played.producers import let_announce, refused_announcement
 from tests.support.waiting import wait_until
 
 FAILURES = "/fleetlight/index/failures"
@@ -120,6 +122,26 @@ def test_failure_whose_instance_the_cell_has_is_solved_by_a_retry(fleet: Compute
     assert (first["state"], first["result"]) == ("done", "1 solved, 0 not solved")
     assert (second["state"], [each["uuid"] for each in second["findings"]]) == ("failed", [unsolvable])
     assert [each["id"] for each in listed(fleet)["failures"]] == [unsolvable]
+
+
+def test_retry_is_solved_once_its_reason_is_removed_and_its_instance_is_listed(fleet: ComputeFleet) -> None:
+    east, api = fleet.fleet.cell("east"), fleet.api()
+    refused = refused_announcement(east)
+    fleet.fleet.failures.add([refused])
+
+    def retried() -> Any:
+        work = api.request("POST", f"{FAILURES}/{refused.id}/retry").json()
+        wait_until(lambda: api.get(f"/fleetlight/index/work/{work['id']}").json()["ended_at"] is not None, 60)
+        return api.get(f"/fleetlight/index/work/{work['id']}").json()
+
+    with in_thread(ordered_work(fleet.fleet, fleet.fleet_url, fleet.index_settings).run):
+        before = retried()
+        assert (before["state"], [each["uuid"] for each in before["findings"]]) == ("failed", [refused.id])
+        assert [each["id"] for each in listed(fleet)["failures"]] == [refused.id]
+        assert api.ids("/v2.1/servers?all_tenants=1") == []
+        let_announce(fleet.fleet, east)
+        assert (retried()["result"], listed(fleet)["failures"]) == ("1 solved, 0 not solved", [])
+    assert api.ids("/v2.1/servers?all_tenants=1") == [make_uuid(1)]
 
 
 def test_failure_that_there_is_not_is_not_retried(fleet: ComputeFleet) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -165,6 +166,29 @@ def test_each_process_is_started_again_and_nothing_is_lost(up: Up) -> None:
     up.start("--simulate", "--instances", "60", "--rate", "0")
     wait_until(lambda: index_equals_cells(up), timeout_s=60)
     assert len(up.listed({})[0]) >= 50
+    assert up.stop() == 0
+
+
+def test_work_on_the_index_is_ordered_and_that_of_a_command_stopped_over_http(up: Up, tmp_path: Path) -> None:
+    up.start("--simulate", "--instances", "40", "--rate", "0")
+
+    def newest() -> Any:
+        return next(iter(up.http.get("/fleetlight/index/work").json()["work"]), {"ended_at": None})
+
+    for kind in ("verify", "rebuild"):
+        assert up.http.post("/fleetlight/index/work", json={"kind": kind}).status_code == 202
+        wait_until(lambda: newest()["ended_at"] is not None, timeout_s=60)
+        assert (newest()["kind"], newest()["state"], newest()["done"]) == (kind, "done", newest()["total"])
+
+    slow = os.environ | {"FLEETLIGHT_INDEXER_SYNC_BATCH_SIZE": "1"}
+    words = ("index", "sync", "--rate", "2", "--data-dir", str(up.data_dir))
+    command = Command(*words, log=tmp_path / "sync.log", environment=slow)
+    wait_until(lambda: newest()["kind"] == "sync" and newest()["done"] > 0, timeout_s=30)
+    assert (newest()["state"], newest()["by"].endswith(", by a command")) == ("running", True)
+    assert up.http.delete(f"/fleetlight/index/work/{newest()['id']}").status_code == 202
+    assert command.wait(timeout=30) == 130
+    assert newest()["state"] == "stopped"
+    assert "stopped; the same command goes on from here" in (tmp_path / "sync.log").read_text()
     assert up.stop() == 0
 
 
