@@ -13,6 +13,7 @@ from fleetlight.indexer.backends.settings import IndexSettings
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.support.servers.real_servers import own_prefix
 
+INDEX_KINDS = ("sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch))
 WAYS = ("sqlite index", pytest.param("elasticsearch index", marks=pytest.mark.elasticsearch), "cells")
 
 
@@ -53,15 +54,22 @@ def asked_by(
     way: str, folder: Path, request: pytest.FixtureRequest, fill: Callable[[ComputeFleet], object], **settings: Any
 ) -> Iterator[Asked]:
     """A fleet that `fill` has filled, indexed, and asked by `way`. settings: of `ComputeFleet.api`."""
-    if way == "elasticsearch index":
-        url = request.getfixturevalue("elasticsearch_url")
-        with own_prefix(url) as prefix:
-            index = IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix.rstrip("-"))
-            with compute_fleet(folder, index) as fleet:
-                yield _filled(fleet, fill, "index", settings)
-        return
-    with compute_fleet(folder) as fleet:
+    with fleet_with_index(way.partition(" index")[0], folder, request) as fleet:
         yield _filled(fleet, fill, "cells" if way == "cells" else "index", settings)
+
+
+@contextmanager
+def fleet_with_index(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[ComputeFleet]:
+    """An empty fleet whose index is in Elasticsearch, if `kind` is that, and otherwise in a file of the folder."""
+    if kind != "elasticsearch":
+        with compute_fleet(folder) as fleet:
+            yield fleet
+        return
+    url = request.getfixturevalue("elasticsearch_url")
+    with own_prefix(url) as prefix:
+        index = IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix.rstrip("-"), search_timeout_s=30)
+        with compute_fleet(folder, index) as fleet:
+            yield fleet
 
 
 def _filled(

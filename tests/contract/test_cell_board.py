@@ -1,7 +1,6 @@
 """`GET /fleetlight/cells`: how each cell is, how far the index follows it, and what lists take of it."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,22 +13,24 @@ from fleetlight.cells.fleet.failures import Failure, FailureSummary
 from fleetlight.cells.tables import cell_state, jobs
 from fleetlight.indexer.backends.base import REPAIRS
 from fleetlight.indexer.backends.opening import open_writer
-from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexUnavailableError
-from tests.contract.compute_fleet import MEMBER, BrokenCells, ComputeFleet, compute_fleet, searching
-from tests.support.servers.real_servers import own_prefix
+from tests.contract.answering import INDEX_KINDS, fleet_with_index
+from tests.contract.compute_fleet import MEMBER, BrokenCells, ComputeFleet, searching
 
 
-@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
-def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFleet]:
+@pytest.fixture
+def index_kind() -> str:
+    """An index of every kind says how far it follows a cell: tests of that are run with each."""
+    return "sqlite"
+
+
+with_every_index = pytest.mark.parametrize("index_kind", INDEX_KINDS)
+
+
+@pytest.fixture
+def fleet(index_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFleet]:
     """Six instances and six hosts in three cells, all indexed."""
-    with ExitStack() as stack:
-        index = None
-        if request.param == "elasticsearch":
-            url = request.getfixturevalue("elasticsearch_url")
-            prefix = stack.enter_context(own_prefix(url))
-            index = IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix, search_timeout_s=30)
-        fleet = stack.enter_context(compute_fleet(tmp_path, index))
+    with fleet_with_index(index_kind, tmp_path, request) as fleet:
         fleet.add_hosts()
         fleet.fill(6)
         fleet.number_changes()
@@ -48,6 +49,7 @@ def state(answer: Any, cell: str = "east") -> Any:
     return found
 
 
+@with_every_index
 def test_cell_that_the_index_follows_is_ok_and_counted(fleet: ComputeFleet) -> None:
     answer = board(fleet)
     assert [each["name"] for each in answer["cells"]] == ["east", "north", "south"]
@@ -70,11 +72,13 @@ def test_lag_is_what_the_cell_has_numbered_and_the_index_does_not_show(fleet: Co
     assert state(board(fleet))["lag"] == 7
 
 
+@with_every_index
 def test_lag_of_another_epoch_is_not_known(fleet: ComputeFleet) -> None:
     fleet.number_changes()  # by relays that take over
     assert state(board(fleet))["lag"] is None
 
 
+@with_every_index
 @pytest.mark.parametrize("change", ["stale", "incomplete"])
 def test_cell_that_the_index_lacks_something_of_is_behind_and_listed_live(fleet: ComputeFleet, change: str) -> None:
     fleet.index("east", age_s=5000 if change == "stale" else 0, is_complete=change == "stale")
@@ -83,6 +87,7 @@ def test_cell_that_the_index_lacks_something_of_is_behind_and_listed_live(fleet:
     assert ("stale" if change == "stale" else "does not have all rows") in east["reason"]
 
 
+@with_every_index
 def test_cell_whose_index_is_suspected_is_uncertain(fleet: ComputeFleet) -> None:
     writer = open_writer(fleet.index_settings)
     writer.prepare()

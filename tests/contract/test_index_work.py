@@ -13,27 +13,20 @@ import pytest
 from fleetlight.cells.fleet.index_work import MAX_OPEN, WorkKind, WorkState
 from fleetlight.cli.index.recorded_work import Progress
 from fleetlight.indexer.backends.opening import open_writer
-from fleetlight.indexer.backends.settings import IndexSettings
+from tests.contract.answering import INDEX_KINDS, fleet_with_index
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet
 from tests.support.fleets.indexer_worlds import in_thread
 from tests.support.fleets.killed_work import ordered_work
-from tests.support.servers.real_servers import own_prefix
 from tests.support.waiting import wait_until
 
 WORK = "/fleetlight/index/work"
 _LATEST_S = 60
 
 
-@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
+@pytest.fixture(params=INDEX_KINDS)
 def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFleet]:
     """Six instances in three cells, none of them indexed."""
-    with ExitStack() as stack:
-        index = None
-        if request.param == "elasticsearch":
-            url = request.getfixturevalue("elasticsearch_url")
-            prefix = stack.enter_context(own_prefix(url))
-            index = IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix, search_timeout_s=30)
-        fleet = stack.enter_context(compute_fleet(tmp_path, index))
+    with fleet_with_index(request.param, tmp_path, request) as fleet:
         for name in fleet.cells:
             fleet.create(name)
             fleet.create(name)

@@ -2,32 +2,24 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
-from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.resources.node import NOT_STORED, STORED_NODE_FIELDS
-from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet, searching
+from tests.contract.answering import INDEX_KINDS, fleet_with_index
+from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, searching
 from tests.support.fleets.changing_nodes import ChangingNodes
-from tests.support.servers.real_servers import own_prefix
 
 ALL_FIELDS = ",".join(sorted(STORED_NODE_FIELDS))
 STRONG: Mapping[str, str] = {"Fleetlight-Consistency": "strong"}
 
 
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
+@pytest.fixture(scope="module", params=INDEX_KINDS)
 def fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
     """Nodes that differ in all that may differ, in an index of each kind. Tests change nothing of it."""
-    with ExitStack() as stack:
-        index = None
-        if request.param == "elasticsearch":
-            url = request.getfixturevalue("elasticsearch_url")
-            prefix = stack.enter_context(own_prefix(url))
-            index = IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix, search_timeout_s=30)
-        fleet = stack.enter_context(compute_fleet(tmp_path_factory.mktemp("nodes"), index=index))
+    with fleet_with_index(request.param, tmp_path_factory.mktemp("nodes"), request) as fleet:
         for name in CELLS:
             hosts = [f"{name}-host{number}" for number in (1, 2, 10)]
             nodes = ChangingNodes(fleet.engine(name), fleet.fleet, fleet.cells[name], hosts)
