@@ -34,12 +34,13 @@ CELLS = 8
 Sections = Mapping[str, Mapping[str, float]]
 """Keys of a configuration by section, besides the addresses."""
 
-# Short waits: what is waited for comes back within seconds here. And a page has all servers that there are.
+# Short waits: what is waited for comes back within seconds here. And a page has all servers that there are. Outboxes are
+# looked at less often than by default: eight relays that do so ten times a second take a processor, through the proxies.
 _SHORT_WAITS: Sections = {
     "fleet": {"cells_refresh_interval_s": 1.0, "takeover_after_s": 2.0},
     "index": {"refresh_interval_s": 0.5, "write_timeout_s": 10.0},
     "indexer": {"hole_timeout_s": 1.0, "retry_wait_max_s": 1.0, "audit_interval_s": 1.0, "audit_share": 0.5},
-    "relay": {"retry_wait_max_s": 1.0, "heartbeat_interval_s": 0.5},
+    "relay": {"retry_wait_max_s": 1.0, "heartbeat_interval_s": 0.5, "poll_interval_s": 0.4},
     "bus": {"confirm_timeout_s": 5.0},
     "api": {"max_limit": 10_000},
     "search": {"enabled": True, "staleness_limit_s": 3.0, "retry_after_s": 1.0},

@@ -36,7 +36,7 @@ _PATIENCE_S = 240
 _PATIENT = {
     "fleet": {"cells_refresh_interval_s": 1.0},
     "index": {"refresh_interval_s": 0.2, "write_timeout_s": 120.0},
-    "relay": {"retry_wait_max_s": 1.0, "heartbeat_interval_s": 0.5},
+    "relay": {"retry_wait_max_s": 1.0, "heartbeat_interval_s": 0.5, "poll_interval_s": 0.4},
     "indexer": {"retry_wait_max_s": 1.0, "liveness_timeout_s": 300.0},
 }
 
