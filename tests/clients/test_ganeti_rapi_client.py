@@ -1,7 +1,7 @@
 """Ganeti's client of its remote API, unmodified, against a running API."""
 
-import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from tests.clients.conftest import INSTANCES
-from tests.support.servers.ganeti_client import RapiProgram
+from tests.support.servers.ganeti_client import RapiProgram, rapi_program
 from tests.support.servers.live_api import LiveApi
 from tests.support.servers.tls_front import tls_front
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -20,15 +21,16 @@ def https(live: LiveApi, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
         yield url
 
 
-def program(ganeti_client: Path, https: str, live: LiveApi, cloud: str) -> RapiProgram:
+def program(ganeti_client: Path, https: str, live: LiveApi, cloud: str) -> AbstractContextManager[RapiProgram]:
     clouds = yaml.safe_load(live.clouds_file.read_text(encoding="utf-8"))["clouds"]
     account = clouds[cloud]["auth"]
-    return RapiProgram(ganeti_client, https, account["username"], account["password"])
+    return rapi_program(ganeti_client, https, account["username"], account["password"])
 
 
 @pytest.fixture(scope="module")
-def rapi(ganeti_client: Path, https: str, live: LiveApi) -> RapiProgram:
-    return program(ganeti_client, https, live, "fleetlight")
+def rapi(ganeti_client: Path, https: str, live: LiveApi) -> Iterator[RapiProgram]:
+    with program(ganeti_client, https, live, "fleetlight") as rapi:
+        yield rapi
 
 
 def test_everything_that_reads_is_answered(rapi: RapiProgram) -> None:
@@ -87,21 +89,23 @@ def test_refusals_reach_the_program_with_their_reasons(rapi: RapiProgram) -> Non
 
 
 def test_member_sees_its_instances_and_nothing_else(ganeti_client: Path, https: str, live: LiveApi) -> None:
-    member = program(ganeti_client, https, live, "fleetlight-demo")
-    [instances, nodes] = member.calls([("GetInstances", [], {"bulk": True}), ("GetNodes", [], {})])
+    with program(ganeti_client, https, live, "fleetlight-demo") as member:
+        [instances, nodes] = member.calls([("GetInstances", [], {"bulk": True}), ("GetNodes", [], {})])
     assert 0 < len(instances["returned"]) < INSTANCES
     assert nodes["code"] == 404
 
 
 def test_wrong_password_is_refused(ganeti_client: Path, https: str) -> None:
-    [said] = RapiProgram(ganeti_client, https, "admin", "wrong").calls([("GetInstances", [], {})])
+    with rapi_program(ganeti_client, https, "admin", "wrong") as stranger:
+        [said] = stranger.calls([("GetInstances", [], {})])
     assert said["code"] == 401
 
 
 @pytest.fixture(scope="module")
-def of_cell(ganeti_client: Path, https: str, live: LiveApi) -> RapiProgram:
+def of_cell(ganeti_client: Path, https: str, live: LiveApi) -> Iterator[RapiProgram]:
     """The client of one cell, which is a cluster of its own."""
-    return program(ganeti_client, f"{https}/cells/cell2", live, "fleetlight")
+    with program(ganeti_client, f"{https}/cells/cell2", live, "fleetlight") as of_cell:
+        yield of_cell
 
 
 def results(rapi: RapiProgram, *calls: tuple[str, list[Any], dict[str, Any]]) -> list[Any]:
@@ -116,10 +120,8 @@ def results(rapi: RapiProgram, *calls: tuple[str, list[Any], dict[str, Any]]) ->
 
 def ending_of(rapi: RapiProgram, job: int) -> Any:
     """The job, when it has ended."""
-    deadline = time.monotonic() + 60
-    while (said := rapi.call("GetJobStatus", job))["end_ts"] is None:
-        assert time.monotonic() < deadline, said
-    return said
+    wait_until(lambda: rapi.call("GetJobStatus", job)["end_ts"])
+    return rapi.call("GetJobStatus", job)
 
 
 def test_groups_networks_and_tags_live_from_their_making_to_their_end(of_cell: RapiProgram) -> None:

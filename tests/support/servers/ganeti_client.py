@@ -2,9 +2,10 @@
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -12,21 +13,21 @@ import pytest
 from tests.support.session.requirements import GANETI_CLIENT
 
 _PYTHON = "/usr/bin/python3"
-# Makes the calls that it reads, and writes what each has returned, or the error.
+# Makes each call that it reads, and writes what it has returned, or the error.
 _PROGRAM = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from ganeti.rapi import client
-asked = json.load(sys.stdin)
+asked = json.loads(sys.stdin.readline())
 rapi = client.GanetiRapiClient(asked["host"], port=asked["port"], username=asked["name"], password=asked["password"])
 rapi._base_url += asked["base"]
-said = []
-for method, arguments, options in asked["calls"]:
+for line in sys.stdin:
+    method, arguments, options = json.loads(line)
     try:
-        said.append({"returned": getattr(rapi, method)(*arguments, **options)})
+        said = {"returned": getattr(rapi, method)(*arguments, **options)}
     except client.GanetiApiError as error:
-        said.append({"code": error.code, "message": str(error)})
-json.dump(said, sys.stdout)
+        said = {"code": error.code, "message": str(error)}
+    print(json.dumps(said), flush=True)
 """
 
 
@@ -39,33 +40,37 @@ def ganeti_client() -> Path:
 
 
 class RapiProgram:
-    """A program that uses the client. url: of the API, https; a path in it comes before that of each request.
+    """A running program that uses the client; calls block. `rapi_program` makes one."""
 
-    Calls block.
-    """
-
-    def __init__(self, client: Path, url: str, name: str, password: str) -> None:
-        address = urlsplit(url)
-        self._packages = str(client.parents[1])
-        self._asked = {"host": address.hostname, "port": address.port, "name": name, "password": password}
-        self._asked |= {"base": address.path}
+    def __init__(self, questions: IO[str], answers: IO[str]) -> None:
+        self._questions = questions
+        self._answers = answers
 
     def calls(self, calls: Sequence[tuple[str, Sequence[Any], dict[str, Any]]]) -> list[dict[str, Any]]:
         """What each of the calls, a method with its arguments, has `returned`, or `code` and `message` of its error."""
-        said = subprocess.run(
-            [_PYTHON, "-c", _PROGRAM, self._packages],
-            input=json.dumps({**self._asked, "calls": calls}),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=100,
-        )
-        assert said.returncode == 0, said.stderr
-        answers: list[dict[str, Any]] = json.loads(said.stdout)
-        return answers
+        return [self._ask(call) for call in calls]
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """What one call has returned."""
-        [said] = self.calls([(method, arguments, options)])
+        said = self._ask((method, arguments, options))
         assert "returned" in said, said
         return said["returned"]
+
+    def _ask(self, question: object) -> dict[str, Any]:
+        print(json.dumps(question), file=self._questions, flush=True)
+        answer: dict[str, Any] = json.loads(self._answers.readline())
+        return answer
+
+
+@contextmanager
+def rapi_program(client: Path, url: str, name: str, password: str) -> Iterator[RapiProgram]:
+    """It runs until the end of the block. url: of the API, https; a path in it comes before that of each request."""
+    address = urlsplit(url)
+    login = {"host": address.hostname, "port": address.port, "name": name, "password": password, "base": address.path}
+    command = [_PYTHON, "-c", _PROGRAM, str(client.parents[1])]
+    # It ends when nothing can be asked any more.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        print(json.dumps(login), file=process.stdin, flush=True)
+        yield RapiProgram(process.stdin, process.stdout)
