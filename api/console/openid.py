@@ -13,7 +13,8 @@ from starlette.responses import RedirectResponse, Response
 
 from fleetlight.api.console.assets import message_page
 from fleetlight.api.documented import ApiOperation
-from fleetlight.api.http.errors import DirectoryUnavailableError, IdentityServiceError
+from fleetlight.api.http.connection import ClientConnection
+from fleetlight.api.http.errors import DirectoryUnavailableError, IdentityServiceError, TooManyLoginsError
 from fleetlight.api.http.headers import Header
 from fleetlight.api.identity.browser import set_session
 from fleetlight.api.identity.openid.errors import LoginFailedError
@@ -34,7 +35,7 @@ def _operation(path: str, summary: str, *query: str, faults: tuple[int, ...] = (
 
 BEGIN = _operation(LOGIN_PAGE, "Log in at the OpenID provider, then see a page of the console", "next", faults=(503,))
 FINISH = _operation(
-    CALLBACK, "The answer of the OpenID provider", "code", "state", "iss", "error", faults=(400, 401, 403, 503)
+    CALLBACK, "The answer of the OpenID provider", "code", "state", "iss", "error", faults=(400, 401, 403, 429, 503)
 )
 END = _operation(LOGOUT_PAGE, "Log out at the OpenID provider, after the log-out here")
 
@@ -72,7 +73,7 @@ class OpenIdHandlers:
 
         async def respond() -> Response:
             kept = http.cookies.get(ATTEMPT_COOKIE, "")
-            session, page = await self._identity.finish_login(kept, http.query_params)
+            session, page = await self._identity.finish_login(kept, http.query_params, ClientConnection.of(http))
             response = _to(self._public_url + page)
             set_session(response, session, is_secure=self._is_secure)
             return response
@@ -98,6 +99,9 @@ class OpenIdHandlers:
             except LoginFailedError as error:
                 _log.warning("login_refused", reason=error.reason)
                 return message_page(str(error), error.status)
+            except TooManyLoginsError as error:
+                _log.warning("login_refused", reason=str(error))
+                return message_page(str(error), 429)
             except (IdentityServiceError, DirectoryUnavailableError) as error:
                 _log.error("identity.unavailable", reason=error.reason)
                 name = self._identity.name

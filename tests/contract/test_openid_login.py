@@ -23,6 +23,7 @@ from fleetlight.api.identity.tokens.strategy import TokenIdentity
 from fleetlight.api.settings import ApiSettings, IdentitySettings, KeystoneSettings, OpenIdSettings
 from tests.contract.compute_fleet import Api, ComputeFleet
 from tests.contract.identity_site import LIFETIME_S
+from tests.contract.streams import stream
 from tests.contract.test_browser_session import CONSOLE, SESSION, Time, write_htpasswd
 from tests.support.fleets.identity import DEMO, OTHER, PASSWORD, write_directory
 from tests.support.played.played_openid import CLIENT, NEW_KEY, SECRET, PlayedOpenId, played_openid
@@ -221,6 +222,18 @@ def test_a_code_is_good_for_one_session(browser: Browser) -> None:
     refused(browser.come_back(answer), 401, "did not succeed")
 
 
+def test_wrong_answers_of_one_address_are_counted(
+    fleet: ComputeFleet, provider: PlayedOpenId, htpasswd: BasicIdentity, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetlight.api.limits.login_limit.MOST_FAILURES_OF_ADDRESS", 2)
+    browser = Browser(fleet.api(identity=openid(provider, htpasswd, time), settings=API), provider)
+    for status in (401, 401, 429):
+        answer = browser.provider.let_in(browser.go())
+        assert browser.come_back({**answer, "code": "guessed"}).status_code == status
+    assert provider.asked.count("/token") == 2
+    refused(browser.try_to_log_in(), 429, "Too many failed logins")
+
+
 def test_a_code_of_another_login_is_refused_by_pkce(browser: Browser) -> None:
     stolen = browser.provider.let_in(browser.go())["code"]
     own = browser.provider.let_in(browser.go())
@@ -402,6 +415,28 @@ def test_a_session_ends_with_the_token_of_the_provider_or_sooner(browser: Browse
     time.pass_s(4)
     assert browser.session(cookie)["user"] is None
     assert browser.api.get("/v2.1/servers", {"Cookie": cookie}).status_code == 401
+
+
+def test_a_stream_ends_with_the_session_that_opened_it(
+    browser: Browser, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetlight.listing.watches.watch._HEARTBEAT_S", 0.05)
+    cookie = {"Cookie": browser.log_in()}
+
+    async def scenario() -> None:
+        async with stream(browser.api, "", cookie) as watch:
+            await watch.next()
+            time.pass_s(LIFETIME_S + 1)
+            event = await watch.next()
+            assert (event.name, "not accepted any more" in event.data["reason"]) == ("ended", True)
+
+    browser.api.run(scenario())
+
+
+def test_what_the_addresses_of_a_login_answer_is_documented(browser: Browser) -> None:
+    paths = browser.api.get("/openapi.json").json()["paths"]
+    assert {LOGIN, CALLBACK, f"{LOGIN}/end"} <= paths.keys()
+    assert paths[CALLBACK]["get"]["responses"].keys() >= {"303", "400", "401", "403", "429", "503"}
 
 
 def test_logging_out_ends_every_copy_and_leads_to_the_end_at_the_provider(browser: Browser) -> None:

@@ -6,7 +6,7 @@ LoginFailedError
 └── NoProjectError       the user is known, and has no right here
 """
 
-from fleetlight.api.http.errors import ApiError
+from fleetlight.api.http.errors import ApiError, UnauthorizedError
 
 
 class LoginFailedError(ApiError):
@@ -23,8 +23,8 @@ class LoginStateError(LoginFailedError):
     status = 400
 
 
-class LoginRefusedError(LoginFailedError):
-    pass
+class LoginRefusedError(LoginFailedError, UnauthorizedError):
+    """Counted as a wrong password is."""
 
 
 class NoProjectError(LoginFailedError):

@@ -24,6 +24,7 @@ from fleetlight.api.identity.openid.rights import ClaimedProject, ClaimedRights,
 from fleetlight.api.identity.openid.sessions import Attempt, Seal, Session
 from fleetlight.api.identity.tokens.strategy import TokenIdentity
 from fleetlight.api.identity.tokens.token import new_audit_id
+from fleetlight.api.limits.login_limit import LoginLimit
 from fleetlight.api.settings import OpenIdSettings
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
@@ -65,6 +66,7 @@ class OpenIdIdentity:
         self._attempts = Seal(key, Attempt)
         self._sessions = Seal(key, Session)
         self._ended = EndedSessions()
+        self._limit = LoginLimit()
         self._lifetime_us = lifetime_s * MICROSECONDS_PER_SECOND
         self._clock = clock
 
@@ -112,10 +114,12 @@ class OpenIdIdentity:
         page, attempt = await self._provider.begin(next_page)
         return page, self._attempts.sealed(attempt)
 
-    async def finish_login(self, kept: str, answer: Mapping[str, str]) -> tuple[str, str]:
+    async def finish_login(
+        self, kept: str, answer: Mapping[str, str], connection: ClientConnection = UNKNOWN
+    ) -> tuple[str, str]:
         """A new session, and the page to show. kept: see `begin_login`. answer: what the provider says by the browser.
 
-        Raises LoginFailedError, IdentityServiceError.
+        Raises LoginFailedError, TooManyLoginsError, IdentityServiceError.
         """
         # Whatever its state: it changes nothing, its words are ours, and some providers send none with an error.
         self._refuse_error(answer.get("error"))
@@ -128,7 +132,9 @@ class OpenIdIdentity:
         # RFC 9207, where the provider sends it: the answer is of no other provider.
         if not answer.get("code") or answer.get("iss", self._settings.issuer) != self._settings.issuer:
             raise self._misunderstood(f"the answer is of {shown(answer.get('iss', 'the provider, without a code'))}")
-        claims = await self._provider.claims(answer["code"], attempt)
+        # The user is not known yet, so what fails is counted by address alone.
+        async with self._limit.attempt(attempt.state, connection):
+            claims = await self._provider.claims(answer["code"], attempt)
         return await self._begun(claims), attempt.next_page
 
     async def provider_logout_page(self, then: str) -> str:
