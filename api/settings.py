@@ -160,7 +160,7 @@ class KeystoneSettings(BaseModel):
     user_domain_name: the domain of the account.
     project_domain_name: the domain of its project.
     region_name: the region whose address of Keystone is taken, where its catalog has several.
-    public_url: the address that callers are told to log in at; auth_url unless set.
+    public_url: the address of Keystone in answers to callers that have to log in; auth_url unless set.
     ca_file: certificates that are trusted for TLS, instead of the system's.
     timeout_s: what one question may cost.
     cache_time_s: how long an answer about a token is believed; a token that is revoked counts for that long.

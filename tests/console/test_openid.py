@@ -60,7 +60,7 @@ def test_a_user_of_the_provider_logs_in_to_the_page_that_was_asked_for_and_out_a
     expect(page.get_by_role("link", name="Sign in with Example")).to_be_visible()
 
 
-def test_who_is_refused_reads_why_and_can_try_again(console: Console) -> None:
+def test_a_refused_user_reads_why_and_can_try_again(console: Console) -> None:
     console.watched.expect_status(401, "/callback")
     console.watched.expect_status(403, "/callback")
     page = sign_in(console, "", "Deny")

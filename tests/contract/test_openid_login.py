@@ -12,7 +12,7 @@ import pytest
 from joserfc.jwk import OctKey
 from pydantic import SecretStr, ValidationError
 
-from fleetlight.api.http.errors import IdentityConfigurationError
+from fleetlight.api.http.errors import IdentityConfigurationError, IdentityServiceError
 from fleetlight.api.identity.basic import BasicIdentity
 from fleetlight.api.identity.browser import BrowserIdentity
 from fleetlight.api.identity.none import NoIdentity
@@ -149,7 +149,7 @@ def test_a_login_at_the_provider_is_a_session_for_every_face(browser: Browser) -
     assert names == ["mine"]
 
 
-def test_the_console_is_told_of_the_provider_and_programs_log_in_as_ever(browser: Browser) -> None:
+def test_the_session_names_the_provider_and_programs_log_in_as_ever(browser: Browser) -> None:
     shown = browser.api.get(SESSION).json()
     assert (shown["user"], shown["logins"], shown["openid"]) == (None, ["password", "openid"], {"name": "Example"})
     by_password = browser.api.request("POST", SESSION, CONSOLE, json={"user": "ada", "password": PASSWORD})
@@ -327,6 +327,15 @@ def test_a_provider_that_is_not_there_is_a_page_and_no_failure(
     refused(api.get(LOGIN), 503, "Example cannot be reached")
     # The session has ended here; there is no other to end.
     assert api.get(LOGIN + "/end").headers["Location"] == f"{PUBLIC}/console/"
+
+
+def test_a_provider_that_never_comes_to_an_end_is_not_waited_for(browser: Browser, time: Time) -> None:
+    settings = OpenIdSettings(issuer=browser.provider.issuer, client_id=CLIENT).model_copy(update={"timeout_s": 0.1})
+    slow = OpenIdProvider(settings, PUBLIC + CALLBACK, time)
+    browser.provider.is_slow = True
+    with pytest.raises(IdentityServiceError) as caught:
+        browser.api.run(slow.begin("/console/"))
+    assert "has not answered within 0.3" in caught.value.reason
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 Its discovery document and keys are kept for an hour, and keys are fetched anew for a token of one that is not known.
 """
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import requests
@@ -30,7 +31,10 @@ from fleetlight.cells.daemon_threads import DaemonThreads
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
+Answer = TypeVar("Answer")
 _THREADS = 4
+# Of one login: the document, the token, and the keys.
+_MOST_REQUESTS = 3
 _KEPT_S = 3600.0
 _ATTEMPT_S = 600
 _LEEWAY_S = 30
@@ -66,19 +70,28 @@ class OpenIdProvider:
 
     async def begin(self, next_page: str) -> tuple[str, Attempt]:
         """The page of the provider to go to, and what its answer has to fit."""
-        return await self._threads.run(partial(self._begin, next_page))
+        return await self._answer(partial(self._begin, next_page))
 
     async def claims(self, code: str, attempt: Attempt) -> Claims:
         """The claims of the ID token for `code`, verified. Raises LoginRefusedError."""
-        return await self._threads.run(partial(self._claims, code, attempt))
+        return await self._answer(partial(self._claims, code, attempt))
 
     async def logout_page(self, then: str) -> str | None:
         """The page that ends the login at the provider, which goes on to `then`; None where there is none."""
-        endpoint = (await self._threads.run(self._metadata)).end_session_endpoint
+        endpoint = (await self._answer(self._metadata)).end_session_endpoint
         if endpoint is None:
             return None
         query = {"client_id": self._settings.client_id, "post_logout_redirect_uri": then}
         return str(add_params_to_uri(endpoint, query))
+
+    async def _answer(self, call: Callable[[], Answer]) -> Answer:
+        """What `call` returns. requests bounds the wait for each byte, and not for all of them."""
+        timeout_s = _MOST_REQUESTS * self._settings.timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._threads.run(call)
+        except TimeoutError:
+            raise IdentityServiceError(f"the provider has not answered within {timeout_s} seconds") from None
 
     def _begin(self, next_page: str) -> tuple[str, Attempt]:
         metadata, nonce, verifier = self._metadata(), generate_token(32), generate_token(64)

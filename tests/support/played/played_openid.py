@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from secrets import token_urlsafe
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
@@ -42,7 +42,7 @@ class PlayedOpenId:
 
     algorithm: of its signatures. key: that signs. shows_key: whether it is among those that it shows.
     secret: the password of the client; None: a public one. status: of all answers.
-    asked: the paths that it was asked for.
+    asked: the paths that it was asked for. is_slow: whether its answers take until it has ended, byte by byte.
     """
 
     issuer: str
@@ -54,6 +54,8 @@ class PlayedOpenId:
     status: int = 200
     metadata: dict[str, Any] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    is_slow: bool = False
+    ended: Event = field(default_factory=Event)
     codes: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     def let_in(self, page: str) -> dict[str, str]:
@@ -121,6 +123,7 @@ def played_openid() -> Iterator[PlayedOpenId]:
     try:
         yield Handler.provider
     finally:
+        Handler.provider.ended.set()
         server.shutdown()
         thread.join()
         server.server_close()
@@ -147,6 +150,9 @@ class _Provider(BaseHTTPRequestHandler):
         body = msgspec.json.encode(document)
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
+        if not self.provider.is_slow:
+            self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        while self.provider.is_slow and not self.provider.ended.wait(0.02):
+            self.wfile.write(b" ")
         self.wfile.write(body)
