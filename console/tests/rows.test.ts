@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { Rows } from "../src/list/rows";
 
-const QUESTION = { what: "instance", filter: "", fields: ["uuid", "cell"], order: ["name"], asOf: null, allProjects: true };
+const QUESTION = { what: "instance", filter: "", fields: ["uuid", "cell", "name"], order: ["name"], asOf: null, allProjects: true };
 const MOST = 1000;
 
 /**
@@ -33,8 +33,8 @@ function answerTo({ pathname, searchParams }: URL, total: number, wrongBy: numbe
   }
   const from = Number(searchParams.get("marker") ?? 0);
   const end = Math.min(total, from + Math.min(MOST, Number(searchParams.get("limit"))));
-  const data = Array.from({ length: end - from }, (_, index) => [[0, `item-${from + index}`], [0, "cell1"]]);
-  return { fields: [{ name: "uuid" }, { name: "cell" }], data, marker: end < total ? String(end) : null };
+  const data = Array.from({ length: end - from }, (_, index) => [[0, `item-${from + index}`], [0, "cell1"], [0, "name"]]);
+  return { fields: [{ name: "uuid" }, { name: "cell" }, { name: "name" }], data, marker: end < total ? String(end) : null };
 }
 
 /** When nothing is asked for any more. */
@@ -131,11 +131,12 @@ test("a row changes and leaves in place, and others are not touched", async () =
   serve(5);
   const rows = new Rows(QUESTION);
   await settled(rows);
-  assert.ok(rows.replace("item-3", [[0, "item-3"], [0, "cell2"]]));
-  assert.ok(rows.leave("item-1"));
-  assert.equal(rows.replace("item-77", []), false);
+  assert.ok(rows.replace([[0, "item-3"], [0, "cell1"], [0, "new name"]]));
+  assert.ok(rows.leave("item-1", "cell1"));
+  assert.equal(rows.replace([[0, "item-77"], [0, "cell1"], [0, "name"]]), false);
+  assert.equal(rows.leave("item-2", "cell2"), false, "another cell may have an item of the same key");
   assert.deepEqual([0, 1, 2, 3].map((at) => rows.at(at)?.mark), [null, "left", null, "changed"]);
-  assert.equal(rows.at(3)?.cells[1]![1], "cell2");
+  assert.equal(rows.at(3)?.cells[2]![1], "new name");
 });
 
 test("what the API refuses is the problem of the list, in its words", async () => {

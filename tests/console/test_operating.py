@@ -28,6 +28,31 @@ def test_a_cell_that_dies_is_seen_on_the_board(console: Console, fleet: ConsoleF
     expect(row).to_contain_text("✓ well")
 
 
+def live(console: Console, address: str) -> Page:
+    """A list in which changes come. It is read once more then, since it may be older than the first of them."""
+    page = console.list(address)
+    with page.expect_response(re.compile(r"/fleetlight/query\?")):
+        expect(page.get_by_role("button", name="● live")).to_be_visible()
+    return page
+
+
+def test_a_job_goes_on_in_the_list_without_reading_it_again(console: Console, fleet: ConsoleFleet) -> None:
+    with fleet.waiting_job("cell1"):
+        page = live(console, "jobs")
+        expect(console.row(0)).to_contain_text("queued")
+        read: list[str] = []
+        page.on("request", lambda request: read.append(request.url))
+    expect(console.row(0)).to_contain_text("success")
+    assert not [url for url in read if "/fleetlight/query?" in url]
+
+
+def test_a_node_goes_offline_in_the_list(console: Console, fleet: ConsoleFleet) -> None:
+    live(console, 'nodes?columns=name,role&filter=name == "cell1-compute-03"')
+    expect(console.row(0).get_by_role("cell", name="R", exact=True)).to_be_visible()
+    fleet.force_down("cell1", "cell1-compute-03")
+    expect(console.row(0).get_by_role("cell", name="O", exact=True)).to_be_visible()
+
+
 def vcpus(page: Page, cell: str) -> str:
     """What the board says of the processors of a cell."""
     row = page.get_by_role("table", name="By cell").get_by_role("row").filter(has_text=cell)

@@ -15,8 +15,7 @@ export interface ListKind {
   readonly facets: readonly string[];
   /** What all of them fulfil, besides what is asked for. */
   readonly base: string;
-  /** Whether their changes are streamed, and whether they can be listed as of a moment. */
-  readonly isStreamed: boolean;
+  /** Whether they can be listed as of a moment. */
   readonly hasPast: boolean;
   /** What the filter bar says before anything is typed. */
   readonly example: string;
@@ -28,7 +27,6 @@ const INSTANCE = {
   key: "uuid",
   order: ["name"],
   facets: ["cell", "vm_state", "task_state", "zone", "flavor_id", "os", "project_id"],
-  isStreamed: true,
   hasPast: true,
   isForAdmins: false,
 } as const;
@@ -62,7 +60,6 @@ export const LISTS: readonly ListKind[] = [
     order: ["name"],
     facets: ["cell", "group", "role", "drained", "offline"],
     base: "",
-    isStreamed: false,
     hasPast: false,
     example: 'compute-07   or   drained or offline',
     isForAdmins: true,
@@ -77,7 +74,6 @@ export const LISTS: readonly ListKind[] = [
     order: ["-id"],
     facets: ["cell", "status"],
     base: "",
-    isStreamed: false,
     hasPast: false,
     example: 'status == "running"',
     isForAdmins: true,
@@ -92,7 +88,6 @@ export const LISTS: readonly ListKind[] = [
     order: ["name"],
     facets: ["cell"],
     base: "",
-    isStreamed: false,
     hasPast: false,
     example: 'name =* "instance/*"',
     isForAdmins: true,
@@ -107,7 +102,6 @@ export const LISTS: readonly ListKind[] = [
     order: ["name"],
     facets: ["cell"],
     base: "",
-    isStreamed: false,
     hasPast: false,
     example: 'free_count < 10',
     isForAdmins: true,

@@ -68,13 +68,13 @@ export class Live {
   }
 
   private apply(name: string, data: unknown): void {
-    const change = data as { id: string; cells?: readonly Cell[] } | null;
+    const change = data as { id: string; cell?: string; cells?: readonly Cell[] } | null;
     if (name === "reset" || name === "incomplete" || (name === "complete" && this.rows.proof.value?.isComplete === false)) this.onReset();
     else if (change === null) return;
     else if (name === "leave") {
-      if (this.rows.leave(change.id)) this.pending.value++;
+      if (this.rows.leave(change.id, change.cell)) this.pending.value++;
     } else if (name === "enter" || name === "change") {
-      const isThere = change.cells !== undefined && this.rows.replace(change.id, change.cells);
+      const isThere = change.cells !== undefined && this.rows.replace(change.cells);
       if (!isThere && name === "enter") this.pending.value++;
     }
   }

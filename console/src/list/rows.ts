@@ -67,6 +67,7 @@ export class Rows {
   fields: readonly Field[] = [];
   private isAnswered = false;
   private readonly rows = new Map<number, Row>();
+  /** By what an item is called in the whole fleet. */
   private readonly positions = new Map<string, number>();
   /** Where the list can be read on, one place behind the other; nothing is left out between them. */
   private known: Known[] = [BEGINNING];
@@ -124,17 +125,22 @@ export class Rows {
   }
 
   /** Show an item as it is now, if it is among the rows. Returns whether it is. */
-  replace(key: string, cells: readonly Cell[]): boolean {
-    return this.mark(key, "changed", cells);
+  replace(cells: readonly Cell[]): boolean {
+    return this.mark(this.identityOf(cells), "changed", cells);
   }
 
   /** Show that an item is not in the list any more. */
-  leave(key: string): boolean {
-    return this.mark(key, "left");
+  leave(key: string, cell?: string): boolean {
+    return this.mark(this.identityOf([[0, key], [0, cell ?? null]]), "left");
   }
 
-  private mark(key: string, mark: Mark, cells?: readonly Cell[]): boolean {
-    const position = this.positions.get(key);
+  /** Two cells may have items of one key, such as locks. */
+  private identityOf(cells: readonly Cell[]): string {
+    return JSON.stringify([String(cells[0]![1]), this.question.fields[1] === "cell" ? cells[1]![1] : null]);
+  }
+
+  private mark(identity: string, mark: Mark, cells?: readonly Cell[]): boolean {
+    const position = this.positions.get(identity);
     const row = position === undefined ? undefined : this.rows.get(position);
     if (position === undefined || row === undefined) return false;
     this.rows.set(position, { ...row, ...(cells === undefined ? {} : { cells }), mark });
@@ -218,7 +224,7 @@ export class Rows {
     const rows = [...this.rows];
     this.rows.clear();
     for (const [position, row] of rows) this.rows.set(position + by, row);
-    for (const [key, position] of this.positions) this.positions.set(key, position + by);
+    for (const [identity, position] of this.positions) this.positions.set(identity, position + by);
     this.known = this.known.map(({ at, marker }) => ({ at: at + by, marker }));
     if (this.total.value !== null) this.total.value = Math.max(this.total.value, this.known.at(-1)!.at);
   }
@@ -252,7 +258,7 @@ export class Rows {
   private keep(position: number, cells: readonly Cell[]): void {
     const key = String(cells[0]![1]);
     this.rows.set(position, { key, cells, mark: null });
-    this.positions.set(key, position);
+    this.positions.set(this.identityOf(cells), position);
   }
 
   /** Drop what is far from the window. */
@@ -262,7 +268,8 @@ export class Rows {
     for (const [position, row] of this.rows) {
       if (position >= first - KEPT && position <= last + KEPT) continue;
       this.rows.delete(position);
-      if (this.positions.get(row.key) === position) this.positions.delete(row.key);
+      const identity = this.identityOf(row.cells);
+      if (this.positions.get(identity) === position) this.positions.delete(identity);
     }
   }
 

@@ -53,7 +53,7 @@ function Listed({ kind, fields, question, filter, pasts }: ListedProps) {
     generation.value++;
   };
   // Not before there are rows: what is refused as a list is not asked for as a stream.
-  const hasLive = kind.isStreamed && question.asOf === null && rows.proof.value !== null;
+  const hasLive = question.asOf === null && rows.proof.value !== null;
   const live = useMemo(() => (hasLive ? new Live(rows, again) : null), [hasLive]);
   useEffect(() => () => rows.close(), [rows]);
   useEffect(() => live?.show(rows), [live, rows]);

@@ -6,14 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import uuid4
 
 import yaml
+from sqlalchemy import Engine, update
 
-from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.model import Cell
+from fleetlight.cells.model import NO_REQUEST, Cell
+from fleetlight.cells.tables import jobs
+from fleetlight.operations.jobs.model import NewJob
+from fleetlight.operations.jobs.queue import add_jobs
+from fleetlight.operations.opcodes.groups import GroupAdd
 from fleetlight.operations.simulation.simulated_instances import new_instance
+from fleetlight.operations.vocabulary import ALL_OPERATIONS
 from fleetlight.resources.clock import system_clock
+from tests.support.fleets.changing_nodes import ChangingNodes
 from tests.support.fleets.instance_operations import InstanceOperations
 from tests.support.servers.live_api import LiveApi, live_api
 
@@ -49,6 +57,23 @@ class ConsoleFleet:
             operations.stop(uuid)
 
     @contextmanager
+    def waiting_job(self, cell: str) -> Iterator[None]:
+        """A job that its cell does not begin before the end of the block."""
+        with self._database(cell) as engine:
+            with writing(engine) as connection:
+                job = NewJob([GroupAdd(group_name=f"rack-{uuid4()}").to_operation()], NO_REQUEST)
+                [number] = add_jobs(connection, ALL_OPERATIONS, [job], system_clock())
+                connection.execute(update(jobs).where(jobs.c.id == number).values(is_ready=False))
+            yield
+            with writing(engine) as connection:
+                connection.execute(update(jobs).where(jobs.c.id == number).values(is_ready=True))
+
+    def force_down(self, cell: str, host: str) -> None:
+        """As an operator does with a host that is broken."""
+        with self._database(cell) as engine:
+            ChangingNodes(engine, self.fleet, self.fleet.cell(cell), ()).force_down(host, forced_down=True)
+
+    @contextmanager
     def without(self, cell: str) -> Iterator[None]:
         """The database of a cell is nowhere to be found until the end of the block."""
         known = self.fleet.cell(cell)
@@ -64,10 +89,14 @@ class ConsoleFleet:
 
     @contextmanager
     def _operations(self, name: str) -> Iterator[InstanceOperations]:
-        cell = self.fleet.cell(name)
-        engine = create_database_engine(cell.database_url)
+        with self._database(name) as engine:
+            yield InstanceOperations(engine, self.fleet, self.fleet.cell(name))
+
+    @contextmanager
+    def _database(self, cell: str) -> Iterator[Engine]:
+        engine = create_database_engine(self.fleet.cell(cell).database_url)
         try:
-            yield InstanceOperations(engine, self.fleet, cell)
+            yield engine
         finally:
             engine.dispose()
 
