@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fleetlight.api import capacity, maintenance
+from fleetlight.api import capacity, maintenance, usage
 from fleetlight.api.bulk import routes as bulk
 from fleetlight.api.changes import routes as changes
 from fleetlight.api.changes.comparisons import Comparisons
@@ -93,6 +93,7 @@ def create_app(parts: ApiParts) -> Application:
         *explaining.routes(services, compute.lists, query_engine),
         *scheduling.routes(services),
         *capacity.routes(services),
+        *usage.routes(services),
         *maintenance.routes(services),
         *operating.routes(services, board, series),
         *rapi.routes(services, query_engine),

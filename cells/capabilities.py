@@ -28,6 +28,7 @@ class Capabilities:
     announces_nothing: it has no bus, so it is looked at again and again.
     reports_usage: its nodes say what they have free at this moment and what they need for themselves; those of other
         cells have free what no instance claims.
+    keeps_ended: instances tell when they were launched and ended, also those that are deleted.
     unknown_fields: fields of an instance that its rows do not tell.
     fields_of_deployment: those that only the API database of its deployment tells, which need not be known.
     """
@@ -38,6 +39,7 @@ class Capabilities:
     is_asked_for_unmapped: bool = False
     announces_nothing: bool = False
     reports_usage: bool = False
+    keeps_ended: bool = True
     unknown_fields: frozenset[str] = frozenset()
     fields_of_deployment: frozenset[str] = frozenset()
 
@@ -64,5 +66,7 @@ CAPABILITIES = {
             }
         ),
     ),
-    CellKind.GANETI: Capabilities(is_asked_for_unmapped=True, announces_nothing=True, reports_usage=True),
+    CellKind.GANETI: Capabilities(
+        is_asked_for_unmapped=True, announces_nothing=True, reports_usage=True, keeps_ended=False
+    ),
 }

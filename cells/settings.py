@@ -55,8 +55,8 @@ class RelaySettings(BaseModel):
     heartbeat_interval_s: time between two heartbeats; the age that the index can prove is never better than this.
     poll_interval_s: time between two looks at an empty outbox.
     retry_wait_max_s: longest wait between two attempts while the bus or the cell is away.
-    changelog_retention_h: how long a published change stays, for indexers that have to catch up and for lists as of a
-        moment.
+    changelog_retention_h: how long a published change stays, for indexers that have to catch up, for lists as of a
+        moment and for exact usage.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

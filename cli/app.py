@@ -69,6 +69,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "fleetlight.cli.capacity",
         "Show what the nodes of all cells have free, and how many more instances of a size fit.",
     ),
+    "usage": (
+        "fleetlight.cli.usage",
+        "Show how many hours instances ran and were reserved for in a period, deleted ones too.",
+    ),
     "reserve": ("fleetlight.cli.reserve", "Reserve capacity for instances, and make reservations real."),
     "notifications": ("fleetlight.cli.notifications", "Notifications as files and on the bus of a cell."),
     "node-agent": (

@@ -131,3 +131,13 @@ async def find_announced(
     request = PageRequest(Eq("uuid", uuid), INSTANCES_BY_UUID, 1)
     found = await ask_fleet(partial(store.read_page, uuids, request), timeout_s) if uuids else AnnouncedPage()
     return found.rows[0] if found.rows else None
+
+
+async def only_known_now(store: AnnouncedStore, cells: Collection[Cell], timeout_s: float) -> Mapping[str, str]:
+    """By uuid of the cell, why instances of it may be missing where the past is asked for."""
+    uuids = [cell.uuid for cell in cells if cell.can.numbers_changes]
+    try:
+        having = await ask_fleet(partial(store.cells_with_some, uuids), timeout_s)
+    except FleetUnreachableError as error:
+        return dict.fromkeys(uuids, f"the fleet database, which has what was only announced, is away: {error}")
+    return dict.fromkeys(having, "what was only announced of its instances is known as of now alone")

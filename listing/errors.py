@@ -4,6 +4,7 @@ ListingError
 ├── MarkerNotFoundError  no instance has the uuid of the marker
 ├── TokenError           a token that no finished operation has handed out to the caller
 ├── CellDownError        the one cell that could answer does not
+├── TooManyGroupsError   sums that are apart by more than one answer has
 └── RightsLostError      the reader of a stream may not read it any more
 """
 
@@ -38,3 +39,11 @@ class RightsLostError(ListingError):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class TooManyGroupsError(ListingError):
+    """What is added up falls into more than `limit` groups."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"by: there are more than {limit:,} groups; ask for a shorter period, or group by less")
+        self.limit = limit

@@ -7,19 +7,18 @@ No index answers, since it has each instance as it is now. A cell that keeps wha
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
-from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, PastNotKeptError, UnknownCellError
+from fleetlight.cells.errors import CellUnreachableError, PastNotKeptError, UnknownCellError
 from fleetlight.cells.model import Cell, CellAdapter, InstanceRow, PastAdapter
 from fleetlight.listing.admission import NO_LIMIT, Admission
-from fleetlight.listing.announced import NO_ANNOUNCED, AnnouncedStore
+from fleetlight.listing.announced import NO_ANNOUNCED, AnnouncedStore, only_known_now
 from fleetlight.listing.answer import CellAnswer, Consistency, Page, Route
 from fleetlight.listing.explanation import Observer
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.settings import SearchSettings
-from fleetlight.listing.sources import CellFailure, CellReader, ask_fleet, log_failure
+from fleetlight.listing.sources import CellFailure, CellReader, log_failure
 from fleetlight.query.filters import Eq
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import INSTANCES_BY_UUID
@@ -94,17 +93,8 @@ class PastLister:
             observer=observer,
             admission=admission,
         )
-        lacking = await self._lacking([answer.cell for answer in page.cells], cell_timeout_s)
+        lacking = await only_known_now(self._announced, [answer.cell for answer in page.cells], cell_timeout_s)
         return replace(page, cells=[_as_of_then(answer, lacking.get(answer.cell.uuid)) for answer in page.cells])
-
-    async def _lacking(self, cells: Sequence[Cell], timeout_s: float) -> Mapping[str, str]:
-        """By uuid of the cell, why instances of it may be missing."""
-        uuids = [cell.uuid for cell in cells if cell.can.numbers_changes]
-        try:
-            having = await ask_fleet(partial(self._announced.cells_with_some, uuids), timeout_s)
-        except FleetUnreachableError as error:
-            return dict.fromkeys(uuids, f"the fleet database, which has what was only announced, is away: {error}")
-        return dict.fromkeys(having, "what was only announced of its instances is known as of now alone")
 
     async def _require_of(self, cell: Cell, moment: int, timeout_s: float) -> CellFailure | PastNotKeptError | None:
         try:

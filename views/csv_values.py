@@ -1,5 +1,16 @@
-"""Values as cells of CSV, which people open in spreadsheets."""
+"""Values as cells of CSV, which people open in spreadsheets, and what a file says of itself.
 
+That is a record of one cell which begins with `#`, as no other does: a remark, with an object of JSON.
+"""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+_MARK = "#"
 _BEGINNINGS_OF_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -9,3 +20,21 @@ def no_formula(value: object) -> object:
     Source: OWASP, "CSV Injection".
     """
     return f"'{value}" if isinstance(value, str) and value.startswith(_BEGINNINGS_OF_FORMULAS) else value
+
+
+def csv_records(rows: Sequence[Sequence[object]]) -> bytes:
+    """The lines of these rows, whose values are as CSV has them."""
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode()
+
+
+def csv_remark(covers: Mapping[str, Any]) -> str:
+    """The one cell of a remark."""
+    return f"{_MARK} {msgspec.json.encode(covers).decode()}"
+
+
+def csv_value(value: Any) -> object:
+    """The value as CSV has it: a list is its JSON, and no text is a formula or the beginning of a remark."""
+    shown = msgspec.json.encode(value).decode() if isinstance(value, list | dict | bool) else value
+    return f"'{shown}" if isinstance(shown, str) and shown.startswith(_MARK) else no_formula(shown)

@@ -48,7 +48,7 @@ from fleetlight.cells.errors import (
     StateConflictError,
     WorkRefusedError,
 )
-from fleetlight.listing.errors import CellDownError, MarkerNotFoundError, TokenError
+from fleetlight.listing.errors import CellDownError, MarkerNotFoundError, TokenError, TooManyGroupsError
 from fleetlight.query.errors import QueryError
 from fleetlight.resources.errors import FieldError
 
@@ -323,6 +323,7 @@ STATUS: dict[type[Exception], int] = {
     CellDownError: 500,
     MarkerNotFoundError: 400,
     TokenError: 400,
+    TooManyGroupsError: 400,
     NotSupportedError: 501,
     DirectoryUnavailableError: 503,
     IdentityServiceError: 503,

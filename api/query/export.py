@@ -5,8 +5,6 @@ they are all there are: a file without a last line was cut off. In CSV these two
 with `#`, which no other record does.
 """
 
-import csv
-import io
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -29,10 +27,9 @@ from fleetlight.api.shared.proof import proof_headers, read_options
 from fleetlight.api.shared.times import with_zone
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.resources.clock import Clock
-from fleetlight.views.csv_values import no_formula
+from fleetlight.views.csv_values import csv_records, csv_remark, csv_value
 from fleetlight.views.query2.projection import Row, cells_of
 
-_MARK = "#"
 _PARAMETERS = ("what", "fields", "filter", "order", "all_projects", "as_of", "format")
 EXPORT = ApiOperation(
     "GET",
@@ -82,13 +79,13 @@ class _Csv:
     media_type = "text/csv"
 
     def head(self, covers: Mapping[str, Any], names: Sequence[str]) -> bytes:
-        return _records([[_remark(covers)], [*names]])
+        return csv_records([[csv_remark(covers)], [*names]])
 
     def rows(self, rows: Sequence[Row]) -> bytes:
-        return _records([[_csv_value(value) for _, value in cells_of(cells)] for _, cells in rows])
+        return csv_records([[csv_value(value) for _, value in cells_of(cells)] for _, cells in rows])
 
     def end(self, covers: Mapping[str, Any]) -> bytes:
-        return _records([[_remark(covers)]])
+        return csv_records([[csv_remark(covers)]])
 
 
 _FORMS: Mapping[str, _Form] = {"csv": _Csv(), "jsonl": _JsonLines()}
@@ -147,18 +144,3 @@ class ExportHandler:
         lines = _File(form, question.names, rows, covers).lines()
         answer = StreamingResponse(lines, headers=proof | named, media_type=form.media_type)
         return HeadResponse(answer) if request.http.method == "HEAD" else answer
-
-
-def _records(rows: Sequence[Sequence[object]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text).writerows(rows)
-    return text.getvalue().encode()
-
-
-def _remark(covers: Mapping[str, Any]) -> str:
-    return f"{_MARK} {_encode(covers).decode()}"
-
-
-def _csv_value(value: Any) -> object:
-    shown = _encode(value).decode() if isinstance(value, list | dict | bool) else value
-    return f"'{shown}" if isinstance(shown, str) and shown.startswith(_MARK) else no_formula(shown)

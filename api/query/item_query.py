@@ -4,7 +4,6 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -14,6 +13,7 @@ from fleetlight.api.bodies.request_body import RequestModel
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.limits.large_bodies import parts_in
+from fleetlight.api.shared.times import moment_in
 from fleetlight.query.expressions import conditions_in, to_filter
 from fleetlight.query.filter_text import Expression, parse_filter
 from fleetlight.query.filters import And, Filter, Leaf, Matches, Negation, Or, leaves
@@ -21,7 +21,7 @@ from fleetlight.query.operators.anything import Finds
 from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
 from fleetlight.resources.errors import FilterValueError
 from fleetlight.resources.fields import Field as StoredField
-from fleetlight.resources.fields import Kind, from_microseconds, to_microseconds
+from fleetlight.resources.fields import Kind, from_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.definitions import FieldFlag, QueryFields
 from fleetlight.resources.suggestions import did_you_mean
@@ -163,13 +163,7 @@ def moment_of(text: str | None, known: QueryFields) -> int | None:
         return None
     if known.name != INSTANCE_FIELDS.name:
         raise BadRequestError(f"as_of: only instances are known as they were, and not items of type '{known.name}'")
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is not None:
-            return to_microseconds(moment)
-    except (ValueError, OverflowError):
-        pass
-    raise BadRequestError(f"as_of: '{text[:100]}' is no time with its zone, such as 2026-11-24T10:00:00Z")
+    return moment_in("as_of", text)
 
 
 def _filter_of(expression: Wanted, known: QueryFields) -> Filter:

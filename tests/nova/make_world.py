@@ -386,7 +386,7 @@ def _fill_cell1(cell: Cell) -> None:
     cell.add("Web-1", minutes=2, **running, tags=("blue",), ports=network_info(("private", "10.0.0.5", None)))
     cell.add("wéb", minutes=3, **running, tags=("Blue", "red"), launched_at=launched)
     cell.add("web-10 ", minutes=4, **running)
-    cell.add("web.5", minutes=4, **running, project_id=PROJECTS["other"], tags=("blue",))
+    cell.add("web.5", minutes=4, **running, project_id=PROJECTS["other"], tags=("blue",), launched_at=launched)
     cell.add("名前", minutes=5, **running)
     cell.add("without-a-state", minutes=6, sql={"vm_state": None})
     cell.add("without-a-name", minutes=7, sql={"display_name": None})
@@ -413,6 +413,7 @@ def _fill_cell1(cell: Cell) -> None:
         tags=("blue",),
         volumes=(("gone", True),),
         ports=network_info(("private", "10.0.0.6", None)),
+        launched_at=launched,
         **running,
     )
     cell.add("tie-b", minutes=25)
@@ -437,7 +438,7 @@ def _fill_cell2(cell: Cell) -> None:
     cell.add("tie-a", minutes=25)
     cell.add("tie-c", minutes=25, availability_zone="west")
     cell.add("paused", minutes=28, vm_state="paused", power_state=3, **running)
-    cell.add("deleted-2", minutes=29, deleted=True, **running)
+    cell.add("deleted-2", minutes=29, deleted=True, launched_at=START - datetime.timedelta(days=2), **running)
     for number in range(15):
         cell.add(f"lots-{number:02}", minutes=60 + number // 3, project_id=PROJECTS["other"], **running)
 

@@ -157,6 +157,8 @@ REQUESTS = (
     Asked(f"/servers/{identifier('web.5')}", is_admin=False),
 )
 
+USAGE = Asked("/os-simple-tenant-usage?start=2026-11-01T12:00:00&end=2026-11-01T13:30:00")
+
 # On what Nova leaves to its database, the databases differ, and we do not.
 _LEFT_TO_POSTGRESQL = (
     # A pattern fails on what is no text, which makes the cells count as down.
@@ -173,6 +175,6 @@ _LEFT_TO_MARIADB = (
 
 
 def requests_for(server: str) -> Sequence[Asked]:
-    """Those that Nova answers alike on each kind of server."""
+    """Those of lists and servers that Nova answers alike on each kind of server."""
     left = {"sqlite": (), "postgresql": _LEFT_TO_POSTGRESQL, "mariadb": _LEFT_TO_MARIADB}[server]
     return [asked for asked in REQUESTS if not any(words in asked.path for words in left)]

@@ -25,12 +25,14 @@ from fleetlight.cells.kinds.native.instance_rows import (
     read_damaged,
     read_row,
 )
+from fleetlight.cells.kinds.native.instance_versions import versions_since
 from fleetlight.cells.kinds.native.items.reading import READERS, ROW_READERS
 from fleetlight.cells.kinds.native.past_instances import PastInstances
 from fleetlight.cells.kinds.native.report import read_report
 from fleetlight.cells.model import NO_REVISION, Cell, CellReport, Change, DamagedRecord, InstanceRow, ItemRows
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.cells.tables import cell_state, changes, instances
+from fleetlight.cells.usage import UsagePart, UsageRequest, add_up, next_page
 from fleetlight.notifications.event_types import OF_INSTANCES
 from fleetlight.query.counts import CountRequest, Counts, limited
 from fleetlight.query.counts_in_sql import count_statement
@@ -53,7 +55,7 @@ _RESIDUAL_BATCH_SIZE = 500
 class NativeAdapter:
     """A ChangelogAdapter, PastAdapter, ItemsAdapter and ReportingAdapter (fleetlight.cells.model) of native cells.
 
-    It may be used by several threads.
+    And a UsageAdapter (fleetlight.cells.usage). It may be used by several threads.
 
     statement_timeout_s: PostgreSQL ends a statement that takes longer, and a transaction in which it is asked nothing
         for so long, so that a process that hangs in the middle of one keeps nothing locked.
@@ -107,6 +109,13 @@ class NativeAdapter:
             unchanged = self._read_matching(connection, wanted, residual, past.is_unchanged)
             changed = (row for row in past.changed(read) if matches(row.record))
             return first_of(chain(unchanged, changed), request, lambda row: row.record)
+
+    def read_usage(self, request: UsageRequest, after: tuple[Any, ...] | None) -> UsagePart:
+        with self._reading(at_one_moment=True) as connection:
+            rows = self._read(connection, request.page(after))
+            versions = versions_since(connection, rows, request.start)
+            forgotten_until: int = connection.execute(select(cell_state.c.forgotten_until)).scalar_one()
+        return add_up(request, versions, next_page(rows), exact_from=max(request.start, forgotten_until))
 
     def scan(self, request: PageRequest) -> Sequence[InstanceRow]:
         if not can_express(request.filter, self._dialect):

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.contract.compute_fleet import Api
-from tests.nova.questions import DEMO, REQUESTS, USER, Asked, identifier, requests_for
+from tests.nova.questions import DEMO, OTHER, REQUESTS, USAGE, USER, Asked, identifier, requests_for
 from tests.support.fleets.nova_fleet import NovaFleet
 from tests.support.servers.nova import NovaWorld
 
@@ -94,3 +94,26 @@ def test_server_in_a_cell_of_nova_cannot_be_changed(fleet: NovaFleet) -> None:
     refused = fleet.api().request("POST", f"{address}/action", who, json={"os-stop": None})
     assert refused.status_code == 501
     assert fleet.api().request("DELETE", address, who).status_code == 501
+
+
+def test_usage_of_each_project_is_what_nova_says(fleet: NovaFleet, nova_deployment: NovaWorld) -> None:
+    answer = fleet.api().get("/fleetlight/usage?from=2026-11-01T12:00:00Z&to=2026-11-01T13:30:00Z")
+    _, nova = nova_deployment.answer(USAGE)
+    ours = {
+        row["project"]: (
+            row["instance_hours"],
+            row["vcpu_hours"],
+            row["memory_gib_hours"] * 1024,
+            row["disk_gib_hours"],
+        )
+        for row in answer.json()["usage"]
+    }
+    assert set(ours) == {DEMO, OTHER}
+    assert ours == {
+        usage["tenant_id"]: pytest.approx(
+            tuple(usage[f"total_{name}"] for name in ("hours", "vcpus_usage", "memory_mb_usage", "local_gb_usage"))
+        )
+        for usage in nova["tenant_usages"]
+    }
+    assert {each["why"].partition(":")[0] for each in answer.json()["cells"]} == {"it keeps no changes"}
+    assert answer.headers["Fleetlight-Complete"] == "true"

@@ -18,7 +18,7 @@ from uuid import uuid4
 import pytest
 import sqlalchemy as sa
 
-from tests.nova.questions import Asked, requests_for
+from tests.nova.questions import USAGE, Asked, requests_for
 from tests.support.session.requirements import MARIADB, NOVA, POSTGRESQL
 
 NovaServer = Literal["sqlite", "postgresql", "mariadb"]
@@ -74,9 +74,9 @@ def _make(server: NovaServer, folder: Path) -> None:
     world = folder / "world.json"
     world.write_text(json.dumps({**urls, "folder": str(folder), "templated": _TEMPLATES[server]}))
     _run("make_world.py", world)
-    questions = [json.dumps(_question(asked)) for asked in requests_for(server)]
-    lines = _run("answer.py", world, "\n".join(questions)).splitlines()
-    answers = dict(zip(map(str, requests_for(server)), map(json.loads, lines), strict=True))
+    asked = [*requests_for(server), USAGE]
+    lines = _run("answer.py", world, "\n".join(json.dumps(asdict(each)) for each in asked)).splitlines()
+    answers = dict(zip(map(str, asked), map(json.loads, lines), strict=True))
     (folder / "answers.json").write_text(json.dumps(answers))
 
 
@@ -84,10 +84,6 @@ def _read(server: NovaServer, folder: Path) -> NovaWorld:
     world = json.loads((folder / "world.json").read_text())
     answers = json.loads((folder / "answers.json").read_text())
     return NovaWorld(server, {name: world[name] for name in _DATABASES}, answers)
-
-
-def _question(asked: Asked) -> dict[str, Any]:
-    return asdict(asked)
 
 
 def _run(script: str, world: Path, lines: str = "") -> str:

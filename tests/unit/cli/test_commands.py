@@ -238,7 +238,14 @@ def test_damaged_fleet_database_is_named(run: Run, cells: Sequence[Cell]) -> Non
 
 
 @pytest.mark.parametrize(
-    "command", [("history", NEVER_SEEN), ("capacity",), ("balance",), ("reserve", "complete", NEVER_SEEN)]
+    "command",
+    [
+        ("history", NEVER_SEEN),
+        ("capacity",),
+        ("balance",),
+        ("reserve", "complete", NEVER_SEEN),
+        ("usage", "--from", "2026-11-01T00:00:00Z"),
+    ],
 )
 def test_command_that_our_application_answers_names_a_fleet_database_that_is_away(
     run: Run, monkeypatch: pytest.MonkeyPatch, command: Sequence[str]

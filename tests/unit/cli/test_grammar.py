@@ -47,6 +47,7 @@ PRINTING_DATA = {
     "reserve list",
     "reserve show",
     "status",
+    "usage",
 }
 _BROKER = ("--management-url", "http://[::1]:9", "--administrator", "a", "--password-file", CREATED)
 # A call of each command that takes a cell, which is put at the end.

@@ -58,6 +58,7 @@ def test_the_commands_are_known() -> None:
         "list-fields",
         "balance",
         "capacity",
+        "usage",
         "index status",
         "doctor",
         "status",

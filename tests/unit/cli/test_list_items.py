@@ -3,14 +3,16 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
-from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.tables import cell_state
 from fleetlight.cli.list_forms import LIST_FORMS, ItemWord
 from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.amount import Amount
@@ -215,6 +217,45 @@ def test_jobs_are_named_by_numbers(run: Run) -> None:
 @pytest.mark.parametrize(("value", "shown"), [([], "-"), ([["shared", ["job 1", "job 2"]]], "shared:job 1,job 2")])
 def test_what_waits_for_a_lock_is_shown_by_mode(value: object, shown: str) -> None:
     assert LIST_FORMS[ItemWord.LOCKS].formats["pending"](value) == shown
+
+
+def test_usage_of_each_project_is_a_row_and_a_notice_says_what_is_not_exact(run: Run) -> None:
+    shown = run("usage", "--from", "2026-01-01T00:00:00Z")
+    assert shown.exit_code == 0, shown.stderr
+    assert [line.split()[:3] for line in shown.stdout.splitlines()[2:]] == [
+        ["a", "2", "0.0"],
+        ["b", "1", "0.0"],
+        ["total", "3", "0.0"],
+    ]
+    assert shown.stderr == ""
+    asked = ("usage", "--from", "2026-01-01T00:00:00Z", "--by", "cell,flavor", "--output")
+    document = json.loads(run(*asked, "json").stdout)
+    assert (document["complete"], document["cells"][0]["exact"]) == (True, True)
+    [row] = csv.DictReader(io.StringIO(run(*asked, "csv").stdout))
+    assert (row["cell"], row["flavor"], row["instances"]) == ("one", "small", "3")
+    assert float(row["memory_gib_hours"]) == pytest.approx(1.5 * float(row["vcpu_hours"]))
+    engine = create_database_engine("sqlite:///one.db")
+    with writing(engine) as connection:
+        connection.execute(update(cell_state).values(forgotten_until=1_790_000_000_000_000))
+    engine.dispose()
+    notice = run(*asked, "csv").stderr
+    assert notice.startswith("Not exact: cell one: it keeps changes since 2026-09-21T14:13:20.000000Z: before,")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--from", "monday"), "--from: 'monday' is no time with its zone"),
+        (("--from", "2026-01-01T00:00:00Z", "--by", "colour"), "--by: 'colour' is not one of project, flavor, cell"),
+        (("--from", "2026-01-01T00:00:00Z", "--to", "2999-01-01T00:00:00Z"), "--to: 2999-"),
+    ],
+)
+def test_usage_that_makes_no_sense_is_refused_in_the_words_of_its_options(
+    run: Run, arguments: Sequence[str], says: str
+) -> None:
+    refused = run("usage", *arguments)
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith(f"error: {says}")
 
 
 def test_history_of_a_name_of_two_instances_names_both(run: Run, create: Callable[..., None]) -> None:

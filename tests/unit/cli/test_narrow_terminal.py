@@ -43,6 +43,7 @@ COMMANDS = {
     "index status": (),
     "notifications check": (SAMPLE,),
     "status": (),
+    "usage": ("--from", "2026-01-01T00:00:00Z", "--by", "project,flavor,cell"),
 }
 OF_ONE_THING = {"history", "index failures show", "reserve show"}
 """They show names and values line by line, and no table."""
@@ -107,7 +108,10 @@ def test_no_line_is_wider_than_the_terminal_but_for_what_can_be_copied(name: str
 
 # The others tell on a terminal and as CSV what happened at that moment, or have other rows there.
 @pytest.mark.parametrize(
-    "name", sorted(COMMANDS.keys() - {"doctor", "status", "capacity", "index status", "balance", "notifications check"})
+    "name",
+    sorted(
+        COMMANDS.keys() - {"doctor", "status", "capacity", "index status", "balance", "notifications check", "usage"}
+    ),
 )
 def test_no_value_is_cut_off(run: Run, name: str) -> None:
     arguments = [*name.split(), *map(str, COMMANDS[name])]

@@ -1,0 +1,174 @@
+"""`GET /fleetlight/usage`: how many hours instances ran and were reserved for, by project, flavor and cell."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from starlette.responses import Response
+from starlette.routing import Route as HttpRoute
+
+from fleetlight.api.documented import ApiOperation
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.http.query_string import QueryString
+from fleetlight.api.http.shapes import BOOL, INTEGER, NUMBER, OBJECT, TEXT, ListOf, Shape, or_null
+from fleetlight.api.query.scope import projects_of
+from fleetlight.api.services import Services
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, ROUTE
+from fleetlight.api.shared.proof import proof_headers, wanted_cell_timeout
+from fleetlight.api.shared.times import moment_in, time_shown, with_zone
+from fleetlight.cells.usage import GROUPS, Amounts, Group, Usage, UsageRequest
+from fleetlight.listing.usage import CELL, CellUsage, FleetUsage, UsageLister
+from fleetlight.resources.clock import Clock
+from fleetlight.resources.units import MIB_PER_GIB, MICROSECONDS_PER_HOUR
+from fleetlight.views.csv_values import csv_records, csv_remark, csv_value
+
+_FORMS = ("json", "csv")
+_AMOUNTS = ("instances", "instance_hours", "vcpu_hours", "memory_gib_hours", "disk_gib_hours")
+_SUMS = (*_AMOUNTS, *(f"reserved_{name}" for name in _AMOUNTS))
+_COVERAGE = Shape(
+    {
+        "cell": TEXT,
+        "uuid": TEXT,
+        **dict.fromkeys(("covered_from", "covered_to", "exact_from"), or_null(TEXT)),
+        "exact": BOOL,
+        "why": or_null(TEXT),
+    }
+)
+USAGE = ApiOperation(
+    "GET",
+    "/fleetlight/usage",
+    Shape(
+        {
+            "from": TEXT,
+            "to": TEXT,
+            "by": ListOf(TEXT),
+            "exact": BOOL,
+            "usage": ListOf(OBJECT),
+            "total": Shape({name: INTEGER if name.endswith("instances") else NUMBER for name in _SUMS}),
+            "cells": or_null(ListOf(_COVERAGE)),
+        }
+    ),
+    query=("from", "to", "by", "format"),
+    takes=(CELL_TIMEOUT,),
+    gives=(COMPLETE, ROUTE),
+    faults=(400,),
+    summary="Hours that instances ran and were reserved for in a period, deleted ones too, with their vCPU, memory and "
+    "disk, by project, flavor and cell, and which cells know all of it; as CSV with format=csv",
+)
+
+
+def routes(services: Services) -> Sequence[HttpRoute]:
+    parts = services.parts
+    lister = UsageLister(parts.cells, parts.fleet.journals.announced)
+    handler = UsageHandler(lister, timeout_s=parts.search.cell_timeout_s, clock=parts.clock)
+    return [services.middleware.route(USAGE, handler.show)]
+
+
+class UsageHandler:
+    """timeout_s: what one page of a cell may cost. clock: says what is still to come."""
+
+    def __init__(self, lister: UsageLister, *, timeout_s: float, clock: Clock) -> None:
+        self._lister = lister
+        self._timeout_s = timeout_s
+        self._clock = clock
+
+    async def show(self, request: ApiRequest) -> Response:
+        """`GET /fleetlight/usage`: of all projects for administrators, of its own for everybody else."""
+        caller, form = request.caller, request.query.last("format") or "json"
+        if form not in _FORMS:
+            raise BadRequestError(f"format: '{form}' is not one of {', '.join(_FORMS)}")
+        by = _groups(request.query, is_admin=caller.is_admin)
+        wanted = UsageRequest(
+            *_period(request.query, self._clock()),
+            projects_of(caller, all_projects=caller.is_admin),
+            tuple(name for name in by if name != CELL),
+        )
+        found = await self._lister.usage(
+            wanted,
+            cell_timeout_s=wanted_cell_timeout(request.http.headers, self._timeout_s),
+            admission=request.admission,
+        )
+        sums = _sorted(found.sums(by))
+        covers = _covers(wanted, by, found, is_admin=caller.is_admin)
+        headers = proof_headers(found.proof, caller)
+        if form == "csv":
+            complete = {"complete": found.proof.is_complete}
+            return Response(_csv(covers | complete, by, sums), headers=headers, media_type="text/csv")
+        rows = [dict(zip((*by, *_SUMS), (*group, *_amounts(usage)), strict=True)) for group, usage in sums]
+        total = dict(zip(_SUMS, _amounts(_total(usage for _, usage in sums)), strict=True))
+        return json_answer({**covers, "usage": rows, "total": total}, headers=headers)
+
+
+def _period(query: QueryString, now: int) -> tuple[int, int]:
+    """Begin and end, until now unless given. Raises BadRequestError."""
+    begin, end = query.last("from"), query.last("to")
+    if begin is None:
+        raise BadRequestError("from: say when the period begins, such as 2026-11-01T00:00:00Z")
+    start, stop = moment_in("from", begin), now if end is None else moment_in("to", end)
+    if start >= stop:
+        raise BadRequestError(f"from: {with_zone(start)} is not before to, {with_zone(stop)}")
+    if stop > now:
+        raise BadRequestError(f"to: {with_zone(stop)} is still to come; it is {with_zone(now)}")
+    return start, stop
+
+
+def _groups(query: QueryString, *, is_admin: bool) -> Sequence[str]:
+    """What sums are apart by, by project unless given; only administrators learn of cells. Raises BadRequestError."""
+    known = (*GROUPS, CELL) if is_admin else tuple(GROUPS)
+    text = query.last("by")
+    wanted = ["project"] if text is None else [name for name in text.split(",") if name]
+    if unknown := next((name for name in wanted if name not in known), None):
+        raise BadRequestError(f"by: '{unknown[:100]}' is not one of {', '.join(known)}")
+    return list(dict.fromkeys(wanted))
+
+
+def _covers(wanted: UsageRequest, by: Sequence[str], found: FleetUsage, *, is_admin: bool) -> dict[str, Any]:
+    return {
+        "from": with_zone(wanted.start),
+        "to": with_zone(wanted.stop),
+        "by": by,
+        "exact": found.proof.has_all_cells and not any(each.why for each in found.cells),
+        "cells": [_coverage(wanted, each) for each in found.cells] if is_admin else None,
+    }
+
+
+def _coverage(wanted: UsageRequest, usage: CellUsage) -> dict[str, Any]:
+    return {
+        "cell": usage.answer.cell.name,
+        "uuid": usage.answer.cell.uuid,
+        "covered_from": with_zone(wanted.start) if usage.is_known else None,
+        "covered_to": with_zone(wanted.stop) if usage.is_known else None,
+        "exact_from": time_shown(usage.exact_from),
+        "exact": not usage.why,
+        "why": "; ".join(usage.why) or None,
+    }
+
+
+def _sorted(sums: Mapping[Group, Usage]) -> Sequence[tuple[Group, Usage]]:
+    return sorted(sums.items(), key=lambda item: [(value is not None, value or "") for value in item[0]])
+
+
+def _amounts(usage: Usage) -> Iterator[int | float]:
+    for amounts in (usage.used, usage.reserved):
+        yield amounts.instances
+        yield from _hours(amounts)
+
+
+def _hours(amounts: Amounts) -> Iterator[float]:
+    memory_gib_us = amounts.memory_mib_us / MIB_PER_GIB
+    for value in (amounts.time_us, amounts.vcpus_us, memory_gib_us, amounts.disk_gib_us):
+        yield value / MICROSECONDS_PER_HOUR
+
+
+def _total(usages: Iterable[Usage]) -> Usage:
+    total = Usage()
+    for usage in usages:
+        total.add(usage)
+    return total
+
+
+def _csv(covers: Mapping[str, Any], by: Sequence[str], sums: Sequence[tuple[Group, Usage]]) -> bytes:
+    """A remark that says what the sums cover, the names of the columns, and a record for each group."""
+    rows = [[csv_value(value) for value in (*group, *_amounts(usage))] for group, usage in sums]
+    return csv_records([[csv_remark(covers)], [*by, *_SUMS], *rows])
