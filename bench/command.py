@@ -27,6 +27,7 @@ from bench import (
     scale,
     scheduler,
     sync,
+    usage,
     verify,
 )
 from bench.faults.command import main as break_things
@@ -49,6 +50,7 @@ BENCHES = {
     "scale": scale.run,
     "scheduler": scheduler.run,
     "sync": sync.run,
+    "usage": usage.run,
     "verify": verify.run,
     "cache": cache.run,
 }

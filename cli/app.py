@@ -37,6 +37,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "fleetlight.cli.list_items",
         "List instances, nodes, jobs and the like of all cells, with fields that you choose.",
     ),
+    "export": (
+        "fleetlight.cli.export",
+        "Write all instances, nodes, jobs and the like to a file, with a manifest of what it covers.",
+    ),
     "history": (
         "fleetlight.cli.history",
         "Show the changes of an instance: the time of each, its user, and what it changed.",

@@ -1,13 +1,13 @@
 """The application of the API in the process of a command, which sends requests to it without a server."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from typing import Any
 
 import msgspec
 
 from fleetlight.api.app import Application, create_app
-from fleetlight.api.http.in_process import NO_HEADERS, InProcessResponse, call
+from fleetlight.api.http.in_process import NO_HEADERS, InProcessResponse, InProcessStream, call, stream
 from fleetlight.api.identity import NoIdentity
 from fleetlight.api.parts import ApiParts
 from fleetlight.cells.errors import CellError
@@ -32,6 +32,10 @@ class ApiInProcess:
     ) -> InProcessResponse:
         """The answer to a request of an operator."""
         return await call(self._app.web, method, path, query=query, headers=headers, body=body)
+
+    def stream(self, path: str, *, query: str = "") -> AbstractAsyncContextManager[InProcessStream]:
+        """The answer to a GET of an operator, while it is made."""
+        return stream(self._app.web, path, query=query)
 
 
 @asynccontextmanager

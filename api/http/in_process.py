@@ -1,6 +1,8 @@
 """A request to an application in this process, without a server and without a socket."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -20,11 +22,76 @@ class InProcessResponse:
     failure: Exception | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class InProcessStream:
+    """head: the response, without its body. pieces: the body, each piece made when the one before was taken."""
+
+    head: InProcessResponse
+    pieces: AsyncIterator[bytes]
+
+
 async def call(
     app: ASGIApp, method: str, path: str, *, query: str = "", headers: Mapping[str, str] = NO_HEADERS, body: bytes = b""
 ) -> InProcessResponse:
     """The answer of the application to a request."""
-    scope: Scope = {
+    scope = _scope(method, path, query, headers)
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    begin, *rest = sent
+    return _response(scope, begin, b"".join(message.get("body", b"") for message in rest))
+
+
+@asynccontextmanager
+async def stream(app: ASGIApp, path: str, *, query: str = "") -> AsyncIterator[InProcessStream]:
+    """The answer of the application to a GET, while it is made; the application stops where the block ends.
+
+    What it raises is raised where the next piece is taken.
+    """
+    scope = _scope("GET", path, query, NO_HEADERS)
+    sent: asyncio.Queue[Message | Exception | None] = asyncio.Queue(1)
+    bodies = iter([{"type": "http.request", "body": b"", "more_body": False}])
+    for_ever = asyncio.Event()
+
+    async def receive() -> Message:
+        if (body := next(bodies, None)) is None:
+            # As of a client that waits for its answer.
+            await for_ever.wait()
+        return body or {"type": "http.disconnect"}
+
+    async def run() -> None:
+        try:
+            await app(scope, receive, sent.put)
+        except Exception as error:  # noqa: BLE001 -- it is raised where the answer is read
+            await sent.put(error)
+        else:
+            await sent.put(None)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        while (message := await sent.get()) is not None:
+            if isinstance(message, Exception):
+                raise message
+            yield message.get("body", b"")
+
+    running = asyncio.create_task(run())
+    try:
+        begin = await sent.get()
+        if begin is None or isinstance(begin, Exception):
+            raise begin or RuntimeError(f"{path} was not answered")
+        yield InProcessStream(_response(scope, begin, b""), pieces())
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def _scope(method: str, path: str, query: str, headers: Mapping[str, str]) -> Scope:
+    return {
         "type": "http",
         "http_version": "1.1",
         "method": method,
@@ -38,16 +105,8 @@ async def call(
         "root_path": "",
         "state": {},
     }
-    sent: list[Message] = []
 
-    async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
 
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    await app(scope, receive, send)
-    begin, *rest = sent
+def _response(scope: Scope, begin: Message, body: bytes) -> InProcessResponse:
     given = {name.decode().lower(): value.decode() for name, value in begin["headers"]}
-    whole = b"".join(message.get("body", b"") for message in rest)
-    return InProcessResponse(begin["status"], given, whole, scope["state"].get("failure"))
+    return InProcessResponse(begin["status"], given, body, scope["state"].get("failure"))

@@ -46,7 +46,7 @@ EXPORT = ApiOperation(
 _encode = msgspec.json.Encoder().encode
 
 
-class _Form(Protocol):
+class Form(Protocol):
     """A form of files: its lines, each with its end."""
 
     media_type: str
@@ -88,14 +88,15 @@ class _Csv:
         return csv_records([[csv_remark(covers)]])
 
 
-_FORMS: Mapping[str, _Form] = {"csv": _Csv(), "jsonl": _JsonLines()}
+FORMS: Mapping[str, Form] = {"csv": _Csv(), "jsonl": _JsonLines()}
+"""By the name of the format."""
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
     """covers: what its first line says, beside the names of the fields."""
 
-    form: _Form
+    form: Form
     names: Sequence[str]
     rows: RowStream
     covers: Mapping[str, Any]
@@ -122,8 +123,8 @@ class ExportHandler:
     async def get(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/query/export`"""
         caller, kind = request.caller, request.query.last("format") or "csv"
-        if kind not in _FORMS:
-            raise BadRequestError(f"format: '{kind}' is not one of {', '.join(_FORMS)}")
+        if kind not in FORMS:
+            raise BadRequestError(f"format: '{kind}' is not one of {', '.join(FORMS)}")
         body = body_of_query(request.query, _PARAMETERS)
         question = await made_aside(size_of(body.filter), lambda: query_of_body(body, caller))
         refuse_unknown_fields("fields", question.names, question.known)
@@ -139,7 +140,7 @@ class ExportHandler:
             "complete": rows.is_complete,
             "route": proof["Fleetlight-Route"],
         }
-        form = _FORMS[kind]
+        form = FORMS[kind]
         named = {"Content-Disposition": f'attachment; filename="{body.what}.{kind}"'}
         lines = _File(form, question.names, rows, covers).lines()
         answer = StreamingResponse(lines, headers=proof | named, media_type=form.media_type)

@@ -95,11 +95,11 @@ def _states(fleet: ComputeFleet, project: str, history: Sequence[tuple[int, Sequ
             places[uuid] = operations[which]
         elif state:
             uuid = sorted(state)[which % len(state)]
-            values, then = _changed(state.pop(uuid), kind, size, BEGIN + now * MINUTE)
+            changed, then = _changed(state.pop(uuid), kind, size, BEGIN + now * MINUTE)
             if then is None:
                 places[uuid].delete(uuid)
             else:
-                places[uuid].update(uuid, values)
+                places[uuid].update(uuid, changed)
                 state[uuid] = then
         states[now] = dict(state)
     return states

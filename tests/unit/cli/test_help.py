@@ -55,6 +55,7 @@ def test_the_commands_are_known() -> None:
         "index find",
         "list",
         "history",
+        "export",
         "list-fields",
         "balance",
         "capacity",

@@ -1,0 +1,225 @@
+"""`fleetlight export`: all items of a type as a file, and a manifest of what is in it."""
+
+import asyncio
+import hashlib
+import os
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlencode
+
+import msgspec
+import typer
+
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.list_forms import ItemWord, first_fields
+from fleetlight.cli.options import ConfigOption, DataDirOption, examples
+from fleetlight.cli.output import print_notice
+from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.cli.work_progress import shown_progress
+from fleetlight.query.fields_query import definitions
+from fleetlight.resources.query_fields.catalog import ITEM_TYPES
+
+if TYPE_CHECKING:
+    from fleetlight.cli.export_files import ExportFile
+
+app = typer.Typer()
+
+_OK = 200
+_OPTIONS = {"fields": "-o", "filter": "--filter", "order": "--order", "as_of": "--as-of"}
+_CELL = re.compile(
+    r"(?P<cell>[^=,\s]+)=(?P<route>[a-z-]+)(?:;watermark=(?P<watermark>\d+))?(?:;age=(?P<age_s>[\d.]+))?"
+)
+_INCOMPLETE = "not all cells could answer; `fleetlight explain` tells which. --allow-incomplete writes what there is"
+
+
+class Format(StrEnum):
+    """The format of a file."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+    JSONL = "jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an export says of itself in its first line and its last."""
+
+    head: Mapping[str, Any]
+    end: Mapping[str, Any]
+
+
+@app.command(
+    "export",
+    epilog=examples(
+        "fleetlight export instances",
+        "fleetlight export instances --as-of 2026-11-24T10:00:00Z --format parquet --file fleet.parquet",
+        "fleetlight export instances -o +uuid,project_id,ctime -F 'be/memory > 2048' --format jsonl",
+        "fleetlight export nodes --format parquet --allow-incomplete",
+    ),
+)
+def export(
+    word: Annotated[ItemWord, typer.Argument(metavar="TYPE", help=", ".join(ItemWord), show_default=False)],
+    *,
+    form: Annotated[Format, typer.Option("--format", metavar="FORMAT", help=", ".join(Format))] = Format.CSV,
+    file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where to write, over what is there; TYPE.FORMAT unless given."),
+    ] = None,
+    fields: Annotated[
+        str | None,
+        typer.Option("-o", metavar="FIELDS", help="Fields, with commas between them; after a + beside the usual ones."),
+    ] = None,
+    expression: Annotated[
+        str | None, typer.Option("-F", "--filter", metavar="FILTER", help="Only what this filter lets pass.")
+    ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(metavar="FIELDS", help="Fields to sort by, by name unless given; -FIELD from high to low."),
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Instances as they were at this time, as in 2026-11-24T10:00:00Z."),
+    ] = None,
+    allow_incomplete: Annotated[
+        bool, typer.Option("--allow-incomplete", help="Write what there is, where not all cells can answer.")
+    ] = False,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Write all instances, nodes, jobs and the like to a file, with a manifest of what it covers.
+
+    The manifest, FILE.manifest.json, says when, which filter, how fresh each cell was, how many rows, and the SHA-256.
+    Both appear when all is written; a file that was there is replaced. Memory does not grow with the rows.
+    Without --allow-incomplete nothing is written where cells are missing.
+    """
+    names = first_fields(word, fields)
+    asked = {"what": word.item_type, "fields": ",".join(names), "all_projects": "1", "format": "jsonl"}
+    options = {"filter": expression, "order": order, "as_of": as_of}
+    asked |= {name: value for name, value in options.items() if value is not None}
+    path = file or Path(f"{word}.{form}")
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"--file: there is no folder {path.parent}")
+    from fleetlight.cli.export_files import file_of  # noqa: PLC0415 -- other commands would start a quarter later
+
+    settings = load_settings(config, data_dir)
+    opened = file_of(form, ITEM_TYPES[word.item_type])
+    with open_fleet(settings.fleet) as fleet, _replacing(path) as new:
+        written = asyncio.run(_write(settings, fleet, asked, opened, new, allow_incomplete=allow_incomplete))
+        manifest = {"file": path.name, "format": form, **_manifest(word, written), "sha256": _sha256(new)}
+    with _replacing(path.with_name(f"{path.name}.manifest.json")) as new:
+        new.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+    incomplete = "" if manifest["complete"] else "; not complete"
+    print_notice(f"{manifest['rows']} {word} in {path}{incomplete}")
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A new file beside `path`, which takes its place at the end, and goes if the block fails."""
+    new = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield new
+        with new.open("rb") as written:
+            os.fsync(written.fileno())
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+async def _write(
+    settings: Settings,
+    fleet: Fleet,
+    asked: Mapping[str, str],
+    opened: "Callable[[Path], ExportFile]",
+    new: Path,
+    *,
+    allow_incomplete: bool,
+) -> Written:
+    """Raises CommandError, ConfigurationError."""
+    from fleetlight.cli.in_process import document_of, opened_api  # noqa: PLC0415 -- other commands would start a quarter later
+
+    path, query = "/fleetlight/query/export", urlencode(asked)
+    async with opened_api(settings, fleet) as api, api.stream(path, query=query) as answer:
+        if answer.head.status != _OK:
+            body = b"".join([piece async for piece in answer.pieces])
+            document_of(replace(answer.head, body=body), _OPTIONS)
+        file = opened(new)
+        try:
+            return await _copy(answer.pieces, file, allow_incomplete=allow_incomplete)
+        finally:
+            file.close()
+
+
+async def _copy(pieces: AsyncIterator[bytes], file: "ExportFile", *, allow_incomplete: bool) -> Written:
+    """The rows go into the file; nothing of them is kept. Raises CommandError."""
+    head: Mapping[str, Any] = {}
+    end: Mapping[str, Any] = {}
+    count = 0
+    with shown_progress("rows") as started:
+        show = started("export", None)
+        async with aclosing(_batches(pieces)) as batches:
+            async for lines in batches:
+                if not head:
+                    head = _said(lines.pop(0), allow_incomplete=allow_incomplete)
+                    file.begin(head)
+                if lines and lines[-1].startswith(b"{"):
+                    end = _said(lines.pop(), allow_incomplete=allow_incomplete)
+                count += len(lines)
+                file.add(lines)
+                show(count)
+    if end.get("rows") != count:
+        raise CommandError(f"the export was cut off after {count} rows; nothing is written")
+    file.end(end)
+    return Written(head, end)
+
+
+async def _batches(pieces: AsyncIterator[bytes]) -> AsyncGenerator[list[bytes]]:
+    """The whole lines, some at a time."""
+    rest = b""
+    async for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        if lines:
+            yield lines
+
+
+def _said(line: bytes, *, allow_incomplete: bool) -> Mapping[str, Any]:
+    """What the first line or the last says. Raises CommandError where that is not complete, and should be."""
+    said: Mapping[str, Any] = msgspec.json.decode(line)
+    if not (said["complete"] or allow_incomplete):
+        raise CommandError(f"not complete, so nothing is written: {_INCOMPLETE}")
+    return said
+
+
+def _manifest(word: ItemWord, written: Written) -> dict[str, Any]:
+    return {
+        **{name: written.head[name] for name in ("what", "filter", "as_of")},
+        **written.end,
+        "cells": list(_cells(written.head["route"])),
+        "fields": definitions(ITEM_TYPES[word.item_type], written.head["fields"]),
+        "fleetlight": version("fleetlight"),
+    }
+
+
+def _cells(route: str) -> Sequence[Mapping[str, Any]]:
+    """Each cell with what answered for it, and how old that was (docs/reference/headers.md)."""
+    return [
+        {
+            "cell": found["cell"],
+            "route": found["route"],
+            "watermark": None if found["watermark"] is None else int(found["watermark"]),
+            "age_s": None if found["age_s"] is None else float(found["age_s"]),
+        }
+        for found in _CELL.finditer(route)
+    ]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
