@@ -30,6 +30,7 @@ from fleetlight.api.identity.openid.strategy import embedded_service
 from fleetlight.api.image import routes as image
 from fleetlight.api.limits.paced_bodies import PacedBodies
 from fleetlight.api.limits.repeated_refusals import RepeatedRefusals
+from fleetlight.api.monitoring import routes as monitoring
 from fleetlight.api.operating import routes as operating
 from fleetlight.api.operating.cells import board_of
 from fleetlight.api.operating.prometheus import prometheus_of
@@ -96,6 +97,7 @@ def create_app(parts: ApiParts) -> Application:
         *usage.routes(services),
         *maintenance.routes(services),
         *operating.routes(services, board, series),
+        *monitoring.routes(services, query_engine),
         *rapi.routes(services, query_engine),
         *(() if service is None else service.routes(parts.api.compute_link_prefix)),
         *image.routes(services),

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -70,6 +71,12 @@ class ApiMetrics:
             buckets=SECONDS,
             registry=self._registry,
         )
+        self._discoveries = Counter(
+            "fleetlight_discoveries",
+            "Discoveries of targets by their answer: `complete`, `last`, the last complete one, or `refused` with 503",
+            ["answer"],
+            registry=self._registry,
+        )
         self._fleet_reachable = Gauge(
             "fleetlight_api_fleet_reachable",
             "1: the fleet database answered when this was measured, else 0",
@@ -117,10 +124,15 @@ class ApiMetrics:
             self._list_duration.labels(route)
             for complete in _YES_NO.values():
                 self._lists.labels(route, complete)
+        for answer in ("complete", "last", "refused"):
+            self._discoveries.labels(answer)
 
     def count_list(self, page: Page, duration_s: float) -> None:
         self._list_duration.labels(page.summary).observe(duration_s)
         self._lists.labels(page.summary, _YES_NO[page.is_complete]).inc()
+
+    def count_discovery(self, answer: Literal["complete", "last", "refused"]) -> None:
+        self._discoveries.labels(answer).inc()
 
     def count_request(self, method: str, route: str, status: str, project: str | None, duration_s: float) -> None:
         """As fleetlight.api.http.request_metrics tells of it."""

@@ -82,6 +82,8 @@ class ApiSettings(BaseModel):
     prometheus_token: a token for it, if it asks for one.
     luxi_socket: a unix socket at which Ganeti's local queries are answered; its users see the whole fleet.
         `fleetlight up` has one in its folder.
+    incomplete_discovery: what a discovery of Prometheus is answered with while instances may be missing: `last`, the
+        last complete answer of the process, or `error`, 503.
     access_log: whether each request is logged, with its address, status and duration (event `request`).
     auth: what authenticates callers: `none` believes every caller, `basic` and `tokens` have files of users
         (section `identity`), `keystone` asks a Keystone (section `keystone`).
@@ -114,6 +116,7 @@ class ApiSettings(BaseModel):
     prometheus_url: Annotated[str, AfterValidator(_bare_address)] | None = None
     prometheus_token: SecretStr | None = None
     luxi_socket: Path | None = None
+    incomplete_discovery: Literal["last", "error"] = "last"
     access_log: bool = False
     auth: Literal["none", "basic", "tokens", "keystone"] = "none"
 

@@ -11,6 +11,7 @@ ApiError
 ├── TryAgainLaterError            the same request may succeed some seconds later
 │   ├── TooManyLoginsError        too many wrong logins of one caller, or too many logins at once
 │   ├── TooManyListsError         as many lists wait as may, or this one has waited for long
+│   ├── IncompleteDiscoveryError  targets may be missing, and there was no complete answer before
 │   ├── TooManyWatchesError       there are as many streams as there may be
 │   └── TooManyOwnWatchesError    the caller, or its project, has as many streams as it may have
 ├── ForbiddenError                the caller may not do this
@@ -101,13 +102,16 @@ class CallerLeftError(BadRequestError):
         super().__init__("The caller has gone.")
 
 
+TOKEN_CHALLENGE = 'Keystone uri="{root}/identity"'  # noqa: S105  # how to get a token
+
+
 class UnauthorizedError(ApiError):
     """No user, or no known one, is calling. The text is for the log.
 
     challenge: how one has to identify oneself, for WWW-Authenticate; `{root}` stands for the application's address.
     """
 
-    def __init__(self, reason: str, challenge: str = 'Keystone uri="{root}/identity"') -> None:
+    def __init__(self, reason: str, challenge: str = TOKEN_CHALLENGE) -> None:
         super().__init__(reason)
         self.challenge = challenge
 
@@ -144,6 +148,16 @@ class TooManyListsError(TryAgainLaterError):
     def __init__(self, *, is_own: bool) -> None:
         reason = "You wait for, or receive, too many lists already" if is_own else "Too many lists are asked for"
         super().__init__(f"{reason}. Try again in {RETRY_LISTS_AFTER_S} seconds.", RETRY_LISTS_AFTER_S)
+
+
+class IncompleteDiscoveryError(TryAgainLaterError):
+    """Targets of the saved view `name` may be missing, and there is no complete answer to give instead."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"Instances of '{name}' may be missing, since a cell does not answer: keep the targets that you have.", 30
+        )
+        self.name = name
 
 
 class TooManyWatchesError(TryAgainLaterError):
@@ -328,6 +342,7 @@ STATUS: dict[type[Exception], int] = {
     DirectoryUnavailableError: 503,
     IdentityServiceError: 503,
     TooManyListsError: 503,
+    IncompleteDiscoveryError: 503,
     TooManyWatchesError: 503,
     FieldError: 400,
     QueryError: 400,

@@ -10,7 +10,6 @@ with `#` say nothing. A line that says less or something else lets no user in; t
 import hashlib
 import hmac
 import secrets
-from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 import structlog
 
 from fleetlight.api.caller import ROLES, Caller
+from fleetlight.api.http.basic_login import name_and_password
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import BadRequestError, DirectoryUnavailableError, UnauthorizedError
 from fleetlight.api.identity.basic_sessions import BasicSessions, name_in
@@ -70,7 +70,7 @@ class BasicIdentity:
         session = headers.get(TOKEN_HEADER)
         if session is not None and "Authorization" not in headers:
             return (await self._user_of_session(session)).caller
-        name, password = _credentials(headers.get("Authorization", ""))
+        name, password = name_and_password(headers.get("Authorization", ""), _CHALLENGE)
         return (await self._user_with(name, password, connection)).caller
 
     async def begin_session(self, login: BrowserLogin, connection: ClientConnection) -> str:
@@ -153,15 +153,3 @@ def _parsed(path: Path, text: str) -> list[tuple[str, _User]]:
 def _require_project(caller: Caller, project: str | None) -> None:
     if project not in {None, caller.project_id}:
         raise UnauthorizedError("no role in the project", ENDED_CHALLENGE)
-
-
-def _credentials(header: str) -> tuple[str, str]:
-    """Name and password (RFC 7617); raises UnauthorizedError."""
-    scheme, _, encoded = header.partition(" ")
-    try:
-        name, colon, password = b64decode(encoded.strip(), validate=True).decode().partition(":")
-    except ValueError:
-        colon = ""
-    if scheme.lower() != "basic" or not colon:
-        raise UnauthorizedError("no basic authentication", _CHALLENGE)
-    return name, password

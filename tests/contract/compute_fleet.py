@@ -170,12 +170,13 @@ class Api:
 
 
 class CountingSearcher:
-    """The real searcher, which can be reconnected, and how often it was asked."""
+    """The real searcher, which can be reconnected, and how often it was asked, and for counts."""
 
     def __init__(self, settings: IndexSettings) -> None:
         self._settings = settings
         self._inner = open_searcher(settings)
         self.asked = 0
+        self.counted = 0
         self.is_broken = False
 
     async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
@@ -188,6 +189,7 @@ class CountingSearcher:
 
     async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
         self._count()
+        self.counted += 1
         return await self._inner.count(request, cells)
 
     async def progress(self) -> Mapping[str, CellProgress]:

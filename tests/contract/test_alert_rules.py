@@ -89,6 +89,8 @@ WELL: Mapping[str, str] = {
     'fleetlight_list_duration_seconds_bucket{route="index",le="0.5"}': growing(50),
     'fleetlight_list_duration_seconds_bucket{route="index",le="5.0"}': growing(50),
     'fleetlight_list_duration_seconds_bucket{route="index",le="+Inf"}': growing(50),
+    'fleetlight_discoveries_total{answer="complete"}': growing(0.02),
+    'fleetlight_discoveries_total{answer="last"}': always(7),
     f"fleetlight_worker_oldest_waiting_job_seconds{{{_A}}}": always(4),
     f'fleetlight_worker_ended_jobs_total{{{_A},status="success"}}': growing(2),
     f'fleetlight_worker_ended_jobs_total{{{_A},status="error"}}': growing(0.1),
@@ -234,6 +236,10 @@ CASES: Mapping[str, tuple[Mapping[str, str], set[str]]] = {
     "the audit does not get round to content": (
         {f'fleetlight_indexer_audited_seconds{{{_A},compared="content"}}': always(-7 * 86400)},
         {"FleetlightAuditSlow"},
+    ),
+    "discoveries are not complete": (
+        {'fleetlight_discoveries_total{answer="last"}': growing(0.02)},
+        {"FleetlightDiscoveryIncomplete"},
     ),
     "jobs wait": (
         {f"fleetlight_worker_oldest_waiting_job_seconds{{{_A}}}": growing(1, start=300)},

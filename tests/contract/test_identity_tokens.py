@@ -2,6 +2,7 @@
 
 import re
 import threading
+from base64 import b64encode
 from functools import partial
 from pathlib import Path
 
@@ -429,3 +430,40 @@ def test_after_ten_wrong_passwords_a_name_has_to_wait(site: Site, time: Time) ->
     assert site.get("/v2.1/servers", token).status_code == 200
     time.now += 60_000_000
     assert site.post_login(password_login("mia", scope=project_scope())).status_code == 201
+
+
+def basic(name: str, password: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {b64encode(f'{name}:{password}'.encode()).decode()}"}
+
+
+def test_program_that_gets_no_token_sends_name_and_password(site: Site) -> None:
+    listed = site.api.get(SERVERS, basic("bob", PASSWORD))
+    assert [server["name"] for server in listed.json()["servers"]] == ["mine"]
+
+
+def test_application_credential_is_sent_as_name_and_password_with_its_roles_alone(site: Site, time: Time) -> None:
+    expires_at = "2126-01-01T00:00:00.000000Z"
+    credential = site.new_credential("ada", roles=[{"name": "reader"}], expires_at=expires_at)
+    headers = basic(credential["id"], credential["secret"])
+    assert site.api.get(SERVERS, headers).status_code == 200
+    assert site.api.get("/fleetlight/cells", headers).status_code == 403
+    assert site.api.get(SERVERS, basic(credential["id"], "wrong")).status_code == 401
+    time.now += 100 * 366 * 86_400_000_000
+    assert site.api.get(SERVERS, headers).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        basic("bob", "wrong"),
+        basic("nobody", PASSWORD),
+        {"Authorization": "Bearer bob"},
+        {"Authorization": "Basic"},
+        {"Authorization": "Basic bob"},
+        basic("bob", PASSWORD) | {"X-Auth-Token": "none"},
+    ],
+)
+def test_other_authorization_is_refused_as_a_bad_token_is(site: Site, headers: dict[str, str]) -> None:
+    response = site.api.get(SERVERS, headers)
+    assert response.status_code == 401
+    assert response.headers["WWW-Authenticate"] == 'Keystone uri="http://api.test/identity"'

@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.integration.test_up import Up, free_port
+from tests.support.fleets.console_fleet import console_fleet
 from tests.support.servers.prometheus import alert_rules, panels, prometheus
 from tests.support.waiting import wait_until
 
@@ -65,3 +67,46 @@ def test_rules_and_panels_are_evaluated_and_only_a_fault_fulfils_a_rule(
         wait_until(lambda: unknown() == set(), timeout_s=60)
         up.kill()
         wait_until(lambda: running.rules()["FleetlightProcessDown"]["state"] == "pending", timeout_s=30)
+
+
+def test_targets_that_are_discovered_are_scraped_and_stay_while_a_cell_is_down(promtool: Path, tmp_path: Path) -> None:
+    assert promtool.exists()
+    with console_fleet(tmp_path, FLEETLIGHT_MONITORING_PORT=str(monitoring := free_port())) as world:
+        host, as_admin = world.api.url.removeprefix("http://"), httpx.BasicAuth("admin", world.password("admin"))
+        probes = {world.create(cell, display_name="probe") for cell in ("cell1", "cell2")}
+        view = {"name": "web", "filter": 'name == "probe"', "fields": ["cell"], "order": []}
+        httpx.post(f"{world.api.url}/fleetlight/views", json=view, auth=as_admin).raise_for_status()
+        login = {"basic_auth": {"username": "admin", "password": world.password("admin")}}
+        url = f"{world.api.url}/fleetlight/sd/web?port=9100&all_projects=1"
+        discovered = {
+            "job_name": "discovered",
+            "http_sd_configs": [{"url": url, "refresh_interval": "1s", **login}],
+            "relabel_configs": [
+                {"source_labels": [f"__meta_fleetlight_{name}"], "target_label": name}
+                for name in ("uuid", "cell", "complete")
+            ]
+            # What is simulated listens nowhere; this process of ours does.
+            + [{"target_label": "__address__", "replacement": f"127.0.0.1:{monitoring}"}],
+        }
+        instances = {
+            "job_name": "fleetlight-instances",
+            "metrics_path": "/fleetlight/metrics/instances",
+            "static_configs": [{"targets": [host]}],
+            **login,
+        }
+        with prometheus(tmp_path, free_port(), {"up": monitoring}, discovered, instances) as running:
+
+            def found(complete: str) -> set[str]:
+                """The instances that are scraped as such of a complete answer, or as such of the last one."""
+                labels = [each["labels"] for each in running.targets() if each["scrapePool"] == "discovered"]
+                return {each["uuid"] for each in labels if each["complete"] == complete}
+
+            def value(expression: str) -> set[str]:
+                return {each["value"][1] for each in running.query(expression)}
+
+            wait_until(lambda: found("true") == probes, timeout_s=60)
+            wait_until(lambda: value('count(up{job="discovered"} == 1)') == {"2"}, timeout_s=60)
+            wait_until(lambda: value("sum(fleetlight_instances)") == {"62"}, timeout_s=30)
+            with world.without("cell1"):
+                wait_until(lambda: found("false") == probes, timeout_s=60)
+            wait_until(lambda: found("true") == probes, timeout_s=60)

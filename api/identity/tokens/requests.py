@@ -101,6 +101,12 @@ def with_password(name: str, password: str, project_id: str | None) -> Authentic
     return Authentication(identity=Login(methods=["password"], password=PasswordMethod(user=user)), scope=scope)
 
 
+def with_credential(identifier: str, secret: str) -> Authentication:
+    """The login of the application credential with this id."""
+    method = CredentialMethod(id=identifier, secret=SecretStr(secret))
+    return Authentication(identity=Login(methods=["application_credential"], application_credential=method))
+
+
 def _is_printed_in_one_line(text: str) -> str:
     """Operators see it in their terminals."""
     if not text.strip():

@@ -12,11 +12,12 @@ from starlette.routing import Route
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.documented import ApiOperation, DocumentedRoute
+from fleetlight.api.http.basic_login import name_and_password
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
-from fleetlight.api.http.errors import IdentityNotFoundError, UnauthorizedError
+from fleetlight.api.http.errors import TOKEN_CHALLENGE, IdentityNotFoundError, UnauthorizedError
 from fleetlight.api.http.headers import Header
 from fleetlight.api.http.shapes import JsonType, Shape
-from fleetlight.api.identity.browser import Named
+from fleetlight.api.identity.browser import TOKEN_HEADER, Named
 from fleetlight.api.identity.tokens import shapes
 from fleetlight.api.identity.tokens.auth_handlers import AuthHandlers, version, versions
 from fleetlight.api.identity.tokens.browser_sessions import TokenSessions
@@ -26,7 +27,7 @@ from fleetlight.api.identity.tokens.directory_file import DirectoryFile
 from fleetlight.api.identity.tokens.login import Logins, caller_of
 from fleetlight.api.identity.tokens.lookups import Lookups
 from fleetlight.api.identity.tokens.middleware import Handler, IdentityMiddleware
-from fleetlight.api.identity.tokens.requests import LOGIN, NEW_CREDENTIAL, with_password
+from fleetlight.api.identity.tokens.requests import LOGIN, NEW_CREDENTIAL, with_credential, with_password
 from fleetlight.api.identity.tokens.token import Token
 from fleetlight.resources.clock import Clock, system_clock
 
@@ -62,25 +63,32 @@ class TokenIdentity:
         self.end_session, self.account = self._sessions.end, self._sessions.account
 
     async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
+        """By a token, or by what programs send that cannot get one: name and password, as of `log_in`."""
+        if TOKEN_HEADER not in headers and "Authorization" in headers:
+            name, password = name_and_password(headers["Authorization"], TOKEN_CHALLENGE)
+            return await self.log_in(name, password, connection)
         directory = await self._file.current()
-        token = self._logins.token_of(directory, headers.get("X-Auth-Token", ""))
+        token = self._logins.token_of(directory, headers.get(TOKEN_HEADER, ""))
         if token is None:
             raise UnauthorizedError("The token is missing, or is not good any more.")
         return caller_of(directory, token)
 
     async def log_in(self, name: str, password: str, connection: ClientConnection) -> Caller:
-        """The user of this name and password, for faces without tokens: in its default project, or its only one.
+        """The user of this name and password, without a token: in its default project, or its only one.
 
-        What was right is remembered as a token would be, since such a face sends it with each request.
+        An application credential is named by its id, and its secret is the password. What was right is remembered as a
+        token would be, since it is sent with each request.
         Raises UnauthorizedError, TooManyLoginsError.
         """
         directory = await self._file.current()
         digest = hmac.digest(self._key, f"{len(name)}:{name}:{password}".encode(), hashlib.sha256)
         token = self._right.get(digest)
         if token is None or not self._logins.is_good(directory, token):
-            token = await self._logins.log_in(
-                directory, with_password(name, password, _only_project(directory, name)), connection
-            )
+            if directory.user(name) is None and name in directory.credentials:
+                asked = with_credential(name, password)
+            else:
+                asked = with_password(name, password, _only_project(directory, name))
+            token = await self._logins.log_in(directory, asked, connection)
             if len(self._right) >= _MAX_REMEMBERED:
                 del self._right[next(iter(self._right))]
             self._right[digest] = token

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Info
 from sqlalchemy import create_engine
 
 from fleetlight.api.metrics import ApiMetrics
+from fleetlight.api.monitoring.instance_gauges import InstanceGauges
 from fleetlight.cells.fleet.clock_metrics import measure_clock
 from fleetlight.cells.fleet.database import FleetDatabase
 from fleetlight.cells.fleet.fleet_clock import FleetClock
@@ -38,6 +39,14 @@ as soon as a process works on the cell.
 
 The tables are made of the program: `python -m tests.support.pages.metrics_page`, and a test compares them. A histogram
 is three series: `_bucket`, `_sum` and `_count`.
+"""
+_INSTANCES_NOTE = """\
+At an address of the API, `GET /fleetlight/metrics/instances`, for administrators and not at `monitoring.port`: it costs
+one count of the index, of all cells together, which serves all that ask within 15 seconds. A cell is asked only if the
+index does not know it. Servers are counted as the compute API lists them, without reservations. Where
+`fleetlight_instances_complete` is 0, the counts are of what is known, as old as `fleetlight_instances_age_seconds`, and
+what they lack may still be there. `?projects=20` adds the 20 projects that have most servers, at most 100, with all
+others as `other`; it costs a second count. [How to scrape it](../operations/monitoring.md#instances-as-metrics).
 """
 _INDEXER_NOTE = """\
 Of several indexers one is active for a cell, and the figures of the others lag behind: take the highest one of each
@@ -107,6 +116,7 @@ _SECTIONS: Mapping[str, tuple[Callable[[], Sequence[CollectorRegistry]], str]] =
     "Every process": (lambda: _filled(add_process_metrics), ""),
     "Clock": (lambda: _filled(_measure_clock), _CLOCK_NOTE),
     "API": (lambda: ApiMetrics().registries, ""),
+    "Instances": (lambda: [InstanceGauges().registry], _INSTANCES_NOTE),
     "Indexer": (lambda: _filled(IndexerMetrics), _INDEXER_NOTE),
     "Relay": (lambda: _filled(RelayMetrics), _RELAY_NOTE),
     "Worker": (lambda: _filled(WorkerMetrics), _WORKER_NOTE),

@@ -66,18 +66,25 @@ class Prometheus:
         groups = self._http.get("/rules").json()["data"]["groups"]
         return {rule["name"]: rule for group in groups for rule in group["rules"] if rule["lastEvaluation"][0] == "2"}
 
+    def targets(self) -> list[Mapping[str, Any]]:
+        """Those that are scraped, as it says of them."""
+        return list(self._http.get("/targets").json()["data"]["activeTargets"])
+
     def close(self) -> None:
         self._http.close()
 
 
 @contextmanager
-def prometheus(folder: Path, port: int, targets: Mapping[str, int]) -> Iterator[Prometheus]:
-    """One that scrapes and evaluates each second. targets: the ports of processes on this machine, by their names."""
+def prometheus(folder: Path, port: int, targets: Mapping[str, int], *more: Mapping[str, Any]) -> Iterator[Prometheus]:
+    """One that scrapes and evaluates each second.
+
+    targets: the ports of processes on this machine, by their names. more: what is scraped besides.
+    """
     jobs = [{"targets": [f"127.0.0.1:{target}"], "labels": {"process": name}} for name, target in targets.items()]
     config = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(RULES)]
-    config["scrape_configs"][0]["static_configs"] = jobs
+    config["scrape_configs"] = [{**config["scrape_configs"][0], "static_configs": jobs}, *more]
     file = folder / "prometheus.yml"
     file.write_text(yaml.safe_dump(config), encoding="utf-8")
     command = [

@@ -1,0 +1,147 @@
+"""`GET /fleetlight/metrics/instances`: how many servers each cell has, as gauges of Prometheus, for administrators.
+
+An address of its own, and not part of `/metrics`: it asks the index, which may fail or take long, and only fleets that
+want it pay for it. One count serves all that scrape within KEPT_S.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+from starlette.responses import Response
+
+from fleetlight.api.documented import ApiOperation
+from fleetlight.api.http.errors import ForbiddenError, ParameterError
+from fleetlight.api.http.query_string import QueryString
+from fleetlight.api.http.shapes import TEXT
+from fleetlight.api.query.item_query import refuse_unknown
+from fleetlight.api.query.scope import scope_of
+from fleetlight.api.services import Services
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.listing.answer import Consistency
+from fleetlight.listing.count_instances import CountResult
+from fleetlight.query.counts import CountRequest
+from fleetlight.query.filters import Eq
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.server_status import status_of
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
+
+KEPT_S = 15
+MAX_PROJECTS = 100
+OTHER = "other"
+"""The `project` of what the projects with a series of their own do not have."""
+MAX_GROUPS = 50_000
+"""Of all cells together; Elasticsearch gives up at 65,536."""
+METRICS = ApiOperation(
+    "GET",
+    "/fleetlight/metrics/instances",
+    TEXT,
+    query=("projects",),
+    media_type="text/plain",
+    faults=(400, 403),
+    summary="How many servers each cell has, by status and zone, as metrics of Prometheus; for administrators",
+)
+
+
+class InstanceGauges:
+    """The gauges of one count."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._instances = Gauge(
+            "fleetlight_instances",
+            "Servers by cell, by the status that the compute API shows, and by zone; none is no series",
+            ["cell", "status", "zone"],
+            registry=self.registry,
+        )
+        self._complete = Gauge(
+            "fleetlight_instances_complete",
+            "1: every server of the cell was counted, else 0: what is missing may still be there",
+            ["cell"],
+            registry=self.registry,
+        )
+        self._age = Gauge(
+            "fleetlight_instances_age_seconds",
+            "Age of what the index has of a cell that it was counted from; 0 where the cell itself was asked",
+            ["cell"],
+            registry=self.registry,
+        )
+        self._of_projects = Gauge(
+            "fleetlight_project_instances",
+            "Servers of the projects that have most of them, and of all others together; as many as `projects` says",
+            ["project"],
+            registry=self.registry,
+        )
+
+    def show(self, counted: CountResult) -> None:
+        """Servers by cell, vm_state, task_state and zone."""
+        is_whole = counted.has_all_cells and not counted.total.is_partial
+        for answer in counted.cells:
+            self._complete.labels(answer.cell.uuid).set(is_whole and answer.is_complete)
+            self._age.labels(answer.cell.uuid).set(answer.age_s or 0)
+        for cell_uuid, counts in counted.by_cell.items():
+            for (vm_state, task_state, zone), count in counts.groups.items():
+                status = status_of(vm_state, task_state, deleted=False)
+                self._instances.labels(cell_uuid, status, zone or "").inc(count)
+
+    def show_projects(self, counted: CountResult, most: int) -> None:
+        """Servers by project."""
+        counts = Counter({project or "": count for (project,), count in counted.total.groups.items()})
+        largest = dict(counts.most_common(most))
+        for project, count in largest.items():
+            self._of_projects.labels(project).inc(count)
+        self._of_projects.labels(OTHER).inc(counts.total() - sum(largest.values()))
+
+
+class InstanceGaugesHandler:
+    """Counts once for all that ask within KEPT_S."""
+
+    def __init__(self, services: Services) -> None:
+        self._counter = services.counter
+        self._clock = services.parts.clock
+        self._timeout_s = services.parts.search.cell_timeout_s
+        self._counting = asyncio.Lock()
+        # By how many projects have a series of their own: when it was counted, and the text.
+        self._counted: dict[int, tuple[int, bytes]] = {}
+
+    async def show(self, request: ApiRequest) -> Response:
+        """`GET /fleetlight/metrics/instances`"""
+        if not request.caller.is_admin:
+            raise ForbiddenError("fleetlight:metrics:instances")
+        refuse_unknown(request.query, METRICS.query)
+        projects = _projects_in(request.query)
+        async with self._counting:
+            text = await self._text(request, projects)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+    async def _text(self, request: ApiRequest, projects: int) -> bytes:
+        at, text = self._counted.get(projects, (0, b""))
+        if not 0 <= self._clock() - at < KEPT_S * MICROSECONDS_PER_SECOND:
+            gauges = InstanceGauges()
+            counted = await self._count(request, ("vm_state", "task_state", "availability_zone"))
+            gauges.show(counted)
+            if projects:
+                gauges.show_projects(await self._count(request, ("project_id",)), projects)
+            text = generate_latest(gauges.registry)
+            self._counted[projects] = self._clock(), text
+        return text
+
+    async def _count(self, request: ApiRequest, by: Sequence[str]) -> CountResult:
+        """As far as the index knows: no cell is asked for the sake of a graph, unless the index does not know it."""
+        wanted = scope_of(request.caller, Eq("forthcoming", False), all_projects=True)
+        return await self._counter.count(
+            CountRequest(wanted, INSTANCE_FIELDS, tuple(by), MAX_GROUPS),
+            Consistency.ANY,
+            cell_timeout_s=self._timeout_s,
+            admission=request.admission,
+        )
+
+
+def _projects_in(query: QueryString) -> int:
+    text = query.last("projects")
+    if text is None:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_PROJECTS)) and int(text) <= MAX_PROJECTS):
+        raise ParameterError("projects", text, f"Must be a number from 0 to {MAX_PROJECTS}.")
+    return int(text)
