@@ -96,7 +96,7 @@ def create_app(parts: ApiParts) -> Application:
         *capacity.routes(services),
         *usage.routes(services),
         *maintenance.routes(services),
-        *operating.routes(services, board, series),
+        *operating.routes(services, query_engine, board, series),
         *monitoring.routes(services, query_engine),
         *rapi.routes(services, query_engine),
         *(() if service is None else service.routes(parts.api.compute_link_prefix)),

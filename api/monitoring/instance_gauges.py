@@ -4,9 +4,9 @@ An address of its own, and not part of `/metrics`: it asks the index, which may 
 want it pay for it. One count serves all that scrape within KEPT_S.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 from starlette.responses import Response
@@ -19,13 +19,13 @@ from fleetlight.api.query.item_query import refuse_unknown
 from fleetlight.api.query.scope import scope_of
 from fleetlight.api.services import Services
 from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.kept import Kept
 from fleetlight.listing.answer import Consistency
 from fleetlight.listing.count_instances import CountResult
 from fleetlight.query.counts import CountRequest
 from fleetlight.query.filters import Eq
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.server_status import status_of
-from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 KEPT_S = 15
 MAX_PROJECTS = 100
@@ -99,11 +99,8 @@ class InstanceGaugesHandler:
 
     def __init__(self, services: Services) -> None:
         self._counter = services.counter
-        self._clock = services.parts.clock
         self._timeout_s = services.parts.search.cell_timeout_s
-        self._counting = asyncio.Lock()
-        # By how many projects have a series of their own: when it was counted, and the text.
-        self._counted: dict[int, tuple[int, bytes]] = {}
+        self._texts = Kept[bytes](services.parts.clock, KEPT_S)
 
     async def show(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/metrics/instances`"""
@@ -111,21 +108,15 @@ class InstanceGaugesHandler:
             raise ForbiddenError("fleetlight:metrics:instances")
         refuse_unknown(request.query, METRICS.query)
         projects = _projects_in(request.query)
-        async with self._counting:
-            text = await self._text(request, projects)
+        text = await self._texts.get(projects, partial(self._text, request, projects))
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     async def _text(self, request: ApiRequest, projects: int) -> bytes:
-        at, text = self._counted.get(projects, (0, b""))
-        if not 0 <= self._clock() - at < KEPT_S * MICROSECONDS_PER_SECOND:
-            gauges = InstanceGauges()
-            counted = await self._count(request, ("vm_state", "task_state", "availability_zone"))
-            gauges.show(counted)
-            if projects:
-                gauges.show_projects(await self._count(request, ("project_id",)), projects)
-            text = generate_latest(gauges.registry)
-            self._counted[projects] = self._clock(), text
-        return text
+        gauges = InstanceGauges()
+        gauges.show(await self._count(request, ("vm_state", "task_state", "availability_zone")))
+        if projects:
+            gauges.show_projects(await self._count(request, ("project_id",)), projects)
+        return generate_latest(gauges.registry)
 
     async def _count(self, request: ApiRequest, by: Sequence[str]) -> CountResult:
         """As far as the index knows: no cell is asked for the sake of a graph, unless the index does not know it."""

@@ -14,8 +14,10 @@ from fleetlight.cells.database.engines import cell_failures, create_database_eng
 from fleetlight.cells.database.statements import recorded_statements
 from fleetlight.cells.digests import RangeDigest, select_digests, to_digests, within
 from fleetlight.cells.epochs import EpochHistory, Position
+from fleetlight.cells.findings import Finding
 from fleetlight.cells.kinds.native.capacity import read_capacity
 from fleetlight.cells.kinds.native.epochs import read_epoch_history, read_position
+from fleetlight.cells.kinds.native.findings import read_findings
 from fleetlight.cells.kinds.native.instance_rows import (
     UNDECODABLE,
     FieldsReader,
@@ -53,7 +55,7 @@ _RESIDUAL_BATCH_SIZE = 500
 
 
 class NativeAdapter:
-    """A ChangelogAdapter, PastAdapter, ItemsAdapter and ReportingAdapter (fleetlight.cells.model) of native cells.
+    """A ChangelogAdapter, PastAdapter, ItemsAdapter, ReportingAdapter and FindingsAdapter of native cells.
 
     And a UsageAdapter (fleetlight.cells.usage). It may be used by several threads.
 
@@ -162,6 +164,10 @@ class NativeAdapter:
     def report(self) -> CellReport:
         with self._reading(at_one_moment=True) as connection:
             return read_report(connection, self._cell)
+
+    def findings(self, limit: int) -> Sequence[Finding]:
+        with self._reading(at_one_moment=True) as connection:
+            return read_findings(connection, self._cell.name, limit)
 
     def published_sequence(self) -> int:
         with self._reading() as connection:

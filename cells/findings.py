@@ -1,0 +1,49 @@
+"""What is not as it should be, as every comparison says it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+from fleetlight.cells.model import CellAdapter
+
+
+class FindingKind(StrEnum):
+    """What is wrong, in the order in which findings are shown."""
+
+    UNKNOWN_HOST = "unknown-host"  # an instance is on a host that its cell does not have
+    WRONG_HOST = "wrong-host"  # it runs on another node than its cell says
+    NOT_RUNNING = "not-running"  # it is off though it should be on
+    RUNNING_THOUGH_OFF = "running-though-off"  # and the other way round
+    LONG_TRANSITION = "long-transition"  # something has been done to it for long
+    LOOSE_ALLOCATION = "allocation-without-instance"  # it takes up room of a node, and is not there
+    OVERALLOCATED_NODE = "node-overallocated"  # more was given away than there is
+    HOST_WITHOUT_AGENT = "host-without-agent"  # no agent speaks for it, though others of the cell have one
+    MAPPING_ELSEWHERE = "mapping-elsewhere"  # a row whose mapping names another cell
+    MAPPING_REPAIRED = "mapping-repaired"  # a mapping without a row, or a row without a mapping, of late
+    DOCUMENT_REPAIRED = "document-repaired"  # the index had an instance otherwise than its cell
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong. cell: its name. subject: the uuid of an instance, or the name of a node or a cell.
+
+    evidence: what was compared, and how the two differ; a sentence. since: microseconds since the epoch; None where the
+    data does not tell. mends: what to do, with the command in backquotes where there is one.
+    """
+
+    kind: FindingKind
+    cell: str
+    subject: str
+    evidence: str
+    since: int | None
+    mends: str
+
+
+@runtime_checkable
+class FindingsAdapter(CellAdapter, Protocol):
+    """A cell that compares what it has with what its hosts say."""
+
+    def findings(self, limit: int) -> Sequence[Finding]:
+        """At most so many of each kind. Raises CellUnreachableError."""
+        ...

@@ -1,0 +1,116 @@
+"""Findings of all cells: what native cells compare by themselves, and what the upkeep of mappings and the audit found.
+
+Each source is asked by itself; one that does not answer is named, and the others are there.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from fleetlight.cells.findings import Finding, FindingKind, FindingsAdapter
+from fleetlight.cells.fleet.audit_rounds import AuditRound
+from fleetlight.cells.fleet.compared_mappings import ComparedMappings
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.model import Cell, CellAdapter
+from fleetlight.listing.sources import CellReader, ask_fleet
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
+
+MAX_OF_KIND = 200
+"""So many findings of a kind are taken of one cell."""
+_OF_LATE_US = 24 * 3600 * MICROSECONDS_PER_SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A source that could not be asked, or not in full. cell: its name; None for the whole fleet."""
+
+    source: str
+    cell: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """found: in no order. missing: where there may be more."""
+
+    found: Sequence[Finding]
+    missing: Sequence[Missing] = ()
+
+    def __add__(self, other: "Findings") -> "Findings":
+        return Findings([*self.found, *other.found], [*self.missing, *other.missing])
+
+
+class CellFindings:
+    """Asks all native cells at once, each for at most `timeout_s`, and the fleet database."""
+
+    def __init__(self, reader: CellReader, fleet: Fleet, timeout_s: float) -> None:
+        self._reader = reader
+        self._fleet = fleet
+        self._timeout_s = timeout_s
+
+    async def look(self, now: int, only: Collection[str] | None) -> Findings:
+        """now: microseconds since the epoch. only: uuids of the cells that are asked; None for all.
+
+        Raises FleetUnreachableError when it is not known which cells there are.
+        """
+        cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
+        native = (self._ask(cell) for cell in cells if cell.can.takes_changes)
+        of_fleet, *of_cells = await asyncio.gather(self._ask_fleet(cells, now), *native)
+        return sum(of_cells, of_fleet)
+
+    async def _ask(self, cell: Cell) -> Findings:
+        try:
+            found = await self._reader.ask(cell.uuid, _findings_of, self._timeout_s)
+        except (CellUnreachableError, UnknownCellError) as error:
+            return Findings([], [Missing("cell", cell.name, str(error))])
+        counts = [kind for kind in FindingKind if sum(each.kind is kind for each in found) >= MAX_OF_KIND]
+        return Findings(found, [Missing("cell", cell.name, f"there may be more of '{kind}'") for kind in counts])
+
+    async def _ask_fleet(self, cells: Sequence[Cell], now: int) -> Findings:
+        def read() -> tuple[Mapping[str, ComparedMappings], Mapping[str, AuditRound]]:
+            return self._fleet.compared_mappings.all(), self._fleet.audit_rounds.all()
+
+        try:
+            compared, audited = await ask_fleet(read, self._timeout_s)
+        except FleetUnreachableError as error:
+            return Findings([], [Missing("fleet database", None, str(error))])
+        of_mappings = (
+            found for cell in cells if cell.uuid in compared for found in _of_mappings(cell, compared[cell.uuid], now)
+        )
+        of_audit = (found for cell in cells if cell.uuid in audited for found in _of_audit(cell, audited[cell.uuid]))
+        return Findings([*of_mappings, *of_audit])
+
+
+def _findings_of(adapter: CellAdapter) -> Sequence[Finding]:
+    return adapter.findings(MAX_OF_KIND) if isinstance(adapter, FindingsAdapter) else ()
+
+
+def _of_mappings(cell: Cell, known: ComparedMappings, now: int) -> Iterator[Finding]:
+    """How many; which ones they are, the comparison does not keep."""
+    new = partial(Finding, cell=cell.name, subject=cell.name)
+    if known.elsewhere:
+        yield new(
+            FindingKind.MAPPING_ELSEWHERE,
+            evidence=f"{known.elsewhere} of its instances have a mapping that names another cell",
+            since=None,
+            mends=f"`fleetlight index verify --cell {cell.name}` names them",
+        )
+    if known.repaired_at is not None and now - known.repaired_at < _OF_LATE_US:
+        yield new(
+            FindingKind.MAPPING_REPAIRED,
+            evidence=f"{known.repaired} mappings differed from its rows until now, and were repaired",
+            since=known.repaired_at,
+            mends="nothing is left to do; was the fleet database restored?",
+        )
+
+
+def _of_audit(cell: Cell, last: AuditRound) -> Iterator[Finding]:
+    if not last.found:
+        return
+    mends = f"`fleetlight index verify --cell {cell.name} --repair`"
+    if last.repaired >= last.found:
+        mends = "nothing is left to do; the log of the indexer names them (`indexer.audit_found`)"
+    evidence = f"{last.found} documents differed from its rows at the last audit, of which {last.repaired} are repaired"
+    yield Finding(FindingKind.DOCUMENT_REPAIRED, cell.name, cell.name, evidence, last.at, mends)
