@@ -65,6 +65,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "fleetlight.cli.doctor.doctor",
         "Check everything that a fleet needs, and say for each fault what to do about it.",
     ),
+    "findings": (
+        "fleetlight.cli.findings",
+        "Show what is not as it should be, with evidence and age, and what to do about it.",
+    ),
     "balance": (
         "fleetlight.cli.balance",
         "Show which moves balance the nodes of a cluster, by the score of Ganeti's hbal, and make them with --execute.",

@@ -91,6 +91,8 @@ WELL: Mapping[str, str] = {
     'fleetlight_list_duration_seconds_bucket{route="index",le="+Inf"}': growing(50),
     'fleetlight_discoveries_total{answer="complete"}': growing(0.02),
     'fleetlight_discoveries_total{answer="last"}': always(7),
+    'fleetlight_findings{kind="not-running"}': always(0),
+    'fleetlight_findings{kind="mapping-repaired"}': always(1),
     f"fleetlight_worker_oldest_waiting_job_seconds{{{_A}}}": always(4),
     f'fleetlight_worker_ended_jobs_total{{{_A},status="success"}}': growing(2),
     f'fleetlight_worker_ended_jobs_total{{{_A},status="error"}}': growing(0.1),
@@ -240,6 +242,10 @@ CASES: Mapping[str, tuple[Mapping[str, str], set[str]]] = {
     "discoveries are not complete": (
         {'fleetlight_discoveries_total{answer="last"}': growing(0.02)},
         {"FleetlightDiscoveryIncomplete"},
+    ),
+    "guests are off that should be on": (
+        {'fleetlight_findings{kind="not-running"}': always(3)},
+        {"FleetlightFindings"},
     ),
     "jobs wait": (
         {f"fleetlight_worker_oldest_waiting_job_seconds{{{_A}}}": growing(1, start=300)},

@@ -10,6 +10,7 @@ from sqlalchemy import create_engine
 
 from fleetlight.api.metrics import ApiMetrics
 from fleetlight.api.monitoring.instance_gauges import InstanceGauges
+from fleetlight.api.operating.findings import FindingGauges
 from fleetlight.cells.fleet.clock_metrics import measure_clock
 from fleetlight.cells.fleet.database import FleetDatabase
 from fleetlight.cells.fleet.fleet_clock import FleetClock
@@ -47,6 +48,10 @@ index does not know it. Servers are counted as the compute API lists them, witho
 `fleetlight_instances_complete` is 0, the counts are of what is known, as old as `fleetlight_instances_age_seconds`, and
 what they lack may still be there. `?projects=20` adds the 20 projects that have most servers, at most 100, with all
 others as `other`; it costs a second count. [How to scrape it](../operations/monitoring.md#instances-as-metrics).
+"""
+_FINDINGS_NOTE = """\
+At an address of the API, `GET /fleetlight/metrics/findings`, for administrators: it asks native cells, the fleet
+database, and the index as lists do, at most once in 30 seconds. [The kinds](operations-api.md#findings).
 """
 _INDEXER_NOTE = """\
 Of several indexers one is active for a cell, and the figures of the others lag behind: take the highest one of each
@@ -117,6 +122,7 @@ _SECTIONS: Mapping[str, tuple[Callable[[], Sequence[CollectorRegistry]], str]] =
     "Clock": (lambda: _filled(_measure_clock), _CLOCK_NOTE),
     "API": (lambda: ApiMetrics().registries, ""),
     "Instances": (lambda: [InstanceGauges().registry], _INSTANCES_NOTE),
+    "Findings": (lambda: [FindingGauges().registry], _FINDINGS_NOTE),
     "Indexer": (lambda: _filled(IndexerMetrics), _INDEXER_NOTE),
     "Relay": (lambda: _filled(RelayMetrics), _RELAY_NOTE),
     "Worker": (lambda: _filled(WorkerMetrics), _WORKER_NOTE),

@@ -62,6 +62,7 @@ def test_the_commands_are_known() -> None:
         "usage",
         "index status",
         "doctor",
+        "findings",
         "status",
         "top",
         "explain",

@@ -11,6 +11,7 @@ import pytest
 
 from fleetlight.bus.bus import Message
 from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.fleet.audit_rounds import AuditRound
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.app import app
 from fleetlight.indexer.errors import DeadLetterReason
@@ -35,6 +36,7 @@ COMMANDS = {
     "capacity": ("--parts",),
     "cell list": (),
     "doctor": (),
+    "findings": (),
     "explain": ("GET /v2.1/servers?name=web",),
     "host list": (CELL,),
     "identity project list": (),
@@ -78,6 +80,7 @@ def fleet(empty_place: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Itera
         InstanceOperations(engine, fleet, cell).create({**values, **placed})
     letter = DeadLetter(Message(b"{", ROUTING_KEY, {}), DeadLetterReason.MALFORMED, WHY)
     fleet.failures.add([to_failure(cell.uuid, letter, NOW)])
+    fleet.audit_rounds.record(cell.uuid, AuditRound(NOW, 3, 2, 1))
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "dumb")
     yield fleet
