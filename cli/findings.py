@@ -55,7 +55,7 @@ def findings(
     Exit code 0 if nothing is wrong and everything was compared, else 1.
     """
     settings = load_settings(config, data_dir)
-    asked = {"kind": kind, "transition_s": longer_than}
+    asked: dict[str, object] = {"kind": kind, "transition_s": longer_than}
     with open_fleet(settings.fleet) as fleet:
         asked["cell"] = named_cell(fleet, cell)
         answer = asyncio.run(_ask(settings, fleet, {name: each for name, each in asked.items() if each is not None}))

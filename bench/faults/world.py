@@ -34,8 +34,9 @@ CELLS = 8
 Sections = Mapping[str, Mapping[str, float]]
 """Keys of a configuration by section, besides the addresses."""
 
-# Short waits: what is waited for comes back within seconds here. And a page has all servers that there are. Outboxes are
-# looked at less often than by default: eight relays that do so ten times a second take a processor, through the proxies.
+# Short waits: what is waited for comes back within seconds here. And a page has all servers that there are. Outboxes
+# are looked at less often than by default: eight relays that do so ten times a second, through the proxies, take a
+# processor.
 _SHORT_WAITS: Sections = {
     "fleet": {"cells_refresh_interval_s": 1.0, "takeover_after_s": 2.0},
     "index": {"refresh_interval_s": 0.5, "write_timeout_s": 10.0},

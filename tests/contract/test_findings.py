@@ -54,7 +54,7 @@ def wrong(tmp_path_factory: pytest.TempPathFactory, subjects: dict[str, str]) ->
         for status in ("ERROR_wrongnode", "ERROR_down", "ERROR_nodedown", "ERROR_up"):
             subjects[status] = fleet.create("north", **on_host("north"))
             see(fleet, "north", "instance", subjects[status], status)
-        subjects["both"] = fleet.create("north", **on_host("north") | OFF)
+        subjects["both"] = fleet.create("north", **{**on_host("north"), **OFF})
         see(fleet, "north", "instance", subjects["both"], "ERROR_down")
         subjects["unknown host"] = fleet.create("north", vm_state="active", host="gone", node="gone-1")
         subjects["off"] = fleet.create("east", **OFF)
