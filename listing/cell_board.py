@@ -1,7 +1,7 @@
 """The board of cells: how each of them is, how far the index follows it, and what a list would take now.
 
-What the index and the fleet database know is read once for all cells; the cells themselves are asked at once, each for
-at most a deadline. What is not known is None.
+What the index and the fleet database know is read once for all cells; the cells themselves are asked beside each other,
+each for at most a deadline. What is not known is None.
 """
 
 import asyncio
@@ -24,6 +24,10 @@ from fleetlight.query.counts import CountRequest
 from fleetlight.query.filters import Eq
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
+_AT_ONCE = 32
+"""Cells that are asked at once: with a thread of each of 1,000 a look takes 2.7 s of a processor, not 0.9."""
+_PLACE_S = 0.25
+"""For how long a cell that does not answer keeps another one from being asked."""
 _INSTANCES = CountRequest(Eq("deleted", False), INSTANCE_FIELDS)
 
 
@@ -111,6 +115,7 @@ class CellBoard:
         self._settings = settings
         self._read_fleet = read_fleet
         self._looking: asyncio.Task[Board] | None = None
+        self._places = asyncio.Semaphore(_AT_ONCE)
 
     async def look(self) -> Board:
         """Raises FleetUnreachableError when it is not known which cells there are."""
@@ -148,8 +153,11 @@ class CellBoard:
             return FleetFacts()
 
     async def _ask(self, cell: Cell) -> _Answer:
+        async with self._places:
+            asking = asyncio.create_task(self._reader.ask(cell.uuid, _report_of, self._settings.cell_timeout_s))
+            await asyncio.wait([asking], timeout=_PLACE_S)
         try:
-            return await self._reader.ask(cell.uuid, _report_of, self._settings.cell_timeout_s)
+            return await asking
         except (CellUnreachableError, UnknownCellError) as error:
             return error
 

@@ -163,7 +163,7 @@ class NativeAdapter:
 
     def report(self) -> CellReport:
         with self._reading(at_one_moment=True) as connection:
-            return read_report(connection, self._cell)
+            return read_report(connection)
 
     def findings(self, limit: int) -> Sequence[Finding]:
         with self._reading(at_one_moment=True) as connection:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, exists, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, exists, func, select
 
 from fleetlight.cells.batched import batched
 from fleetlight.cells.errors import PastNotKeptError
@@ -24,6 +24,34 @@ ReadRows = Callable[[Sequence[str]], Sequence[InstanceRow]]
 """The rows of instances, by their uuids, as they are now."""
 
 
+_IS_OF_INSTANCE = (changes.c.revision != NO_REVISION) & (changes.c.instance_uuid != "")
+
+
+def _first_of_too_many(is_later: ColumnElement[bool]) -> Select[int]:
+    """The moment after which there are as many changes as may be undone."""
+    return (
+        select(changes.c.committed_at)
+        .where(is_later)
+        .order_by(changes.c.committed_at.desc())
+        .offset(MAX_UNDONE)
+        .limit(1)
+    )
+
+
+# In one statement, which is made once: consoles ask it of each of many cells every few seconds.
+_EARLIEST = select(
+    cell_state.c.forgotten_until,
+    _first_of_too_many(_IS_OF_INSTANCE).scalar_subquery(),
+    select(func.min(changes.c.committed_at)).scalar_subquery(),
+)
+
+
+def earliest_kept(connection: Connection) -> int | None:
+    """The first moment for which `PastInstances.require_kept` passes; None where nothing was ever changed."""
+    forgotten_until, after_too_many, first = connection.execute(_EARLIEST).one()
+    return max(forgotten_until or 0, after_too_many or 0) or first
+
+
 class PastInstances:
     """Of one cell, as one transaction sees it. moment: microseconds; changes that were made up to then are in."""
 
@@ -31,8 +59,7 @@ class PastInstances:
         self._connection = connection
         self._cell = cell
         self._moment = moment
-        is_of_instance = (changes.c.revision != NO_REVISION) & (changes.c.instance_uuid != "")
-        self._is_later = (changes.c.committed_at > moment) & is_of_instance
+        self._is_later = (changes.c.committed_at > moment) & _IS_OF_INSTANCE
 
     @property
     def is_unchanged(self) -> ColumnElement[bool]:
@@ -47,11 +74,6 @@ class PastInstances:
         for earliest, reason in self._limits():
             if earliest > self._moment:
                 raise PastNotKeptError(self._cell.name, earliest, reason)
-
-    def earliest(self) -> int | None:
-        """The first moment after `moment` for which `require_kept` passes; None where nothing was ever changed."""
-        limits = [earliest for earliest, _ in self._limits()]
-        return max(limits) if limits else self._connection.scalar(select(func.min(changes.c.committed_at)))
 
     def changed(self, read: ReadRows) -> Iterator[InstanceRow]:
         """The instances that were changed since, as they were then; without those that were not there yet."""
@@ -74,21 +96,11 @@ class PastInstances:
         """Moments before which changes cannot be undone, and why."""
         for statement, reason in (
             (select(cell_state.c.forgotten_until), "the changes before that are not kept any more"),
-            (self._first_of_too_many(), f"one request undoes at most {MAX_UNDONE:,} changes of a cell"),
+            (_first_of_too_many(self._is_later), f"one request undoes at most {MAX_UNDONE:,} changes of a cell"),
         ):
             earliest: int | None = self._connection.scalar(statement)
             if earliest:
                 yield earliest, reason
-
-    def _first_of_too_many(self) -> Any:
-        """The moment after which there are as many changes as may be undone."""
-        return (
-            select(changes.c.committed_at)
-            .where(self._is_later)
-            .order_by(changes.c.committed_at.desc())
-            .offset(MAX_UNDONE)
-            .limit(1)
-        )
 
 
 def _undone(row: InstanceRow, later: Sequence[Row[Any]]) -> InstanceRow | None:

@@ -252,7 +252,7 @@ function FailuresTab() {
           </p>
           <details>
             <summary>The message</summary>
-            <pre>{printable(JSON.stringify(failure.message, null, 2)).replaceAll("␊", "\n")}</pre>
+            <pre tabIndex={0}>{printable(JSON.stringify(failure.message, null, 2)).replaceAll("␊", "\n")}</pre>
           </details>
           <button type="button" onClick={() => void attempt("POST", `/fleetlight/index/failures/${failure.id}/retry`)}>
             Try again
