@@ -34,6 +34,7 @@ JOB = QueryFields(
         _other("received_ts", "Received", "When the job was accepted", FieldFlag.SPLIT_TIMESTAMP),
         _other("start_ts", "Start", "When the job began", FieldFlag.SPLIT_TIMESTAMP),
         _other("end_ts", "End", "When the job ended", FieldFlag.SPLIT_TIMESTAMP),
+        QueryField("instance", "Instance", Kind.TEXT, "Uuid of the instance that it is about, the first one"),
         QueryField("cell", "Cell", Kind.TEXT, "Cell that the job is carried out in"),
     ),
     {},

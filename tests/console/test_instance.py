@@ -33,6 +33,9 @@ def test_an_instance_is_stopped_and_its_history_says_what_changed(console: Conso
     page.get_by_role("tab", name="Fields").click()
     expect(page.get_by_text("cell1-compute").first).to_be_visible()
     console.watched.axe()
+    page.get_by_role("link", name="Its jobs").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(console.row(0)).to_contain_text("SERVER_STOP(to-be-stopped)")
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,16 @@ def test_action_of_the_compute_api_is_a_job(fleet: ComputeFleet) -> None:
     assert ask(fleet, "job", "start_ts,end_ts")["data"] == [[[3, None], [3, None]]]
 
 
+def test_jobs_of_an_instance_are_asked_for_by_its_uuid(fleet: ComputeFleet) -> None:
+    mine, other = queue_a_stop(fleet, "north"), queue_a_stop(fleet, "north")
+    found = values(ask(fleet, "job", "id,instance", filter=f'instance == "{mine}"'))
+    assert found == [[10001, mine]]
+    with writing(fleet.engine("north")) as connection:
+        of_other = job_operations.c.instance_uuid == other
+        connection.execute(update(job_operations).where(of_other).values(instance_uuid=None))
+    assert ask(fleet, "job", "instance")["data"] == [[[0, mine]], [[3, None]]]
+
+
 @pytest.mark.parametrize("number", [-1, -(2**63) - 1, 2**63, 10**30])
 def test_number_that_no_job_can_have_finds_none(fleet: ComputeFleet, number: int) -> None:
     queue_a_stop(fleet, "north")

@@ -6,6 +6,7 @@ import { ask, get, sentenceOf } from "../api/client";
 import { Dialog } from "../parts/dialog";
 import { now } from "../parts/glyphs";
 import { momentOf, shownTime } from "../query/times";
+import { link } from "../state/address";
 import { timeStyle } from "../state/preferences";
 import { type Action, actionsFor } from "./actions";
 import { NEWEST, type Server } from "./server";
@@ -66,6 +67,11 @@ export function Actions({ server, isAdmin, onDone }: { server: Server; isAdmin: 
       </div>
       {said.value !== "" && <p role="status">{said.value}</p>}
       <ActionsDone id={server.id} followed={followed.value} />
+      {isAdmin && (
+        <p>
+          <a href={link(["jobs"], { filter: `instance == "${server.id}"` })}>Its jobs</a>
+        </p>
+      )}
       {chosen.value !== null && (
         <Dialog
           title={`${chosen.value.title} ${server.name}`}

@@ -126,6 +126,7 @@ def _record(
         "opend": [_split(row.ended_at) for row in operations],
         "oppriority": [job.priority for _ in operations],
         "summary": [_summary(row) for row in operations],
+        "instance": next((row.instance_uuid for row in operations if row.instance_uuid is not None), None),
         "received_ts": _split_or_missing(job.received_at),
         "start_ts": _split_or_missing(job.started_at),
         "end_ts": _split_or_missing(job.ended_at),
