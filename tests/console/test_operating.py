@@ -1,6 +1,8 @@
 """What operators see and do: how cells are, what fits, what the index needs."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from uuid import uuid4
 
 from playwright.sync_api import Page, expect
@@ -115,6 +117,30 @@ def test_work_on_the_index_is_started_and_followed_to_its_end(console: Console) 
     expect(page.get_by_role("alert")).to_contain_text("nowhere")
 
 
+def test_nothing_is_lost_that_changes_while_the_index_is_rebuilt(console: Console, fleet: ConsoleFleet) -> None:
+    page = console.open("index")
+    made: list[str] = []
+    is_done = Event()
+
+    def change() -> None:
+        while not is_done.is_set():
+            made.append(f"rebuilt-{len(made)}")
+            fleet.create("cell1", display_name=made[-1])
+
+    with ThreadPoolExecutor(1) as thread:
+        changing = thread.submit(change)
+        try:
+            page.get_by_label("Work").first.select_option("rebuild")
+            page.get_by_role("button", name="Start").click()
+            expect(page.get_by_role("region", name="rebuild, done").first).to_be_visible(timeout=60_000)
+        finally:
+            is_done.set()
+        changing.result()
+    page = console.list("instances?filter=rebuilt-")
+    expect(page.get_by_role("status")).to_have_text(f"{len(made):,}")
+    expect(console.badge).to_contain_text("✓ complete")
+
+
 def test_a_message_that_failed_is_tried_again_once_its_reason_is_removed(console: Console, fleet: ConsoleFleet) -> None:
     cell = fleet.fleet.cell("cell1")
     fleet.fleet.failures.add([refused_announcement(cell)])
@@ -150,4 +176,5 @@ def test_a_message_that_nothing_helps_is_dropped(console: Console, fleet: Consol
     failed = page.get_by_role("region", name="malformed")
     expect(failed).to_contain_text("no <i>JSON</i>")
     failed.get_by_role("button", name="Drop").click()
-    expect(page.get_by_text("Every message could be indexed.")).to_be_visible()
+    expect(page.get_by_text("It was dropped.")).to_be_visible()
+    expect(failed).to_have_count(0)
