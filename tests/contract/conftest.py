@@ -7,6 +7,7 @@ import pytest
 
 from fleetlight.indexer.backends.settings import IndexSettings
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
+from tests.contract.identity_site import Site, Time
 
 _SERVERS = pytest.param("servers", marks=[pytest.mark.postgresql, pytest.mark.elasticsearch])
 
@@ -43,3 +44,15 @@ def fleet_of_any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
     index = IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix.rstrip("-"))
     with compute_fleet(tmp_path, index, request.getfixturevalue("new_postgresql_database")) as fleet:
         yield fleet
+
+
+@pytest.fixture
+def time() -> Time:
+    """The clock of `site`."""
+    return Time()
+
+
+@pytest.fixture
+def site(fleet: ComputeFleet, tmp_path: Path, time: Time) -> Site:
+    """An API over the fleet of the test that takes tokens."""
+    return Site(fleet, tmp_path, time)

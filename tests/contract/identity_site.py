@@ -6,11 +6,25 @@ import httpx
 
 from fleetlight.api.identity.tokens.strategy import TokenIdentity
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 from tests.contract.compute_fleet import Api, ComputeFleet
-from tests.support.fleets.identity import login, password_login, project_scope, write_directory
+from tests.support.fleets.identity import DEMO, OTHER, login, password_login, project_scope, write_directory
 
 TOKENS = "/identity/v3/auth/tokens"
 LIFETIME_S = 3600
+
+
+class Time:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = system_clock()
+
+    def __call__(self) -> int:
+        return self.now
+
+    def pass_s(self, seconds: int) -> None:
+        self.now += seconds * MICROSECONDS_PER_SECOND
 
 
 class Site:
@@ -52,3 +66,11 @@ class Site:
 
     def use_credential(self, identifier: object, secret: object) -> httpx.Response:
         return self.post_login(login("application_credential", {"id": identifier, "secret": secret}))
+
+
+def with_two_projects(fleet: ComputeFleet) -> ComputeFleet:
+    """The fleet, with an instance `mine` of the project of most users and one, `theirs`, of the other."""
+    fleet.create("north", display_name="mine", project_id=DEMO)
+    fleet.create("east", display_name="theirs", project_id=OTHER)
+    fleet.index()
+    return fleet

@@ -13,10 +13,8 @@ from fleetlight.api.identity.basic import BasicIdentity
 from fleetlight.api.identity.tokens.login import Logins
 from fleetlight.api.identity.tokens.token import sign
 from fleetlight.api.limits.login_limit import MOST_FAILURES
-from fleetlight.resources.clock import system_clock
-from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 from tests.contract.compute_fleet import Api, ComputeFleet
-from tests.contract.identity_site import LIFETIME_S, Site
+from tests.contract.identity_site import LIFETIME_S, Site, Time, with_two_projects
 from tests.support.fleets.identity import DEMO, OTHER, PASSWORD, weak_hash
 
 pytestmark = pytest.mark.no_rerun
@@ -24,19 +22,6 @@ pytestmark = pytest.mark.no_rerun
 SESSION = "/fleetlight/session"
 CONSOLE = {"Fleetlight-Request": "console"}
 ADA, BOB = ({"user": name, "password": PASSWORD} for name in ("ada", "bob"))
-
-
-class Time:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = system_clock()
-
-    def __call__(self) -> int:
-        return self.now
-
-    def pass_s(self, seconds: int) -> None:
-        self.now += seconds * MICROSECONDS_PER_SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +54,7 @@ def cookie_of(response: httpx.Response) -> str:
 
 @pytest.fixture(scope="module")
 def fleet(fleet: ComputeFleet) -> ComputeFleet:
-    fleet.create("north", display_name="mine", project_id=DEMO)
-    fleet.create("east", display_name="theirs", project_id=OTHER)
-    fleet.index()
-    return fleet
-
-
-@pytest.fixture
-def time() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def site(fleet: ComputeFleet, tmp_path: Path, time: Time) -> Site:
-    return Site(fleet, tmp_path, time)
+    return with_two_projects(fleet)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import re
 import threading
 from base64 import b64encode
 from functools import partial
-from pathlib import Path
 
 import httpx
 import msgspec
@@ -15,9 +14,8 @@ from fleetlight.api.identity.passwords import PasswordChecks
 from fleetlight.api.identity.tokens.directory import MOST_REVOKED, Directory
 from fleetlight.api.identity.tokens.directory_file import DirectoryFile
 from fleetlight.api.identity.watched_file import WatchedFile
-from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import ComputeFleet
-from tests.contract.identity_site import LIFETIME_S, TOKENS, Site
+from tests.contract.identity_site import LIFETIME_S, TOKENS, Site, Time, with_two_projects
 from tests.support.fleets.identity import DEMO, OTHER, PASSWORD, USERS, login, password_login, project_scope, weak_hash
 
 pytestmark = pytest.mark.no_rerun
@@ -26,32 +24,9 @@ SERVERS = "/v2.1/servers"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
 
-class Time:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = system_clock()
-
-    def __call__(self) -> int:
-        return self.now
-
-
 @pytest.fixture(scope="module")
 def fleet(fleet: ComputeFleet) -> ComputeFleet:
-    fleet.create("north", display_name="mine", project_id=DEMO)
-    fleet.create("east", display_name="theirs", project_id=OTHER)
-    fleet.index()
-    return fleet
-
-
-@pytest.fixture
-def time() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def site(fleet: ComputeFleet, tmp_path: Path, time: Time) -> Site:
-    return Site(fleet, tmp_path, time)
+    return with_two_projects(fleet)
 
 
 def listed_names(site: Site, token: str, query: str = "") -> list[str]:

@@ -22,9 +22,9 @@ from fleetlight.api.identity.opening import open_identity
 from fleetlight.api.identity.tokens.strategy import TokenIdentity
 from fleetlight.api.settings import ApiSettings, IdentitySettings, KeystoneSettings, OpenIdSettings
 from tests.contract.compute_fleet import Api, ComputeFleet
-from tests.contract.identity_site import LIFETIME_S
+from tests.contract.identity_site import LIFETIME_S, Time, with_two_projects
 from tests.contract.streams import stream
-from tests.contract.test_browser_session import CONSOLE, SESSION, Time, write_htpasswd
+from tests.contract.test_browser_session import CONSOLE, SESSION, write_htpasswd
 from tests.support.fleets.identity import DEMO, OTHER, PASSWORD, write_directory
 from tests.support.played.played_openid import CLIENT, NEW_KEY, SECRET, PlayedOpenId, played_openid
 
@@ -38,10 +38,7 @@ API = ApiSettings(compute_link_prefix=PUBLIC)
 
 @pytest.fixture(scope="module")
 def fleet(fleet: ComputeFleet) -> ComputeFleet:
-    fleet.create("north", display_name="mine", project_id=DEMO)
-    fleet.create("east", display_name="theirs", project_id=OTHER)
-    fleet.index()
-    return fleet
+    return with_two_projects(fleet)
 
 
 @pytest.fixture
@@ -49,11 +46,6 @@ def provider() -> Iterator[PlayedOpenId]:
     with played_openid() as provider:
         provider.claims["groups"] = ["staff", f"{DEMO}:member"]
         yield provider
-
-
-@pytest.fixture
-def time() -> Time:
-    return Time()
 
 
 def openid(provider: PlayedOpenId, programs: BrowserIdentity, time: Time, **changes: Any) -> OpenIdIdentity:

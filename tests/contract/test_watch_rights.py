@@ -16,9 +16,8 @@ from fleetlight.api.identity.passwords import PasswordChecks
 from fleetlight.api.identity.tokens.directory import Directory, User
 from fleetlight.cells.epochs import Position
 from fleetlight.listing.watches.changelogs import ChangelogReading, ResetReason
-from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
-from tests.contract.identity_site import LIFETIME_S, TOKENS, Site
+from tests.contract.identity_site import LIFETIME_S, TOKENS, Site, Time
 from tests.contract.streams import Stream, stream
 from tests.support.fleets.identity import DEMO, OTHER, ProgramsOnly, weak_hash
 from tests.support.waiting import eventually
@@ -28,30 +27,10 @@ pytestmark = pytest.mark.no_rerun
 NOT_ACCEPTED = "the credentials that the stream was opened with are not accepted any more"
 
 
-class Time:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = system_clock()
-
-    def __call__(self) -> int:
-        return self.now
-
-
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
     with compute_fleet(tmp_path) as fleet:
         yield fleet
-
-
-@pytest.fixture
-def time() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def site(fleet: ComputeFleet, tmp_path: Path, time: Time) -> Site:
-    return Site(fleet, tmp_path, time)
 
 
 @pytest.fixture(params=["by the next change", "while nothing changes"])
