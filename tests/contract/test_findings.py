@@ -1,8 +1,9 @@
 """`GET /fleetlight/findings`: what is not as it should be, with what mends it, as one list and as metrics."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from sqlalchemy import delete, insert, select, update
@@ -21,7 +22,7 @@ from tests.contract.compute_fleet import MEMBER, Api, BrokenCells, ComputeFleet,
 from tests.contract.test_series import Clock
 
 HOUR_US = 3600 * 1_000_000
-OFF = {"vm_state": "active", "power_state": SHUT_DOWN}
+OFF: Mapping[str, Any] = {"vm_state": "active", "power_state": SHUT_DOWN}
 METRICS = "/fleetlight/metrics/findings"
 
 
@@ -39,42 +40,48 @@ def well(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
         yield fleet
 
 
-@pytest.fixture(scope="module")
-def subjects() -> dict[str, str]:
-    """What the findings of `wrong` are about, by a name each."""
-    return {}
+class Wrong(NamedTuple):
+    """subjects: what the findings of the fleet are about, by a name each."""
+
+    fleet: ComputeFleet
+    subjects: Mapping[str, str]
 
 
 @pytest.fixture(scope="module")
-def wrong(tmp_path_factory: pytest.TempPathFactory, subjects: dict[str, str]) -> Iterator[ComputeFleet]:
-    """A fleet in which everything is wrong that is looked for. What nodes and audits said, they said two hours ago."""
+def wrong(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wrong]:
     with compute_fleet(tmp_path_factory.mktemp("wrong")) as fleet:
-        fleet.add_hosts()
-        uuid, now = fleet.cells["north"].uuid, system_clock()
-        for status in ("ERROR_wrongnode", "ERROR_down", "ERROR_nodedown", "ERROR_up"):
-            subjects[status] = fleet.create("north", **on_host("north"))
-            see(fleet, "north", "instance", subjects[status], status)
-        subjects["both"] = fleet.create("north", **{**on_host("north"), **OFF})
-        see(fleet, "north", "instance", subjects["both"], "ERROR_down")
-        subjects["unknown host"] = fleet.create("north", vm_state="active", host="gone", node="gone-1")
-        subjects["off"] = fleet.create("east", **OFF)
-        subjects["on"] = fleet.create("east", vm_state="stopped", power_state=RUNNING)
-        subjects["moving"] = fleet.create("east", vm_state="active", task_state="rebooting")
-        subjects["loose"] = fleet.create("south")
-        allocate(fleet, subjects["loose"], 512)
-        allocate(fleet, fleet.create("south"), 10_000_000)
-        with writing(fleet.engine("east")) as connection:
-            is_moving = instances.c.uuid == subjects["moving"]
-            connection.execute(update(instances).where(is_moving).values(created_at=now - 2 * HOUR_US, updated_at=None))
-        with writing(fleet.engine("south")) as connection:
-            connection.execute(delete(instances).where(instances.c.uuid == subjects["loose"]))
-        AgentAddresses(fleet.engine("north"), fleet.cells["north"]).set("north-host0", "10.0.0.1:1811")
-        see(fleet, "north", "node", "north-host0", "down")
-        fleet.fleet.compared_mappings.record(uuid, compared_at=now - 2 * HOUR_US, repaired=4, elsewhere=0)
-        fleet.fleet.compared_mappings.record(uuid, compared_at=now, repaired=0, elsewhere=3)
-        fleet.fleet.audit_rounds.record(uuid, AuditRound(now - 2 * HOUR_US, 10, 2, 1))
-        fleet.index()
-        yield fleet
+        yield Wrong(fleet, let_everything_be_wrong(fleet))
+
+
+def let_everything_be_wrong(fleet: ComputeFleet) -> Mapping[str, str]:
+    """All that is looked for; what nodes and audits said, they said two hours ago. Returns as of Wrong."""
+    subjects: dict[str, str] = {}
+    fleet.add_hosts()
+    uuid, now = fleet.cells["north"].uuid, system_clock()
+    for status in ("ERROR_wrongnode", "ERROR_down", "ERROR_nodedown", "ERROR_up"):
+        subjects[status] = fleet.create("north", **on_host("north"))
+        see(fleet, "north", "instance", subjects[status], status)
+    subjects["both"] = fleet.create("north", **{**on_host("north"), **OFF})
+    see(fleet, "north", "instance", subjects["both"], "ERROR_down")
+    subjects["unknown host"] = fleet.create("north", vm_state="active", host="gone", node="gone-1")
+    subjects["off"] = fleet.create("east", **OFF)
+    subjects["on"] = fleet.create("east", vm_state="stopped", power_state=RUNNING)
+    subjects["moving"] = fleet.create("east", vm_state="active", task_state="rebooting")
+    subjects["loose"] = fleet.create("south")
+    allocate(fleet, subjects["loose"], 512)
+    allocate(fleet, fleet.create("south"), 10_000_000)
+    with writing(fleet.engine("east")) as connection:
+        is_moving = instances.c.uuid == subjects["moving"]
+        connection.execute(update(instances).where(is_moving).values(created_at=now - 2 * HOUR_US, updated_at=None))
+    with writing(fleet.engine("south")) as connection:
+        connection.execute(delete(instances).where(instances.c.uuid == subjects["loose"]))
+    AgentAddresses(fleet.engine("north"), fleet.cells["north"]).set("north-host0", "10.0.0.1:1811")
+    see(fleet, "north", "node", "north-host0", "down")
+    fleet.fleet.compared_mappings.record(uuid, compared_at=now - 2 * HOUR_US, repaired=4, elsewhere=0)
+    fleet.fleet.compared_mappings.record(uuid, compared_at=now, repaired=0, elsewhere=3)
+    fleet.fleet.audit_rounds.record(uuid, AuditRound(now - 2 * HOUR_US, 10, 2, 1))
+    fleet.index()
+    return subjects
 
 
 def on_host(cell: str) -> Mapping[str, Any]:
@@ -136,10 +143,19 @@ def test_nothing_is_found_where_all_is_as_it_should_be(well: ComputeFleet) -> No
 
 
 @pytest.mark.parametrize("by_index", [True, False])
-def test_each_finding_has_evidence_an_age_and_what_mends_it(
-    wrong: ComputeFleet, subjects: dict[str, str], *, by_index: bool
-) -> None:
-    answer = found(wrong.api(search=searching(enabled=by_index)))
+def test_each_finding_has_evidence_an_age_and_what_mends_it(wrong: Wrong, *, by_index: bool) -> None:
+    check(found(wrong.fleet.api(search=searching(enabled=by_index))), wrong.subjects)
+
+
+@pytest.mark.postgresql
+def test_same_is_found_of_cells_on_postgresql(tmp_path: Path, new_postgresql_database: Callable[[], str]) -> None:
+    with compute_fleet(tmp_path, new_database=new_postgresql_database) as fleet:
+        subjects = let_everything_be_wrong(fleet)
+        check(found(fleet.api(search=searching(enabled=False))), subjects)
+
+
+def check(answer: Any, subjects: Mapping[str, str]) -> None:
+    """Exactly what is expected is found."""
     assert answer["complete"]
     by_subject = {(each["kind"], each["cell"], each["subject"]): each for each in answer["findings"]}
     expected = {(kind, cell, subjects.get(name, name)): said for (kind, cell, name), said in EXPECTED.items()}
@@ -156,19 +172,19 @@ def test_each_finding_has_evidence_an_age_and_what_mends_it(
             assert 7000 < finding["age_s"] < 9000
 
 
-def test_findings_are_chosen_by_kind_cell_and_length_of_a_transition(wrong: ComputeFleet) -> None:
-    api = wrong.api()
+def test_findings_are_chosen_by_kind_cell_and_length_of_a_transition(wrong: Wrong) -> None:
+    api = wrong.fleet.api()
     assert kinds_and_cells(api, "?kind=long-transition") == [("long-transition", "east")]
     of_east = [("not-running", "east"), ("running-though-off", "east"), ("long-transition", "east")]
     assert kinds_and_cells(api, "?cell=east") == of_east
-    assert kinds_and_cells(api, f"?cell={wrong.cells['east'].uuid}&transition_s=90000") == of_east[:2]
+    assert kinds_and_cells(api, f"?cell={wrong.fleet.cells['east'].uuid}&transition_s=90000") == of_east[:2]
     assert kinds_and_cells(api, "?cell=east&transition_s=999999999") == of_east[:2]
     answer = found(api, "?kind=not-running")
     assert answer["counts"] == {"not-running": 4}
 
 
-def test_cell_that_cannot_be_asked_is_named_and_the_others_are_there(wrong: ComputeFleet) -> None:
-    api = wrong.api(pool=BrokenCells(wrong, failing_after={"east": 0}), search=searching(enabled=False))
+def test_cell_that_cannot_be_asked_is_named_and_the_others_are_there(wrong: Wrong) -> None:
+    api = wrong.fleet.api(pool=BrokenCells(wrong.fleet, failing_after={"east": 0}), search=searching(enabled=False))
     answer = found(api)
     assert ({each["cell"] for each in answer["findings"]}, answer["complete"]) == ({"north", "south"}, False)
     assert {each["cell"] for each in answer["missing"]} == {"east"}
@@ -186,9 +202,9 @@ def test_fleet_database_that_may_not_be_read_is_named(well: ComputeFleet, monkey
     assert "it may not be read" in missing["reason"]
 
 
-def test_more_than_an_answer_has_is_said(wrong: ComputeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_an_answer_has_is_said(wrong: Wrong, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(findings, "MAX_OF_KIND", 2)
-    answer = found(wrong.api(), "?cell=north")
+    answer = found(wrong.fleet.api(), "?cell=north")
     reasons = {each["reason"] for each in answer["missing"]}
     assert (answer["complete"], "there may be more of 'host-without-agent'" in reasons) == (False, True)
 
@@ -213,16 +229,16 @@ def test_findings_are_for_administrators(well: ComputeFleet) -> None:
         assert well.api().get(path, MEMBER).status_code == 403
 
 
-def test_metrics_count_findings_by_kind_and_look_once_for_all(wrong: ComputeFleet) -> None:
+def test_metrics_count_findings_by_kind_and_look_once_for_all(wrong: Wrong) -> None:
     clock = Clock(system_clock())
-    api = wrong.api(clock=clock, search=searching(staleness_limit_s=1e12))
+    api = wrong.fleet.api(clock=clock, search=searching(staleness_limit_s=1e12))
     text = api.get(METRICS).text
     assert 'fleetlight_findings{kind="not-running"} 4.0' in text
     assert 'fleetlight_findings{kind="mapping-elsewhere"} 1.0' in text
     assert "fleetlight_findings_complete 1.0" in text
-    asked = wrong.searcher.asked
+    asked = wrong.fleet.searcher.asked
     assert {answer.text for answer in api.at_once(3, "GET", METRICS)} == {text}
-    assert wrong.searcher.asked == asked
+    assert wrong.fleet.searcher.asked == asked
     clock.now += (KEPT_S + 1) * 1_000_000
     api.get(METRICS)
-    assert wrong.searcher.asked > asked
+    assert wrong.fleet.searcher.asked > asked
