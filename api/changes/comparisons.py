@@ -239,5 +239,5 @@ def _why_ended(task: asyncio.Task[None]) -> str:
     if isinstance(error, BadRequestError):
         return str(error)
     if error is not None:
-        _log.error("comparison.failed", exc_info=error)
+        _log.error("watch.failed", exc_info=error)
     return ""

@@ -49,7 +49,7 @@ async def next_batch(watch: Watch, deadline: float) -> Batch | ResetReason:
             # The process ends, and follows no cell any more.
             has_more = True
         # While it is still followed which cells there are.
-        return Batch(changes, watch.cursor(), has_more, watch.coverage())
+        return Batch(changes, watch.cursor(), has_more or watch.has_more, watch.coverage())
 
 
 def _add(changes: list[bytes], event: WatchEvent) -> None:

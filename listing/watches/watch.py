@@ -101,11 +101,8 @@ class Watch:
         self._has_ended = False
 
     def offer(self, change: ChangedItem, effect: Effect) -> None:
-        if change.cell_uuid in self._behind:
-            return
-        event = self._event_of(change, effect)
-        if event is not None:
-            self._put(_Buffered(event, change.cell_uuid, change.position))
+        if change.cell_uuid not in self._behind:
+            self._put(_Buffered(None, change.cell_uuid, change.position, change, effect))
 
     def report(self) -> None:
         if self._missing() != self._was_missing:
@@ -132,9 +129,14 @@ class Watch:
             if cells is None or uuid in cells
         ]
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there is more already than was told."""
+        return bool(self._buffer) or self._is_replaying
+
     def cursor(self) -> str:
         """Where the reader is: behind all that was looked at, unless some of it still waits to be sent."""
-        if not (self._buffer or self._is_overrun or self._is_replaying):
+        if not (self.has_more or self._is_overrun):
             for cell_uuid, position in self._feed.positions.items():
                 self._set(cell_uuid, position)
         return self._codec.encode(self._positions)
@@ -186,32 +188,48 @@ class Watch:
                 # It keeps the connection, and moves the reader on over changes that are nothing to it.
                 yield WatchEvent(None, cursor=self.cursor())
             batch = len(self._buffer)
+            has_cursor = not batch
             # A reader that takes its time may lose its rights within a batch.
             while batch and self._buffer and not self._is_overrun and not self._rights.are_old:
                 batch -= 1
                 async for event in self._taken(self._buffer.popleft()):
-                    yield replace(event, cursor=None if batch and self._buffer else self.cursor())
+                    has_cursor = not (batch and self._buffer)
+                    yield replace(event, cursor=self.cursor() if has_cursor else None)
             if self._is_overrun:
                 yield WatchEvent("overrun", _reason("this reader is too slow"), self.cursor())
                 return
-            if self._buffer:
-                is_quiet = False
+            if self._buffer or not has_cursor:
+                # What was told last may have been followed by what is nothing to this reader.
+                is_quiet = not self._buffer
                 continue
             self._news.clear()
             is_quiet = not await self._is_news()
 
     async def _taken(self, buffered: "_Buffered") -> AsyncIterator[WatchEvent]:
-        """What the reader gets of an event of the buffer."""
+        """What the reader gets of what waits in the buffer."""
         event, cell_uuid, position = buffered.event, buffered.cell_uuid, buffered.position
-        if cell_uuid is None:
-            yield event
-        elif event.reset is not None and position is not None and cell_uuid in self._positions:
+        if buffered.change is not None:
+            if not self._has(buffered.change):
+                self._set(buffered.change.cell_uuid, position)
+                # Not before it is told: what is dropped here is told when it is read again.
+                event = self._event_of(buffered.change, buffered.effect)
+        elif event is not None and event.reset is not None and position is not None and cell_uuid in self._positions:
             # The feed does not know what this reader has.
             async for missed in self._missed(cell_uuid, position):
                 yield missed
-        elif cell_uuid not in self._behind:
+            return
+        elif cell_uuid is not None and cell_uuid in self._behind:
+            return
+        elif cell_uuid is not None:
             self._set(cell_uuid, position)
+        if event is not None:
             yield event
+
+    def _has(self, change: ChangedItem) -> bool:
+        """Whether the reader has it already, or gets it when its cell is read on."""
+        known, at = self._positions.get(change.cell_uuid), change.position
+        is_told = known is not None and known.epoch == at.epoch and known.sequence >= at.sequence
+        return is_told or change.cell_uuid in self._behind
 
     async def _is_news(self) -> bool:
         try:
@@ -303,11 +321,16 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class _Buffered:
-    """cell_uuid: of the cell that it is about, if it is about one; position: up to where that is followed then."""
+    """event: None of a change, which is told by its effect.
 
-    event: WatchEvent
+    cell_uuid: of the cell that it is about, if it is about one; position: up to where that is followed then.
+    """
+
+    event: WatchEvent | None
     cell_uuid: str | None = None
     position: Position | None = None
+    change: ChangedItem | None = None
+    effect: Effect = Effect.NOTHING
 
 
 def lost(reason: ResetReason) -> WatchEvent:

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ from fleetlight.api.server import serve
 from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.epochs import Position
+from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.listing.errors import RightsLostError
 from fleetlight.listing.watches.changelogs import ChangedItem, ChangelogReading, Changelogs, ResetReason, read_on
-from fleetlight.listing.watches.feed import ChangeFeed
+from fleetlight.listing.watches.feed import ChangeFeed, FollowedCell, Watcher
 from fleetlight.listing.watches.positions import PositionCodec
 from fleetlight.listing.watches.watch import Watch
 from fleetlight.listing.watches.watched_list import ChangeKind, Condition, CoveredCell, Effect
@@ -31,6 +32,8 @@ from tests.contract.streams import PATIENCE_S, STREAM, stream
 from tests.support.fleets.documents import make_record
 from tests.support.memory.memory_cell import MemoryCell
 from tests.support.servers.backups import Backup
+
+_CELL = str(uuid4())
 
 
 @pytest.fixture
@@ -429,6 +432,27 @@ def test_rights_are_looked_at_in_the_middle_of_what_a_slow_reader_takes() -> Non
     assert asyncio.run(scenario()) == ["ready", None, "changed", "changed", "ended"]
 
 
+def test_change_that_comes_while_a_cell_is_read_on_is_told_once_and_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The feed passes on what the cell does not tell when it is read from where the reader was, at first."""
+    monkeypatch.setattr("fleetlight.listing.watches.watch._RETRY_S", 0)
+    monkeypatch.setattr("fleetlight.listing.watches.watch._HEARTBEAT_S", 0.01)
+    row = InstanceRow(_CELL, 3, make_record(1, display_name="db"))
+    changes = [ChangedItem(_CELL, Position(None, 2), None), ChangedItem(_CELL, Position(None, 3), row)]
+
+    async def scenario() -> list[tuple[str | None, bytes]]:
+        feed = _Interrupted(changes)
+        watch = Watch(feed, PositionCodec(None), _Webs(), _Rights(), {_CELL: Position(None, 1)})
+        feed.watch = watch
+        events = watch.events()
+        return [(event.name, event.data) for event in [await anext(events) for _ in range(8)]]
+
+    async def told() -> list[tuple[str | None, bytes]]:
+        async with asyncio.timeout(PATIENCE_S):
+            return [event for event in await scenario() if event[0] in {"changed", "removed"}]
+
+    assert asyncio.run(told()) == [("removed", b"3")]
+
+
 class _Everything:
     """A list of all instances."""
 
@@ -445,6 +469,42 @@ class _Everything:
 
     def coverage(self, cells: Sequence[CoveredCell], cursor: str | None) -> bytes:
         return b"{}"
+
+
+class _Webs(_Everything):
+    """A list of the instances called web."""
+
+    def has(self, row: InstanceRow) -> bool:
+        return bool(row.record["display_name"] == "web")
+
+    def event(self, kind: ChangeKind, change: ChangedItem, row: InstanceRow) -> tuple[str, bytes]:
+        return "removed" if kind is ChangeKind.LEAVE else "changed", b"%d" % row.revision
+
+
+class _Interrupted(ChangeFeed):
+    """A feed of one cell, which reads on while that does not tell a watch twice what it had missed."""
+
+    def __init__(self, changes: Sequence[ChangedItem]) -> None:
+        super().__init__(_NoCells(), Changelogs(_NoCells(), _NoJournals(), 1))
+        self._changes = changes
+        self._failures = 2
+        self.watch: Watch | None = None
+
+    def followed(self) -> Sequence[FollowedCell]:
+        return [FollowedCell(Cell(_CELL, "cell", CellKind.NATIVE, "", ""), None)]
+
+    async def join(self, watcher: Watcher) -> Mapping[str, Position]:
+        self._positions[_CELL] = Position(None, 2)
+        return dict(self._positions)
+
+    async def replay(self, cell_uuid: str, after: Position) -> ChangelogReading | ResetReason:
+        if self._positions[_CELL].sequence == 2 and self.watch is not None:
+            self.watch.offer(self._changes[1], Effect.LEAVES_PERHAPS)
+            self._positions[_CELL] = Position(None, 3)
+        if self._failures:
+            self._failures -= 1
+            raise CellUnreachableError(_CELL, "it is away")
+        return ChangelogReading(self._changes, Position(None, 3), has_more=False)
 
 
 class _Rights:

@@ -1,9 +1,9 @@
-"""Random fleets, filters, cells that go away, and a consumer that crashes: its copy is the list, and has each change
-once.
+"""Random fleets, filters, cells that go away, and a consumer that crashes: its copy, of instances or of nodes, is the
+list, and has each change once.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 from uuid import uuid4
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.errors import CellUnreachableError
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet
+from tests.support.fleets.changing_nodes import ChangingNodes
 
 FIELDS = "uuid,serial_no,name,tags,be/memory"
 FILTERS = (
@@ -51,10 +52,11 @@ steps = st.one_of(
 
 
 class Leaving(BrokenCells):
-    """Cells of which some cannot be asked. away: their uuids."""
+    """Cells of which some cannot be asked. away: their uuids. uuids: of all, by name."""
 
     def __init__(self, fleet: ComputeFleet) -> None:
         super().__init__(fleet)
+        self.uuids = {name: cell.uuid for name, cell in fleet.cells.items()}
         self.away: set[str] = set()
 
     async def _misbehave(self, cell_uuid: str, timeout_s: float) -> None:
@@ -100,10 +102,13 @@ class Consumer:
     apis: processes of one API, of which it asks the first.
     """
 
-    def __init__(self, apis: list[Api], world: World, text: str) -> None:
+    def __init__(
+        self, apis: list[Api], headers: Mapping[str, str], text: str, *, what: str = "instance", fields: str = FIELDS
+    ) -> None:
         self._apis = apis
-        self._headers = world.headers
-        self._filter = text
+        self._headers = headers
+        self._asked = {"what": what, "filter": text}
+        self._fields = fields
         self.rows: dict[str, list[Any]] = {}
         self.seen: list[Changed] = []
         self.is_complete = False
@@ -121,14 +126,14 @@ class Consumer:
             self.rows |= self.listed(marker=marker)[0]
 
     def listed(self, **more: Any) -> tuple[dict[str, list[Any]], str | None]:
-        asked = urlencode({"fields": FIELDS, "filter": self._filter, **more})
+        asked = urlencode({"fields": self._fields, **self._asked, **more})
         answer = self._apis[0].get(f"/fleetlight/query?{asked}", self._headers, {"Fleetlight-Consistency": "strong"})
         assert answer.headers["Fleetlight-Complete"] == "true"
         return {row[0][1]: row for row in answer.json()["data"]}, answer.json()["marker"]
 
     def poll(self, *, stores: bool) -> None:
         """stores: whether it does not crash before it has stored what it got."""
-        changes, end = self._ask({"after": self.cursor, "fields": FIELDS})
+        changes, end = self._ask({"after": self.cursor, "fields": self._fields})
         if stores:
             self.cursor, self.is_complete = end["cursor"], end["complete"]
             for change in changes:
@@ -147,10 +152,39 @@ class Consumer:
             self.rows[change["id"]] = change["cells"]
 
     def _ask(self, more: Mapping[str, str]) -> tuple[Sequence[Any], Any]:
-        answer = self._apis[0].get(f"/fleetlight/changes?{urlencode({'filter': self._filter, **more})}", self._headers)
+        answer = self._apis[0].get(f"/fleetlight/changes?{urlencode({**self._asked, **more})}", self._headers)
         assert answer.status_code == 200, answer.text
         *changes, end = map(json.loads, answer.text.splitlines())
         return changes, end
+
+
+def run(
+    steps: Sequence[Any], consumers: Sequence[Consumer], pool: Leaving, apis: list[Api], change: Callable[..., None]
+) -> None:
+    """Carry out the steps, and check the copies after each poll and at the end."""
+    for action, *arguments in steps:
+        match action:
+            case "poll" | "crash":
+                for consumer in consumers:
+                    consumer.poll(stores=action == "poll")
+                    consumer.check(pool)
+            case "restart":
+                apis.reverse()
+            case "away":
+                pool.away.add(pool.uuids[arguments[0]])
+            case "back":
+                pool.away.discard(pool.uuids[arguments[0]])
+            case _:
+                change(action, *arguments)
+                for consumer in consumers:
+                    consumer.is_complete = False
+    pool.away.clear()
+    for consumer in consumers:
+        consumer.is_complete = False
+        while not consumer.is_complete:
+            consumer.poll(stores=True)
+        consumer.check(pool)
+        assert len(consumer.seen) == len(set(consumer.seen)), "each change once"
 
 
 @pytest.fixture(scope="module")
@@ -183,30 +217,65 @@ def test_copy_of_a_consumer_is_the_list_whenever_the_feed_says_that_it_is_comple
     world = World(fleet)
     for change in before:
         world.change(*change)
-    consumers = filtered, whole = Consumer(apis, world, text), Consumer(apis, world, "")
+    consumers = filtered, whole = Consumer(apis, world.headers, text), Consumer(apis, world.headers, "")
     known = len(world.changed)
     filtered.begin(world, meanwhile)
     whole.begin(world, ())
-    for action, *arguments in after:
-        match action:
-            case "poll" | "crash":
-                for consumer in consumers:
-                    consumer.poll(stores=action == "poll")
-                    consumer.check(pool)
-            case "restart":
-                apis.reverse()
-            case "away":
-                pool.away.add(fleet.cells[arguments[0]].uuid)
-            case "back":
-                pool.away.discard(fleet.cells[arguments[0]].uuid)
-            case _:
-                world.change(action, *arguments)
-                filtered.is_complete = whole.is_complete = False
-    pool.away.clear()
-    for consumer in consumers:
-        consumer.is_complete = False
-        while not consumer.is_complete:
-            consumer.poll(stores=True)
-        consumer.check(pool)
-        assert len(consumer.seen) == len(set(consumer.seen)), "each change once"
+    run(after, consumers, pool, apis, world.change)
     assert sorted(whole.seen) == sorted(world.changed[known:]), "none is missing"
+
+
+hosts = st.integers(0, 4)
+node_steps = st.one_of(
+    st.tuples(st.sampled_from(["add", "remove", "down", "up", "drain"]), cells, hosts),
+    st.tuples(st.sampled_from(["down", "up"]), cells, hosts),
+    st.just(("poll",)),
+    st.just(("crash",)),
+    st.just(("restart",)),
+    st.tuples(st.sampled_from(["away", "back"]), cells),
+)
+
+
+class Nodes:
+    """The nodes of a fleet, which all examples share."""
+
+    def __init__(self, fleet: ComputeFleet) -> None:
+        self._fleet = fleet
+        self._cells = {
+            name: ChangingNodes(fleet.engine(name), fleet.fleet, cell, ()) for name, cell in fleet.cells.items()
+        }
+        self._hosts: dict[str, list[str]] = {name: [] for name in self._cells}
+
+    def change(self, action: str, cell: str, number: int) -> None:
+        nodes, known = self._cells[cell], self._hosts[cell]
+        if action == "add" or not known:
+            known.append(f"{cell}-{uuid4()}")
+            nodes.add(known[-1])
+        elif action == "remove":
+            nodes.remove(known.pop(number % len(known)))
+        elif action == "drain":
+            nodes.disable(known[number % len(known)], disabled=number % 2 == 0)
+        else:
+            nodes.force_down(known[number % len(known)], forced_down=action == "down")
+        self._fleet.number_changes()
+
+
+@pytest.fixture(scope="module")
+def nodes(fleet: ComputeFleet) -> Nodes:
+    return Nodes(fleet)
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(
+    steps=st.lists(node_steps, min_size=4, max_size=14), text=st.sampled_from(["offline", 'role == "R"', "not drained"])
+)
+def test_copy_of_the_nodes_is_the_list_whenever_the_feed_says_that_it_is_complete(
+    fleet: ComputeFleet, nodes: Nodes, steps: Sequence[Any], text: str
+) -> None:
+    pool = Leaving(fleet)
+    apis = [fleet.api(pool=pool, settings=KEYED) for _ in range(2)]
+    fields = "uuid,serial_no,name,offline,drained,role,cell"
+    consumers = [Consumer(apis, {}, each, what="node", fields=fields) for each in (text, "")]
+    for consumer in consumers:
+        consumer.rows = consumer.listed(limit=1000)[0]
+    run(steps, consumers, pool, apis, nodes.change)
