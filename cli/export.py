@@ -82,7 +82,9 @@ def export(
     ] = None,
     order: Annotated[
         str | None,
-        typer.Option(metavar="FIELDS", help="Fields to sort by, by name unless given; -FIELD from high to low."),
+        typer.Option(
+            metavar="FIELDS", help="Fields to sort by, by what is unique unless given; -FIELD from high to low."
+        ),
     ] = None,
     as_of: Annotated[
         str | None,
@@ -101,8 +103,10 @@ def export(
     Without --allow-incomplete nothing is written where cells are missing.
     """
     names = first_fields(word, fields)
-    asked = {"what": word.item_type, "fields": ",".join(names), "all_projects": "1", "format": "jsonl"}
-    options = {"filter": expression, "order": order, "as_of": as_of}
+    known = ITEM_TYPES[word.item_type]
+    asked = {"what": known.name, "fields": ",".join(names), "all_projects": "1", "format": "jsonl"}
+    # Every store finds the next page by what is unique, and sorts all rows for each page by a name.
+    options = {"filter": expression, "order": order or known.unique, "as_of": as_of}
     asked |= {name: value for name, value in options.items() if value is not None}
     path = file or Path(f"{word}.{form}")
     if not path.parent.is_dir():
@@ -110,7 +114,7 @@ def export(
     from fleetlight.cli.export_files import file_of  # noqa: PLC0415 -- other commands would start a quarter later
 
     settings = load_settings(config, data_dir)
-    opened = file_of(form, ITEM_TYPES[word.item_type])
+    opened = file_of(form, known)
     with open_fleet(settings.fleet) as fleet, _replacing(path) as new:
         written = asyncio.run(_write(settings, fleet, asked, opened, new, allow_incomplete=allow_incomplete))
         manifest = {"file": path.name, "format": form, **_manifest(word, written), "sha256": _sha256(new)}

@@ -26,7 +26,7 @@ def versions_since(connection: Connection, rows: Sequence[InstanceRow], moment: 
         )
         .order_by(columns.instance_uuid, columns.revision.desc())
     )
-    found = connection.execute(statement)
+    found = connection.execute(statement).all()
     later = {uuid: list(changed) for uuid, changed in groupby(found, key=lambda change: change.instance_uuid)}
     return (_versions(row, later.get(row.uuid, ())) for row in rows)
 
