@@ -18,13 +18,13 @@ from scripts.servers.base import Server
 from scripts.servers.errors import ServerError
 from scripts.servers.folders import state_folder
 from scripts.servers.marks import marked_run
-from scripts.servers.service import SECURED, SERVERS, FoundServer
+from scripts.servers.service import SERVERS, WHEN_NAMED, FoundServer
 
 _DESCRIPTION = """\
 Real servers for tests and development. A server is looked for at the URL in its environment variable, then in Docker
 (the services of docker-compose.yml), then in local packages. Those of this checkout use free ports and data folders of
-their own. The servers called …-secured speak TLS and ask for an account, the one in their URL; they start only when
-they are named, and the certificate of their authority is {folder}/NAME/ca.crt.
+their own. OpenSearch, and the servers called …-secured, start only when they are named. The latter speak TLS and ask
+for an account, the one in their URL; the certificate of their authority is {folder}/NAME/ca.crt.
 """
 
 # To tidy up, when it is asked to end.
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = words[words.index("--") + 1 :] if "--" in words else []
     parser = _parser()
     options = parser.parse_args(words[: words.index("--")] if "--" in words else words)
-    known = SERVERS | SECURED
+    known = SERVERS | WHEN_NAMED
     unknown = [name for name in options.servers if name not in known]
     if unknown:
         parser.error(f"there is no server {unknown[0]!r}; there are {', '.join(known)}")
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
             "servers",
             nargs="*",
             metavar="SERVER",
-            help=f"{', '.join(SERVERS | SECURED)} (unless named: the first six)",
+            help=f"{', '.join(SERVERS | WHEN_NAMED)} (unless named: the first six)",
         )
         if name == "run":
             action.usage = "scripts/services run [SERVER ...] -- COMMAND ..."

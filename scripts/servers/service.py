@@ -16,6 +16,7 @@ from scripts.servers.errors import ServerError
 from scripts.servers.folders import make_folder, state_folder
 from scripts.servers.ganeti import Ganeti
 from scripts.servers.mariadb import MariaDB
+from scripts.servers.opensearch import OpenSearch
 from scripts.servers.postgresql import PostgreSQL, SecuredPostgreSQL
 from scripts.servers.process import Process
 from scripts.servers.rabbitmq import RabbitMQ, SecuredRabbitMQ
@@ -27,6 +28,8 @@ SERVERS: dict[str, Server] = {
 SECURED: dict[str, Server] = {
     server.NAME: server for server in (SecuredElasticsearch(), SecuredRabbitMQ(), SecuredPostgreSQL())
 }
+WHEN_NAMED: dict[str, Server] = {OpenSearch.NAME: OpenSearch(), **SECURED}
+"""Those that are started only when they are named."""
 
 
 @dataclass(frozen=True, slots=True)
