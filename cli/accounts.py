@@ -65,6 +65,11 @@ def elasticsearch(
     from fleetlight.indexer.backends.elasticsearch import accounts as index_accounts  # noqa: PLC0415 -- has the client
 
     settings = load_settings(config, None).index
+    if settings.backend == "opensearch":
+        raise ConfigurationError(
+            "index.backend is opensearch: make the accounts with its security plugin, in the roles of "
+            "docs/operations/opensearch.md#accounts"
+        )
     if settings.backend != "elasticsearch":
         raise ConfigurationError(f"index.backend is {settings.backend}: that one has no accounts")
     as_administrator = IndexSettings.model_validate(

@@ -27,7 +27,6 @@ _CHATTY = {
     "alembic": logging.WARNING,
     "amqp": logging.WARNING,
     "elastic_transport": logging.ERROR,  # warns of each failed attempt
-    "elasticsearch": logging.WARNING,
     "kombu": logging.WARNING,
     "kombu.connection": logging.ERROR,  # warns that `memory://` names no host
     "psycopg": logging.ERROR,  # warns of an error in a pipeline that it raises too

@@ -26,6 +26,7 @@ NICE_KEYS = {"display_name": "display_name_nice", "node": "node_nice"}
 """By field, where a document has the key of its nice order (fleetlight.query.sort.nice_key): names of instances and
 nodes.
 """
+_NO_BOOLEAN = -1
 _USUAL_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 # indices.query.bool.max_nested_depth is 30; some are left for what the query is put into.
@@ -50,7 +51,7 @@ def sort(order: SortOrder) -> list[Dsl]:
         if key.field == _UUID and key.collation is Collation.CODE_POINT:
             terms.extend({part: {"order": key.direction.value}} for part in UUID_PARTS)
         else:
-            missing = "_first" if key.direction is Direction.ASC else "_last"
+            missing = _missing(order.item_type[key.field].kind, key.direction)
             terms.append({_sorted_field(key): {"order": key.direction.value, "missing": missing}})
     if len({key.field for key in order.keys}) < len(order.keys):
         raise NotExpressibleError("Elasticsearch", "an order by one field in two ways")
@@ -76,6 +77,9 @@ def search_after(order: SortOrder, position: Sequence[Any], fields: ItemType) ->
             values.extend(uuid_parts(value))
         elif value is None:
             values.append(_lowest(fields[key.field].kind))
+        elif isinstance(value, bool):
+            # As a number, which is what servers sort by: OpenSearch does not take the words.
+            values.append(int(value))
         else:
             values.append(key.by_code_point(value))
     return values
@@ -98,12 +102,24 @@ def uuid_of(high: int, low: int) -> str:
     return str(UUID(int=(high - MIN_INTEGER << 64) | (low - MIN_INTEGER)))
 
 
+def _missing(kind: Kind, direction: Direction) -> Any:
+    """Where documents without a value are sorted: as if it were the lowest.
+
+    Of booleans by a value, since OpenSearch has another number for the lowest one than Elasticsearch.
+    """
+    if kind is Kind.BOOL:
+        return _NO_BOOLEAN
+    return "_first" if direction is Direction.ASC else "_last"
+
+
 def _lowest(kind: Kind) -> Any:
     """What stands for a null in `search_after`: with a number's null Elasticsearch 9.4 answers with an error 500.
 
     It sorts a missing number as the lowest there is. We store no such number.
     """
     match kind:
+        case Kind.BOOL:
+            return _NO_BOOLEAN
         case Kind.TEXT:
             return None
         case Kind.FLOAT:

@@ -13,6 +13,7 @@ from rich.table import Table
 from bench.faults.faults import FAULTS
 from bench.faults.run import FaultOutcome, Supply, run_fault
 from fleetlight.cli.logging import LogSettings, configure_logging
+from scripts.servers.opensearch import OpenSearch
 
 _ROUNDS = 10
 _SHARED = {"elasticsearch": "FLEETLIGHT_TEST_ELASTICSEARCH_URL", "rabbitmq": "FLEETLIGHT_TEST_AMQP_URL"}
@@ -32,6 +33,7 @@ def main(words: list[str]) -> int:
     often.add_argument("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"break each thing N times ({_ROUNDS})")
     often.add_argument("--quick", action="store_const", const=1, dest="rounds", help="break each thing once")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the operations and of the faults (1)")
+    parser.add_argument("--opensearch", action="store_true", help="with the index in OpenSearch")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the table there, as a list of objects")
     arguments = parser.parse_args(words)
     unknown = [name for name in arguments.names if name not in FAULTS]
@@ -42,11 +44,12 @@ def main(words: list[str]) -> int:
     configure_logging(LogSettings(level="error"))
     console = Console()
     names = arguments.names or [name for name, fault in FAULTS.items() if not fault.small_disk or os.geteuid() == 0]
-    shared = {kind: os.environ[variable] for kind, variable in _SHARED.items() if os.environ.get(variable)}
+    variables = {**_SHARED, "elasticsearch": OpenSearch.VARIABLE} if arguments.opensearch else _SHARED
+    shared = {kind: os.environ[variable] for kind, variable in variables.items() if os.environ.get(variable)}
     seed, rounds = arguments.seed, arguments.rounds
     outcomes: list[FaultOutcome] = []
     with ExitStack() as stack:
-        supply = Supply(stack, shared)
+        supply = Supply(stack, shared, in_opensearch=arguments.opensearch)
         for name in names:
             with tempfile.TemporaryDirectory(prefix="fleetlight-faults-") as folder:
                 outcomes.append(run_fault(FAULTS[name], supply, Path(folder), seed=seed, rounds=rounds))

@@ -12,7 +12,7 @@ from itertools import cycle, islice, permutations
 from pathlib import Path
 from typing import TypeVar
 
-from elasticsearch import ApiError, Elasticsearch
+from elasticsearch import ApiError
 
 from bench.faults import processes
 from bench.faults.index_damage import DAMAGES, IndexDamage
@@ -29,6 +29,7 @@ from fleetlight.resources.clock import system_clock
 from scripts.servers.private import PrivateServer
 from scripts.servers.process import free_port
 from tests.support.servers.backups import Backup
+from tests.support.servers.index_server import index_client
 from tests.support.waiting import wait_until
 
 T = TypeVar("T")
@@ -195,7 +196,7 @@ def damage_index(stage: FaultStage) -> None:
     pairs = list(permutations(sorted(DAMAGES), 2))
     stage.generator.shuffle(pairs)
     stage.run_all()
-    with Elasticsearch(stage.world.servers.elasticsearch, request_timeout=30) as client:
+    with index_client(stage.world.servers.elasticsearch, request_timeout=30) as client:
         damage = IndexDamage(client, stage.world.settings.index.prefix)
         stage.wait_until_followed()
         for pair in islice(cycle(pairs), stage.rounds):
@@ -444,7 +445,7 @@ def restore_cell(stage: FaultStage) -> None:
 def full_cluster(stage: FaultStage) -> None:
     """What Elasticsearch does when its disk is nearly full: it takes no document any more, but lets them be removed."""
     settings = stage.world.settings.index
-    with Elasticsearch(stage.world.servers.elasticsearch) as client:
+    with index_client(stage.world.servers.elasticsearch) as client:
         stage.run_all()
         for _ in range(stage.rounds):
             stage.wait_until_followed()

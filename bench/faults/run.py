@@ -19,6 +19,7 @@ from fleetlight.indexer.errors import IndexerError, IndexUnavailableError
 from fleetlight.resources.clock import system_clock
 from scripts.servers.base import Server
 from scripts.servers.elasticsearch import BriefElasticsearch
+from scripts.servers.opensearch import OpenSearch
 from scripts.servers.postgresql import DurablePostgreSQL
 from scripts.servers.private import PrivateServer, private_server
 from scripts.servers.rabbitmq import RabbitMQ
@@ -55,9 +56,10 @@ class FaultOutcome:
 class Supply:
     """Servers for the faults: shared ones where there are, else such as are started here and serve all faults after."""
 
-    def __init__(self, stack: ExitStack, shared: dict[str, str]) -> None:
+    def __init__(self, stack: ExitStack, shared: dict[str, str], *, in_opensearch: bool = False) -> None:
         self._stack = stack
         self._shared = shared
+        self._kinds = {**_KINDS, "elasticsearch": OpenSearch()} if in_opensearch else _KINDS
         self._own: dict[str, PrivateServer] = {}
 
     def url(self, kind: str, *, own: bool) -> str:
@@ -66,7 +68,7 @@ class Supply:
 
     def own(self, kind: str) -> PrivateServer:
         if kind not in self._own:
-            self._own[kind] = self._stack.enter_context(private_server(_KINDS[kind]))
+            self._own[kind] = self._stack.enter_context(private_server(self._kinds[kind]))
         return self._own[kind]
 
 

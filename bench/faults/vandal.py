@@ -13,6 +13,7 @@ from elasticsearch import Elasticsearch
 
 from bench.faults.index_damage import IndexDamage
 from bench.faults.world import World
+from tests.support.servers.index_server import index_client
 
 _FEW = 3
 
@@ -174,5 +175,5 @@ def open_vandal(world: World, generator: Random) -> Iterator[Vandal]:
     if world.servers.index_file is not None:
         yield SqliteVandal(world.servers.index_file, generator)
         return
-    with Elasticsearch(world.servers.elasticsearch, request_timeout=30) as client:
+    with index_client(world.servers.elasticsearch, request_timeout=30) as client:
         yield ElasticsearchVandal(client, index.prefix, generator)

@@ -12,7 +12,6 @@ from uuid import uuid4
 
 import kombu
 import psycopg
-from elasticsearch import Elasticsearch
 from psycopg import sql
 from sqlalchemy import Engine, func, select
 from sqlalchemy.engine import URL, make_url
@@ -28,6 +27,7 @@ from fleetlight.cells.tables import changes
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.resources.clock import Clock
 from tests.support.fleets.instance_operations import InstanceOperations
+from tests.support.servers.index_server import backend_at, index_client
 
 CELLS = 8
 
@@ -128,7 +128,7 @@ def new_world(folder: Path, servers: Servers, configured: Sections = _SHORT_WAIT
 
 def _configuration(fleet_url: str, index_url: str, prefix: str, index_file: Path | None, configured: Sections) -> str:
     index: dict[str, object] = (
-        {"backend": "elasticsearch", "urls": [index_url], "prefix": prefix}
+        {"backend": backend_at(index_url), "urls": [index_url], "prefix": prefix}
         if index_file is None
         else {"backend": "sqlite", "path": str(index_file)}
     )
@@ -209,7 +209,7 @@ def _through(proxy: TcpProxy, url: str) -> str:
 
 
 def _remove_index(url: str, prefix: str) -> None:
-    with Elasticsearch(url, request_timeout=60) as client:
+    with index_client(url, request_timeout=60) as client:
         names = list(client.indices.get(index=f"{prefix}*", expand_wildcards="all").body)
         if names:
             client.indices.delete(index=names)

@@ -54,7 +54,7 @@ def certificate_checks(settings: Settings, cells: Sequence[Cell], clock: Clock) 
 
 
 def _of_index(settings: Settings) -> Iterator[TlsServer]:
-    if settings.index.backend == "elasticsearch":
+    if settings.index.backend != "sqlite":
         for parts in map(urlsplit, settings.index.urls):
             if parts.scheme == "https" and parts.hostname and parts.port:
                 yield TlsServer(parts.hostname, parts.port)

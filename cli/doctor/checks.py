@@ -37,6 +37,7 @@ _START_BUS = "see that RabbitMQ runs and can be reached from here, and that this
 _LISTS_GO_ON = "lists are answered by the cells meanwhile"
 _START_INDEX = {
     "elasticsearch": f"see that Elasticsearch runs and can be reached from here; {_LISTS_GO_ON}",
+    "opensearch": f"see that OpenSearch runs and can be reached from here; {_LISTS_GO_ON}",
     "sqlite": f"run `fleetlight indexer` or `fleetlight up`; the log says what it waits for; {_LISTS_GO_ON}",
 }
 _CATCH_UP = "see in the log and the metrics of the indexer what it waits for, or run another one"

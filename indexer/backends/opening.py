@@ -43,7 +43,7 @@ def _sqlite() -> Backend:
     )
 
 
-BACKENDS = {"elasticsearch": _elasticsearch, "sqlite": _sqlite}
+BACKENDS = {"elasticsearch": _elasticsearch, "opensearch": _elasticsearch, "sqlite": _sqlite}
 
 
 def open_writer(settings: IndexSettings) -> IndexWriter:

@@ -38,11 +38,11 @@ PositiveSeconds = Annotated[float, Field(gt=0)]
 
 
 class IndexSettings(BaseModel):
-    """Settings of the index backends; `path` is for `sqlite`, everything from `urls` on for `elasticsearch`.
+    """Settings of the index backends; `path` is for `sqlite`, everything from `urls` on for the other two.
 
-    backend: `sqlite`, one file on this machine, or `elasticsearch`.
+    backend: `sqlite`, one file on this machine, or what the servers are: `elasticsearch` or `opensearch`.
     path: the file of `sqlite`.
-    urls: where nodes of Elasticsearch are, each with its port; the next one is tried when one does not answer.
+    urls: where nodes of the cluster are, each with its port; the next one is tried when one does not answer.
     shards: of each index that is made; it cannot be changed but by a rebuild.
     schemas_dir: JSON Schemas of payloads, as `fleetlight notifications schemas` writes them: fields of newer minor
         versions than this program knows can be searched for if they are described there.
@@ -50,20 +50,20 @@ class IndexSettings(BaseModel):
     deleted_retention: how long deleted instances stay, a number with s, m, h or d, as in "30d". Lists that ask for
         older ones are answered by the cells.
     prefix: the names of the indexes and aliases begin with it, so that several fleets can share one cluster.
-    api_key: as Elasticsearch gives it out, encoded; or username and password.
+    api_key: as the cluster gives it out, encoded; or username and password.
     username, password: of basic authentication, instead of api_key.
     ca_certs: PEM file of the authority behind the certificates of `https://` URLs; unset: those that the system trusts.
         A certificate is always checked, and so is the name in it.
     replicas: copies of each shard; unset lets the cluster keep one copy as soon as it has a second node.
     write_timeout_s: how long one request of the indexer may take.
     search_timeout_s: how long one request of the API may take.
-    page_cache: remember the pages of Elasticsearch that are requested again and again, and check only whether they
-        still hold; without it every page is read as it is the first time, in two to three times as long.
+    page_cache: remember the pages that are requested again and again, and check only whether they still hold; without
+        it every page is read as it is the first time, in two to three times as long.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    backend: Literal["sqlite", "elasticsearch"] = "sqlite"
+    backend: Literal["sqlite", "elasticsearch", "opensearch"] = "sqlite"
     path: Path = Path("fleetlight-index.db")
     schemas_dir: Path | None = None
     refresh_interval_s: PositiveSeconds = 0.5
@@ -93,7 +93,7 @@ class IndexSettings(BaseModel):
     @model_validator(mode="after")
     def _certificates_where_there_is_tls(self) -> Self:
         plain = [url for url in self.urls if urlsplit(url).scheme == "http"]
-        if self.backend == "elasticsearch" and self.ca_certs is not None and plain:
+        if self.backend != "sqlite" and self.ca_certs is not None and plain:
             # An operator who names an authority expects TLS. The client refuses it too, as a mistake.
             parts = urlsplit(plain[0])
             raise ValueError(f"ca_certs is for https:// URLs, and that of {parts.hostname}:{parts.port} is http://")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.test_openstack_command import openstack, run_all
+from tests.support.servers.index_server import backend_at
 from tests.support.servers.live_api import LiveApi, live_api
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.elasticsearch]
@@ -18,7 +19,8 @@ TIMES = 8
 
 @pytest.fixture
 def live(tmp_path: Path, elasticsearch_url: str, elasticsearch_prefix: str) -> Iterator[LiveApi]:
-    index = {"backend": "elasticsearch", "urls": [elasticsearch_url], "prefix": elasticsearch_prefix.rstrip("-")}
+    backend, prefix = backend_at(elasticsearch_url), elasticsearch_prefix.rstrip("-")
+    index = {"backend": backend, "urls": [elasticsearch_url], "prefix": prefix}
     lines = [f"{name} = {json.dumps(value)}" for name, value in index.items()]
     config = tmp_path / "fleetlight.toml"
     config.write_text("\n".join(["[index]", *lines]), encoding="utf-8")

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from fleetlight.indexer.backends.settings import IndexSettings
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
+from tests.support.servers.index_server import index_at
 from tests.support.servers.real_servers import own_prefix
 
 INDEX_KINDS = ("sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch))
@@ -67,7 +67,7 @@ def fleet_with_index(kind: str, folder: Path, request: pytest.FixtureRequest) ->
         return
     url = request.getfixturevalue("elasticsearch_url")
     with own_prefix(url) as prefix:
-        index = IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix.rstrip("-"), search_timeout_s=30)
+        index = index_at(url, prefix.rstrip("-"), search_timeout_s=30)
         with compute_fleet(folder, index) as fleet:
             yield fleet
 

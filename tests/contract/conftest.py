@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetlight.indexer.backends.settings import IndexSettings
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.contract.identity_site import Site, Time
+from tests.support.servers.index_server import index_at
 
 _SERVERS = pytest.param("servers", marks=[pytest.mark.postgresql, pytest.mark.elasticsearch])
 
@@ -41,7 +41,7 @@ def fleet_of_any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
             yield fleet
         return
     url, prefix = map(request.getfixturevalue, ("elasticsearch_url", "elasticsearch_prefix"))
-    index = IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix.rstrip("-"))
+    index = index_at(url, prefix.rstrip("-"))
     with compute_fleet(tmp_path, index, request.getfixturevalue("new_postgresql_database")) as fleet:
         yield fleet
 

@@ -6,7 +6,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from elasticsearch import Elasticsearch
 
 from fleetlight.indexer.backends.base import REPAIRS, CellProgress, IndexWriter
 from fleetlight.indexer.backends.opening import open_writer
@@ -17,6 +16,7 @@ from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.views.compute.view import PIECE_NAMES
 from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
+from tests.support.servers.index_server import index_at, index_client
 
 Alter = Callable[[str, str], None]
 """Does something (its name) to the document of an instance."""
@@ -36,7 +36,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
     if request.param == "sqlite":
         return IndexSettings(backend="sqlite", path=tmp_path / "index.db")
     url, prefix = map(request.getfixturevalue, ("elasticsearch_url", "elasticsearch_prefix"))
-    return IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix)
+    return index_at(url, prefix)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def _in_elasticsearch(settings: IndexSettings) -> Alter:
 
     def alter(what: str, uuid: str) -> None:
         index = f"{settings.prefix}-instances-write"
-        with Elasticsearch(settings.urls[0], request_timeout=30) as client:
+        with index_client(settings.urls[0], request_timeout=30) as client:
             found = client.get(index=index, id=uuid).body
             if what == "everything":
                 client.delete(index=index, id=uuid, refresh=True)

@@ -70,6 +70,7 @@ from tests.support.fleets.documents import CREATED_AT, TEMPLATE, make_document, 
 from tests.support.fleets.other_version_indexes import make_newer
 from tests.support.oracles.filter_oracle import expected_page
 from tests.support.oracles.shown_items import stored_item
+from tests.support.servers.index_server import index_at, index_client
 
 pytestmark = pytest.mark.no_rerun
 
@@ -142,10 +143,9 @@ class Index:
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
     if request.param == "sqlite":
         return IndexSettings(backend="sqlite", path=tmp_path / "index.db")
-    return IndexSettings(
-        backend="elasticsearch",
-        urls=(request.getfixturevalue("elasticsearch_url"),),
-        prefix=request.getfixturevalue("elasticsearch_prefix"),
+    return index_at(
+        request.getfixturevalue("elasticsearch_url"),
+        request.getfixturevalue("elasticsearch_prefix"),
         search_timeout_s=30,
     )
 
@@ -176,6 +176,7 @@ def test_older_or_equal_version_is_stale(index: Index, version: int) -> None:
     assert index.uuids(Eq("display_name", "new")) == [make_uuid(1)]
 
 
+@pytest.mark.dialect
 def test_result_counts_applied_and_stale_in_one_write(index: Index) -> None:
     index.write(make_document(1, version=5))
     result = index.write(make_document(1, version=4), make_document(2), make_document(2), make_document(2, version=2))
@@ -252,6 +253,7 @@ def test_find_returns_the_record_also_of_a_deleted_instance(index: Index) -> Non
     assert index.find("not a uuid, nor a path: ../_search?*") is None
 
 
+@pytest.mark.dialect
 def test_read_returns_documents_that_cannot_be_found_yet(index: Index) -> None:
     documents = [make_document(number, version=number + 7, cell_uuid="c1", tags=["x"]) for number in (1, 2)]
     index.writer.write(documents)
@@ -329,6 +331,7 @@ def test_counts_are_those_of_the_documents_by_cell_and_group(index: Index, by: t
     assert index.counts(request, []) == {}
 
 
+@pytest.mark.dialect
 def test_counts_of_more_groups_than_there_may_be_are_partial(index: Index) -> None:
     documents = [make_document(number, cell_uuid=f"c{number % 2}", host=f"n{number}") for number in range(6)]
     index.write(*documents)
@@ -361,6 +364,7 @@ def test_state_is_kept_by_kind_and_name_until_it_is_forgotten(index: Index) -> N
     assert index.progress() == {}, "state is no progress"
 
 
+@pytest.mark.dialect
 def test_fields_that_nobody_here_knows_are_kept_counted_and_found(index: Index) -> None:
     extras = [
         Extra("nova/InstancePayload-2.9", {"rack": "r7", "load": 1}, {"rack": "text", "load": "text"}),
@@ -376,6 +380,7 @@ def test_fields_that_nobody_here_knows_are_kept_counted_and_found(index: Index) 
     assert [read[document.id].extra for document in documents] == extras
 
 
+@pytest.mark.dialect
 def test_digests_and_revisions_are_those_of_the_cells_documents(index: Index) -> None:
     generator = random.Random(5)
     uuids = [str(UUID(int=generator.getrandbits(128), version=4)) for _ in range(300)]
@@ -400,6 +405,7 @@ def deleted(number: int, *, at: int | None, updated_at: int | None = None, **cha
     return make_document(number, deleted=True, deleted_at=at, updated_at=updated_at, **changes)
 
 
+@pytest.mark.dialect
 def test_purge_removes_what_was_deleted_before_the_horizon_and_nothing_else(index: Index) -> None:
     staying = [
         make_document(1),
@@ -487,6 +493,7 @@ def test_external_documents_are_counted_apart(index: Index) -> None:
     assert index.writer.count_external("c2") == 0
 
 
+@pytest.mark.dialect
 def test_removed_document_makes_place_for_any_version_and_a_newer_one_stays(index: Index) -> None:
     index.write(make_document(1, version=5), make_document(2, version=5), make_document(3, version=5))
     index.writer.remove({make_uuid(1): 5, make_uuid(2): 4, make_uuid(4): 1})
@@ -497,6 +504,7 @@ def test_removed_document_makes_place_for_any_version_and_a_newer_one_stays(inde
     index.writer.remove({})
 
 
+@pytest.mark.dialect
 def test_removing_a_cell_leaves_no_row_of_it_and_touches_no_other(index: Index) -> None:
     index.write(*(make_document(number, cell_uuid=f"c{number % 3}", deleted=number % 2 == 0) for number in range(9)))
     index.writer.save_progress([CellProgress(uuid, 1, 2, is_complete=True) for uuid in ("c0", "c1")])
@@ -540,6 +548,7 @@ def test_prepare_twice_keeps_what_is_there(index: Index, settings: IndexSettings
     assert index.uuids() == [make_uuid(1)]
 
 
+@pytest.mark.dialect
 def test_several_processes_may_prepare_at_once(settings: IndexSettings) -> None:
     writers = [open_writer(settings) for _ in range(4)]
     with ThreadPoolExecutor(len(writers)) as threads:
@@ -552,6 +561,7 @@ def test_several_processes_may_prepare_at_once(settings: IndexSettings) -> None:
         writer.close()
 
 
+@pytest.mark.dialect
 def test_rejected_document_is_named_and_the_others_are_written(index: Index) -> None:
     bad = make_document(2, progress=2**70)
     other_bad = replace(make_document(3), record=make_record(3, display_name="\ud800"))
@@ -589,6 +599,7 @@ def test_index_that_does_not_answer_is_unavailable(away: IndexSettings) -> None:
         runner.run(searcher.close())
 
 
+@pytest.mark.dialect
 def test_index_that_was_never_prepared_is_unavailable(settings: IndexSettings) -> None:
     searcher, writer = open_searcher(settings), open_writer(settings)
     with asyncio.Runner() as runner:
@@ -668,6 +679,7 @@ ORDERS = [
 ]
 
 
+@pytest.mark.dialect
 def test_every_filter_and_order_paged_to_the_end_agrees_with_the_oracle(index: Index) -> None:
     index.write(*WORLD)
     records = [document.record for document in WORLD]
@@ -677,6 +689,21 @@ def test_every_filter_and_order_paged_to_the_end_agrees_with_the_oracle(index: I
         while page := index.search(node, order=order, limit=7, after=rows[-1].position if rows else None):
             rows.extend(page)
         assert [row.position for row in rows] == [order.values(record) for record in expected], (node, order)
+
+
+@pytest.mark.dialect
+@pytest.mark.parametrize(
+    ("direction", "flags"), [(Direction.ASC, [None, None, False, True]), (Direction.DESC, [True, False, None, None])]
+)
+def test_page_begins_behind_each_value_of_a_flag(
+    index: Index, direction: Direction, flags: Sequence[bool | None]
+) -> None:
+    index.write(*(make_document(number, locked=(False, True, None, None)[number]) for number in range(4)))
+    order = SortOrder.of(INSTANCE_FIELDS, [SortKey("locked", direction)])
+    positions = [row.position for row in index.search(order=order)]
+    assert [position[0] for position in positions] == flags
+    for number, position in enumerate(positions):
+        assert [row.position for row in index.search(order=order, after=position)] == positions[number + 1 :]
 
 
 def test_position_of_a_row_that_is_gone_still_starts_a_page(index: Index) -> None:
@@ -720,11 +747,12 @@ def test_names_are_in_nice_order_page_by_page(index: Index, direction: Direction
         assert found == [record["uuid"] for record in expected]
 
 
+@pytest.mark.dialect
 @pytest.mark.elasticsearch
 def test_text_longer_than_a_term_is_rejected_rather_than_lost_from_the_order(
     elasticsearch_url: str, elasticsearch_prefix: str
 ) -> None:
-    writer = open_writer(IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix))
+    writer = open_writer(index_at(elasticsearch_url, elasticsearch_prefix))
     writer.prepare()
     result = writer.write([make_document(1, display_description="é" * 17_000), make_document(2)])
     writer.close()
@@ -737,11 +765,11 @@ def test_text_longer_than_a_term_is_rejected_rather_than_lost_from_the_order(
 def test_index_that_was_removed_by_hand_is_made_anew_without_its_progress(
     elasticsearch_url: str, elasticsearch_prefix: str
 ) -> None:
-    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    settings = index_at(elasticsearch_url, elasticsearch_prefix)
     writer = open_writer(settings)
     writer.prepare()
     writer.save_progress([CellProgress("c0", 10, CREATED_AT, is_complete=True)])
-    with Elasticsearch(elasticsearch_url) as client:
+    with index_client(elasticsearch_url) as client:
         client.indices.delete(index=list(client.indices.get_alias(name=f"{elasticsearch_prefix}-instances").body))
     with pytest.raises(IndexUnavailableError):
         writer.write([make_document(1)])
@@ -755,12 +783,12 @@ def test_index_that_was_removed_by_hand_is_made_anew_without_its_progress(
 def test_progress_is_not_saved_for_an_index_that_another_process_made_anew(
     elasticsearch_url: str, elasticsearch_prefix: str
 ) -> None:
-    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    settings = index_at(elasticsearch_url, elasticsearch_prefix)
     progress = CellProgress("c0", 2, 3, is_complete=True)
     writer, other = open_writer(settings), open_writer(settings)
     writer.prepare()
     writer.save_progress([progress])
-    with Elasticsearch(elasticsearch_url) as client:
+    with index_client(elasticsearch_url) as client:
         client.indices.delete(index=list(client.indices.get_alias(name=f"{elasticsearch_prefix}-instances").body))
     with pytest.raises(IndexReplacedError):
         writer.save_progress([progress])
@@ -777,15 +805,15 @@ def test_progress_is_not_saved_for_an_index_that_another_process_made_anew(
 
 @pytest.mark.elasticsearch
 @pytest.mark.parametrize("state", ["closed", "write", "read_only"])
-@pytest.mark.parametrize("name", ["instances", "items", "progress", "state"])
+@pytest.mark.parametrize("name", [pytest.param("instances", marks=pytest.mark.dialect), "items", "progress", "state"])
 def test_index_that_takes_nothing_is_away_until_it_is_made_to(
     elasticsearch_url: str, elasticsearch_prefix: str, name: str, state: str
 ) -> None:
     """It is the fault of the index: no document is refused for it, and no progress lost."""
-    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    settings = index_at(elasticsearch_url, elasticsearch_prefix)
     progress = CellProgress("c0", 2, 3, is_complete=True)
     node = make_document(2)
-    with closing(open_writer(settings)) as writer, Elasticsearch(elasticsearch_url, request_timeout=30) as client:
+    with closing(open_writer(settings)) as writer, index_client(elasticsearch_url, request_timeout=30) as client:
         writer.prepare()
         writer.save_progress([progress])
         index = f"{elasticsearch_prefix}-{name}"
@@ -810,12 +838,13 @@ def test_index_that_takes_nothing_is_away_until_it_is_made_to(
         assert writer.read([make_uuid(1)]).keys() == {make_uuid(1)}
 
 
+@pytest.mark.dialect
 @pytest.mark.elasticsearch
 def test_rebuild_does_not_end_the_write_block_of_a_person(elasticsearch_url: str, elasticsearch_prefix: str) -> None:
-    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    settings = index_at(elasticsearch_url, elasticsearch_prefix)
     with closing(open_writer(settings)) as writer, closing(open_generations(settings)) as generations:
         writer.prepare()
-        with Elasticsearch(elasticsearch_url) as client:
+        with index_client(elasticsearch_url) as client:
             client.indices.put_settings(
                 index=f"{elasticsearch_prefix}-instances", settings={"index.blocks.write": True}
             )
@@ -842,14 +871,14 @@ def _deleted(client: Elasticsearch, name: str) -> None:
 
 @pytest.mark.elasticsearch
 @pytest.mark.parametrize("damage", [_recreated, _deleted])
-@pytest.mark.parametrize("name", ["instances", "items", "state"])
+@pytest.mark.parametrize("name", [pytest.param("instances", marks=pytest.mark.dialect), "items", "state"])
 def test_nothing_is_promised_of_an_index_that_has_the_same_name_only(
     elasticsearch_url: str, elasticsearch_prefix: str, name: str, damage: Callable[[Elasticsearch, str], None]
 ) -> None:
     """Who has it open notices when it saves, who starts later sees no progress and no items that are whole."""
-    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    settings = index_at(elasticsearch_url, elasticsearch_prefix)
     progress = CellProgress("c0", 2, 3, is_complete=True)
-    with closing(open_writer(settings)) as writer, Elasticsearch(elasticsearch_url, request_timeout=30) as client:
+    with closing(open_writer(settings)) as writer, index_client(elasticsearch_url, request_timeout=30) as client:
         writer.prepare()
         writer.write([make_document(1)])
         writer.mark_items("node", "c0", are_whole=True)
@@ -873,15 +902,15 @@ def test_nothing_is_promised_of_an_index_that_has_the_same_name_only(
 
 @pytest.mark.elasticsearch
 @pytest.mark.parametrize("alias", ["instances", "instances-write"])
-@pytest.mark.parametrize("stands_for", ["nothing", "another index", "both"])
+@pytest.mark.parametrize("stands_for", ["nothing", "another index", pytest.param("both", marks=pytest.mark.dialect)])
 def test_alias_that_was_moved_by_hand_is_put_right(
     elasticsearch_url: str, elasticsearch_prefix: str, alias: str, stands_for: str
 ) -> None:
     """Where the alias for writing stands for an index alone, that is the one, and the old progress is not about it."""
-    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    settings = index_at(elasticsearch_url, elasticsearch_prefix)
     progress = CellProgress("c0", 2, 3, is_complete=True)
     name, other = f"{elasticsearch_prefix}-{alias}", f"{elasticsearch_prefix}-other"
-    with closing(open_writer(settings)) as writer, Elasticsearch(elasticsearch_url, request_timeout=30) as client:
+    with closing(open_writer(settings)) as writer, index_client(elasticsearch_url, request_timeout=30) as client:
         writer.prepare()
         writer.save_progress([progress])
         [physical] = client.indices.get_alias(name=name).body
@@ -903,14 +932,14 @@ def test_alias_that_was_moved_by_hand_is_put_right(
 
 
 @pytest.mark.elasticsearch
-@pytest.mark.parametrize("name", ["progress", "state"])
+@pytest.mark.parametrize("name", ["progress", pytest.param("state", marks=pytest.mark.dialect)])
 def test_index_that_the_server_has_made_for_a_document_is_made_anew(
     elasticsearch_url: str, elasticsearch_prefix: str, name: str
 ) -> None:
     """Between the look and the document it may have been removed."""
-    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    settings = index_at(elasticsearch_url, elasticsearch_prefix)
     progress, index = CellProgress("c0", 2, 3, is_complete=True), f"{elasticsearch_prefix}-{name}"
-    with closing(open_writer(settings)) as writer, Elasticsearch(elasticsearch_url, request_timeout=30) as client:
+    with closing(open_writer(settings)) as writer, index_client(elasticsearch_url, request_timeout=30) as client:
         writer.prepare()
         client.indices.delete(index=index)
         client.index(index=index, id="c0", document={"watermark": 2, "index_uuid": "one-two", "kind": "a"})
@@ -927,7 +956,7 @@ def test_progress_stays_true_of_the_index_that_a_rebuild_has_filled(
     elasticsearch_url: str, elasticsearch_prefix: str
 ) -> None:
     """Also of cells that no indexer follows, and when two rebuilds come one after the other."""
-    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    settings = index_at(elasticsearch_url, elasticsearch_prefix)
     progress = CellProgress("c0", 2, 3, is_complete=True)
     with closing(open_writer(settings)) as writer, closing(open_generations(settings)) as generations:
         writer.prepare()
@@ -946,10 +975,10 @@ def test_progress_stays_true_of_the_index_that_a_rebuild_has_filled(
 def test_progress_of_an_earlier_program_is_about_the_index_that_is_there(
     elasticsearch_url: str, elasticsearch_prefix: str
 ) -> None:
-    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    settings = index_at(elasticsearch_url, elasticsearch_prefix)
     name = f"{elasticsearch_prefix}-progress"
     earlier = {"watermark": 2, "fresh_as_of": 3, "is_complete": True}
-    with closing(open_writer(settings)) as writer, Elasticsearch(elasticsearch_url, request_timeout=30) as client:
+    with closing(open_writer(settings)) as writer, index_client(elasticsearch_url, request_timeout=30) as client:
         writer.prepare()
         [found] = client.indices.get(index=name).body.values()
         mapping = found["mappings"]
@@ -1016,6 +1045,7 @@ def test_damaged_file_is_put_aside(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("index.db.damaged-*"))) >= 1
 
 
+@pytest.mark.dialect
 @pytest.mark.elasticsearch
 def test_fields_that_a_mapping_lacks_are_added_in_place(
     elasticsearch_url: str, elasticsearch_prefix: str, monkeypatch: pytest.MonkeyPatch
@@ -1027,10 +1057,10 @@ def test_fields_that_a_mapping_lacks_are_added_in_place(
     for added in ("extra", "extra_terms", "extra_fields"):
         del mapping["properties"][added]
     mapping["_meta"] |= {"mapping_version": MAPPING_VERSION - 1, "continues": "the index before"}
-    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    settings = index_at(elasticsearch_url, elasticsearch_prefix)
     known = make_document(1)
     newer = replace(make_document(2), extra=Extra("ns/Payload-1.9", {"rack": "r7"}, {"rack": "text"}))
-    with Elasticsearch(elasticsearch_url, request_timeout=30) as client, closing(open_writer(settings)) as writer:
+    with index_client(elasticsearch_url, request_timeout=30) as client, closing(open_writer(settings)) as writer:
         client.indices.create(index=f"{name}-older", mappings=mapping, aliases={name: {}, f"{name}-write": {}})
         client.indices.create(index=f"{elasticsearch_prefix}-state", mappings=state_mapping())
         assert writer.write([known, newer]).rejected, "the mapping is strict"
@@ -1045,12 +1075,12 @@ def test_fields_that_a_mapping_lacks_are_added_in_place(
 
 
 @pytest.mark.elasticsearch
-@pytest.mark.parametrize("is_newer", [False, True])
+@pytest.mark.parametrize("is_newer", [pytest.param(False, marks=pytest.mark.dialect), True])
 def test_writer_follows_a_rebuild_unless_it_is_of_another_version(
     elasticsearch_url: str, elasticsearch_prefix: str, is_newer: bool
 ) -> None:
     """Whatever was under way: no document gets into an index that its writer has not looked at."""
-    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    settings = index_at(elasticsearch_url, elasticsearch_prefix)
     with closing(open_writer(settings)) as writer, closing(open_generations(settings)) as generations:
         writer.prepare()
         generations.create_next()

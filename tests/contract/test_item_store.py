@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elasticsearch import Elasticsearch
 
 from fleetlight.indexer.backends.base import CellProgress, Document, IndexSearcher, IndexWriter, WriteResult
 from fleetlight.indexer.backends.opening import open_searcher, open_writer
@@ -16,6 +15,7 @@ from fleetlight.indexer.backends.sqlite.writer import SqliteWriter
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.resources.fields import Record
 from tests.support.fleets.documents import make_document, make_uuid
+from tests.support.servers.index_server import index_at, index_client
 
 HERE, THERE = "c0", "c1"
 NODE = "node"
@@ -51,7 +51,7 @@ class Items:
             with closing(SqliteWriter(self._settings.path)) as writer, writer.transaction() as connection:
                 connection.execute("DROP TABLE items")
         else:
-            with closing(Elasticsearch(self._settings.urls[0])) as client:
+            with closing(index_client(self._settings.urls[0])) as client:
                 client.indices.delete(index=f"{self._settings.prefix}-items-v1")
 
     def instances(self) -> Mapping[str, Document]:
@@ -65,7 +65,7 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Items]:
     else:
         urls = (request.getfixturevalue("elasticsearch_url"),)
         prefix = request.getfixturevalue("elasticsearch_prefix")
-        settings = IndexSettings(backend="elasticsearch", urls=urls, prefix=prefix, search_timeout_s=30)
+        settings = index_at(urls[0], prefix, search_timeout_s=30)
     writer, searcher = open_writer(settings), open_searcher(settings)
     with asyncio.Runner() as runner:
         try:
@@ -91,6 +91,7 @@ def test_newest_version_of_an_item_stays(index: Items) -> None:
     assert index.writer.items(NODE, HERE) == {make_uuid(1): item(1, 2, name="new"), make_uuid(2): item(2)}
 
 
+@pytest.mark.dialect
 def test_items_are_listed_of_the_cells_that_are_said_to_be_whole(index: Items) -> None:
     index.write(item(1), item(2), item(1, cell=THERE))
     assert index.listed() == {}
@@ -124,6 +125,7 @@ def test_cells_do_not_write_each_others_items(index: Items) -> None:
     assert index.writer.items(NODE, HERE)[make_uuid(1)].record["name"] == "ours"
 
 
+@pytest.mark.dialect
 def test_item_of_any_version_takes_the_place_of_one_that_was_removed(index: Items) -> None:
     index.write(item(1, 7), item(2, 7))
     index.writer.remove_items(NODE, HERE, {make_uuid(1): 7, make_uuid(2): 6, make_uuid(3): 1})
@@ -161,6 +163,7 @@ def test_preparing_again_keeps_items(index: Items) -> None:
     assert index.listed() == {HERE: [item(1).record]}
 
 
+@pytest.mark.dialect
 def test_index_without_a_place_for_items_has_none_and_gets_one(index: Items) -> None:
     index.writer.mark_items(NODE, HERE, are_whole=True)
     index.lose()

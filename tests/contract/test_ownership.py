@@ -14,6 +14,7 @@ from fleetlight.indexer.writing.ownership import GIVES_WAY, OwnWriter
 from tests.support.fleets.documents import make_document, make_uuid
 from tests.support.memory.memory_fleet import MemoryOwners
 from tests.support.played.nova_cell import NOVA_CELL, MemoryNovaCell
+from tests.support.servers.index_server import index_at
 
 pytestmark = pytest.mark.no_rerun
 
@@ -25,10 +26,9 @@ HUGE = OLDEST_TIME_VERSION - 1
 def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[IndexWriter]:
     settings = IndexSettings(backend="sqlite", path=tmp_path / "index.db")
     if request.param == "elasticsearch":
-        settings = IndexSettings(
-            backend="elasticsearch",
-            urls=(request.getfixturevalue("elasticsearch_url"),),
-            prefix=request.getfixturevalue("elasticsearch_prefix"),
+        settings = index_at(
+            request.getfixturevalue("elasticsearch_url"),
+            request.getfixturevalue("elasticsearch_prefix"),
         )
     with closing(open_writer(settings)) as writer:
         writer.prepare()

@@ -20,6 +20,7 @@ from fleetlight.indexer.reconcile.reconcile import verify
 from tests.support.fleets.documents import CREATED_AT, make_uuid
 from tests.support.fleets.nova_fleet import NovaFleet, nova_fleet
 from tests.support.fleets.nova_tables import SmallNova, small_nova
+from tests.support.servers.index_server import index_at
 
 BACKENDS = ["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)]
 CELLS = ("cell0", "cell1")
@@ -101,10 +102,9 @@ def resize(tmp_path: Path) -> Resize:
 def fleet(request: pytest.FixtureRequest, tmp_path: Path, resize: Resize) -> Iterator[NovaFleet]:
     index = IndexSettings(backend="sqlite", path=tmp_path / "index")
     if request.param == "elasticsearch":
-        index = IndexSettings(
-            backend="elasticsearch",
-            urls=(request.getfixturevalue("elasticsearch_url"),),
-            prefix=request.getfixturevalue("elasticsearch_prefix"),
+        index = index_at(
+            request.getfixturevalue("elasticsearch_url"),
+            request.getfixturevalue("elasticsearch_prefix"),
         )
     with nova_fleet(tmp_path, resize.urls, index=index) as made:
         yield made

@@ -10,11 +10,12 @@ from sqlalchemy.engine import make_url
 from bench.faults.proxy import TcpProxy, tcp_proxy
 from fleetlight.indexer.backends.settings import IndexSettings
 from tests.support.fleets.indexer_worlds import World, new_world
+from tests.support.servers.index_server import index_at
 
 
 def _of_elasticsearch(request: pytest.FixtureRequest) -> IndexSettings:
     url, prefix = request.getfixturevalue("elasticsearch_url"), request.getfixturevalue("elasticsearch_prefix")
-    return IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix.rstrip("-"), search_timeout_s=30)
+    return index_at(url, prefix.rstrip("-"), search_timeout_s=30)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])

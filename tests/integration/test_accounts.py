@@ -35,6 +35,16 @@ def test_elasticsearch_without_security_says_that_it_knows_no_accounts(
     assert list(out.glob("*")) == []
 
 
+def test_accounts_of_opensearch_are_made_by_hand_with_the_roles_of_the_docs(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETLIGHT_INDEX_BACKEND", "opensearch")
+    result = accounts(out, "elasticsearch")
+    assert result.exit_code == 2
+    assert "docs/operations/opensearch.md#accounts" in result.output
+    assert list(out.glob("*")) == []
+
+
 @pytest.mark.parametrize(
     "url", ["bus1", "https://admin:secret@bus1:15671", "https://admin:secret/x@bus1", "https://bus1:port"]
 )

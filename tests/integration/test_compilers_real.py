@@ -38,6 +38,7 @@ from fleetlight.query.to_sql import after, can_express, order_by, to_sql
 from tests.property.query_strategies import ADDRESSES, FIELDS, NUMBERS, STATES, TAGS, TEXTS, TIMES, requests
 from tests.support.oracles.filter_oracle import expected_page
 from tests.support.oracles.list_route_checks import is_beyond_the_index
+from tests.support.servers.index_server import index_client
 
 pytestmark = pytest.mark.no_rerun
 
@@ -108,7 +109,7 @@ def elasticsearch(elasticsearch_url: str) -> Iterator[tuple[Elasticsearch, str]]
     properties |= {part: {"type": "long"} for part in UUID_PARTS}
     properties |= {key: {"type": "keyword"} for key in NICE_KEYS.values()}
     properties["addresses"] = {"type": "object", "enabled": False}
-    with Elasticsearch(elasticsearch_url, request_timeout=30) as client:
+    with index_client(elasticsearch_url, request_timeout=30) as client:
         client.indices.create(
             index=index,
             mappings={"dynamic": "strict", "properties": properties},
@@ -297,7 +298,7 @@ REGEX_TEXTS = tuple(
 @pytest.fixture(scope="module")
 def regex_index(elasticsearch_url: str) -> Iterator[tuple[Elasticsearch, str]]:
     index = f"fleetlight-test-{uuid4().hex}-regex"
-    with Elasticsearch(elasticsearch_url, request_timeout=30) as client:
+    with index_client(elasticsearch_url, request_timeout=30) as client:
         client.indices.create(
             index=index,
             mappings={"properties": {"name": {"type": "keyword"}}},
@@ -312,6 +313,7 @@ def regex_index(elasticsearch_url: str) -> Iterator[tuple[Elasticsearch, str]]:
 @pytest.mark.elasticsearch
 @_HARD
 @given(pattern=patterns)
+@pytest.mark.dialect
 def test_elasticsearch_finds_what_the_pattern_finds(regex_index: tuple[Elasticsearch, str], pattern: str) -> None:
     expression = _expressible(pattern, to_lucene)
     assume(expression is not None)

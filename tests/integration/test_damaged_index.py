@@ -8,7 +8,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from elasticsearch import Elasticsearch
 from typer.testing import CliRunner, Result
 
 from bench.faults.index_damage import DAMAGES, IndexDamage
@@ -18,11 +17,11 @@ from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.backends.elasticsearch.examination import examine
 from fleetlight.indexer.backends.opening import open_writer
-from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexerError, IndexUnavailableError
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.query_fields.node import NODE
 from tests.support.fleets.indexer_worlds import World, new_world
+from tests.support.servers.index_server import backend_at, index_at, index_client
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.elasticsearch
@@ -30,7 +29,7 @@ pytestmark = pytest.mark.elasticsearch
 
 @pytest.fixture
 def world(elasticsearch_url: str, elasticsearch_prefix: str, tmp_path: Path) -> Iterator[World]:
-    index = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    index = index_at(elasticsearch_url, elasticsearch_prefix)
     with new_world(tmp_path, "memory://", str(uuid4()), index) as world:
         yield world
 
@@ -48,7 +47,7 @@ def test_index_heals_by_itself_whatever_of_it_was_lost(
             raise AssertionError(f"after {name}: {error}") from error
 
     with (
-        Elasticsearch(elasticsearch_url, request_timeout=30) as client,
+        index_client(elasticsearch_url, request_timeout=30) as client,
         closing(open_writer(world.index)) as reader,
         world.relaying(),
         world.indexing() as service,
@@ -76,7 +75,7 @@ def test_index_that_was_damaged_while_no_indexer_ran_heals_at_the_start(
     def is_right() -> bool:
         return world.index_equals_cell() and world.index_has_the_items()
 
-    with Elasticsearch(elasticsearch_url, request_timeout=30) as client, world.relaying():
+    with index_client(elasticsearch_url, request_timeout=30) as client, world.relaying():
         damage = IndexDamage(client, elasticsearch_prefix)
         for name in ("instances restored", "state deleted", "items restored", "write alias gone"):
             with world.indexing():
@@ -107,7 +106,7 @@ def test_audit_repairs_what_somebody_does_to_documents(
         return world.index_equals_cell()
 
     with (
-        Elasticsearch(elasticsearch_url, request_timeout=30) as client,
+        index_client(elasticsearch_url, request_timeout=30) as client,
         world.relaying(),
         world.indexing() as service,
         world.auditing(service),
@@ -127,10 +126,10 @@ def test_copy_of_a_closed_index_is_not_taken_for_a_closed_one(
     elasticsearch_url: str, elasticsearch_prefix: str
 ) -> None:
     """Elasticsearch copies the setting by which a closed index is known."""
-    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    settings = index_at(elasticsearch_url, elasticsearch_prefix)
     progress = CellProgress(str(uuid4()), 1, 1, is_complete=True)
     with (
-        Elasticsearch(elasticsearch_url, request_timeout=30) as client,
+        index_client(elasticsearch_url, request_timeout=30) as client,
         closing(open_writer(settings)) as writer,
     ):
         writer.prepare()
@@ -155,7 +154,7 @@ def test_index_that_lists_cannot_search_is_named_by_status_and_doctor(
     shut: Callable[[IndexDamage, str], None],
 ) -> None:
     """Its progress is in another index, and says that all is well."""
-    monkeypatch.setenv("FLEETLIGHT_INDEX_BACKEND", "elasticsearch")
+    monkeypatch.setenv("FLEETLIGHT_INDEX_BACKEND", backend_at(elasticsearch_url))
     monkeypatch.setenv("FLEETLIGHT_INDEX_URLS", json.dumps([elasticsearch_url]))
     monkeypatch.setenv("FLEETLIGHT_INDEX_PREFIX", elasticsearch_prefix)
     folder = DataFolder(tmp_path / "data")
@@ -167,8 +166,8 @@ def test_index_that_lists_cannot_search_is_named_by_status_and_doctor(
     def run(*words: str) -> Result:
         return CliRunner().invoke(app, [*words, "--data-dir", str(folder.path)], catch_exceptions=False)
 
-    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
-    with Elasticsearch(elasticsearch_url, request_timeout=30) as client, closing(open_writer(settings)) as writer:
+    settings = index_at(elasticsearch_url, elasticsearch_prefix)
+    with index_client(elasticsearch_url, request_timeout=30) as client, closing(open_writer(settings)) as writer:
         writer.prepare()
         writer.save_progress([CellProgress(embedded.cell.uuid, 0, system_clock(), is_complete=True)])
         writer.mark_items(NODE.name, embedded.cell.uuid, are_whole=True)

@@ -20,6 +20,7 @@ from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.resources.clock import system_clock
 from tests.support.fleets.indexer_worlds import in_thread, new_world
+from tests.support.servers.index_server import backend_at, index_at
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.elasticsearch
@@ -31,7 +32,8 @@ def test_purge_waits_for_the_index_without_a_warning(
     config = tmp_path / "fleetlight.toml"
     config.write_text(
         f'[fleet]\ndatabase_url = "sqlite:///{tmp_path}/fleet.db"\n'
-        f'[index]\nbackend = "elasticsearch"\nurls = ["{elasticsearch_url}"]\nprefix = "{elasticsearch_prefix[:-1]}"\n'
+        f'[index]\nbackend = "{backend_at(elasticsearch_url)}"\n'
+        f'urls = ["{elasticsearch_url}"]\nprefix = "{elasticsearch_prefix[:-1]}"\n'
     )
     settings = load_settings(config, None)
     with new_world(tmp_path, "memory://", str(uuid4()), settings.index) as world, capture_logs() as logs:
@@ -46,8 +48,10 @@ def test_purge_waits_for_the_index_without_a_warning(
 def test_api_that_is_asked_before_there_is_an_index_uses_it_once_there_is_one(
     elasticsearch_url: str, elasticsearch_prefix: str, tmp_path: Path, backend: str
 ) -> None:
-    settings = IndexSettings(
-        backend=backend, path=tmp_path / "index.db", urls=(elasticsearch_url,), prefix=elasticsearch_prefix[:-1]
+    settings = (
+        IndexSettings(path=tmp_path / "index.db")
+        if backend == "sqlite"
+        else index_at(elasticsearch_url, elasticsearch_prefix[:-1])
     )
     cell = CellProgress(str(uuid4()), 1, system_clock(), is_complete=True)
 

@@ -19,13 +19,13 @@ from fleetlight.cells.upstream.address import UpstreamAddress
 from fleetlight.cli.app import app
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.backends.opening import open_writer
-from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.reconcile.external_cell import ExternalComparisonResult, compare_cell
 from fleetlight.indexer.writing.journaling import CellJournal
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, searching
 from tests.support.memory.memory_fleet import MemoryJournals
 from tests.support.played.played_cluster import PASSWORD, USER, PlayedCluster, instance, played_cluster
+from tests.support.servers.index_server import index_at
 
 NAMES = ["db1.example.org", "web0.example.org", "web1.example.org"]
 RESERVED = instance(3, name="soon.example.org", forthcoming=True, status="ADMIN_down", admin_state="down")
@@ -46,7 +46,7 @@ def fleet(request: pytest.FixtureRequest, cluster: PlayedCluster, tmp_path: Path
     index = None
     if request.param == "elasticsearch":
         url, prefix = request.getfixturevalue("elasticsearch_url"), request.getfixturevalue("elasticsearch_prefix")
-        index = IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix.rstrip("-"), search_timeout_s=30)
+        index = index_at(url, prefix.rstrip("-"), search_timeout_s=30)
     (tmp_path / "password").write_text(f"{PASSWORD}\n")
     address = UpstreamAddress(cluster.url, username=USER, password_file=tmp_path / "password").write()
     with compute_fleet(tmp_path, index) as fleet:

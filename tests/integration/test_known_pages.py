@@ -16,6 +16,7 @@ from fleetlight.query.sort import Direction, SortKey, SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import HostStatuses, ItemTemplate
 from tests.support.fleets.documents import make_document, make_uuid
+from tests.support.servers.index_server import index_at
 
 pytestmark = pytest.mark.elasticsearch
 
@@ -94,9 +95,7 @@ class World:
 
 @pytest.fixture
 def world(elasticsearch_url: str, elasticsearch_prefix: str) -> Iterator[World]:
-    settings = IndexSettings(
-        backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix, search_timeout_s=30
-    )
+    settings = index_at(elasticsearch_url, elasticsearch_prefix, search_timeout_s=30)
     with asyncio.Runner() as runner:
         world = World(settings, runner)
         world.check()

@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
-from fleetlight.indexer.backends.settings import IndexSettings
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
+from tests.support.servers.index_server import index_at
 
 pytestmark = [pytest.mark.no_rerun, pytest.mark.elasticsearch, pytest.mark.postgresql]
 CHARACTERS = [chr(0x4E00 + 2 * number) for number in range(120)]
@@ -38,7 +38,7 @@ STRONG = {"Fleetlight-Consistency": "strong"}
 def fleet(
     tmp_path: Path, new_postgresql_database: Callable[[], str], elasticsearch_url: str, elasticsearch_prefix: str
 ) -> Iterator[ComputeFleet]:
-    index = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix.rstrip("-"))
+    index = index_at(elasticsearch_url, elasticsearch_prefix.rstrip("-"))
     with compute_fleet(tmp_path, index, new_postgresql_database) as fleet:
         fleet.create("north", display_name="ab" * 3 + "0b-ba")
         fleet.create("south", display_name="web")

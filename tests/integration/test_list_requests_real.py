@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleetlight.indexer.backends.settings import IndexSettings
 from tests.property.request_strategies import HORIZON, TIMES, fleets, requests
 from tests.support.fleets.requested_fleet import RequestedFleet, requested_fleet
+from tests.support.servers.index_server import index_at
 
 pytestmark = [pytest.mark.no_rerun, pytest.mark.elasticsearch, pytest.mark.postgresql, pytest.mark.timeout(240)]
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.no_rerun, pytest.mark.elasticsearch, pytest.mark.postg
 def fleet(
     tmp_path: Path, new_postgresql_database: Callable[[], str], elasticsearch_url: str, elasticsearch_prefix: str
 ) -> Iterator[RequestedFleet]:
-    index = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix.rstrip("-"))
+    index = index_at(elasticsearch_url, elasticsearch_prefix.rstrip("-"))
     with requested_fleet(tmp_path, HORIZON, index, new_postgresql_database) as fleet:
         yield fleet
 

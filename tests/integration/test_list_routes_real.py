@@ -7,7 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.query.filters import Filter
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
@@ -20,6 +19,7 @@ from tests.support.oracles.list_route_checks import (
     check_that_all_routes_count_alike,
     check_that_all_routes_give_the_same_values,
 )
+from tests.support.servers.index_server import index_at
 
 pytestmark = [pytest.mark.no_rerun, pytest.mark.elasticsearch, pytest.mark.postgresql, pytest.mark.timeout(240)]
 
@@ -31,7 +31,7 @@ _few = settings(max_examples=25, suppress_health_check=[HealthCheck.function_sco
 def fleet(
     new_postgresql_database: Callable[[], str], elasticsearch_url: str, elasticsearch_prefix: str
 ) -> Iterator[ListedFleet]:
-    index = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix.rstrip("-"))
+    index = index_at(elasticsearch_url, elasticsearch_prefix.rstrip("-"))
     cell_urls = {name: new_postgresql_database() for name in CELLS}
     with listed_fleet(new_postgresql_database(), cell_urls, index) as fleet:
         yield fleet

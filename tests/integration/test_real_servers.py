@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import kombu
 import sqlalchemy as sa
-from elasticsearch import Elasticsearch
 
 from fleetlight.bus import topology
+from tests.support.servers.index_server import index_client
 
 
 def test_postgresql_databases_of_one_test_are_apart(new_postgresql_database: Callable[[], str]) -> None:
@@ -22,7 +22,7 @@ def test_postgresql_databases_of_one_test_are_apart(new_postgresql_database: Cal
 
 def test_elasticsearch_is_version_nine_and_takes_documents(elasticsearch_url: str, elasticsearch_prefix: str) -> None:
     index = f"{elasticsearch_prefix}things"
-    with Elasticsearch(elasticsearch_url) as client:
+    with index_client(elasticsearch_url) as client:
         assert client.info()["version"]["number"].startswith("9.")
         client.index(index=index, id="1", document={"name": "a"}, refresh=True)
         assert client.count(index=index)["count"] == 1

@@ -30,6 +30,7 @@ from tests.support.fleets.indexer_worlds import World, in_thread, new_world
 from tests.support.fleets.killed_rebuild import Moment
 from tests.support.fleets.other_version_indexes import ANNOUNCED, ANNOUNCED_CELL, make_newer, store_other_version
 from tests.support.fleets.rebuilding import Silent, open_parts
+from tests.support.servers.index_server import index_at
 from tests.support.waiting import wait_until
 
 _LATEST_S = 60
@@ -114,11 +115,12 @@ def test_lists_and_changes_go_on_while_the_index_is_rebuilt_and_taken_back(world
         assert writer.load_progress()[world.cell.uuid].is_complete
 
 
+@pytest.mark.dialect
 @pytest.mark.elasticsearch
 def test_indexes_are_called_what_they_are_called_on_their_server(
     elasticsearch_url: str, elasticsearch_prefix: str
 ) -> None:
-    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix.strip("-"))
+    settings = index_at(elasticsearch_url, elasticsearch_prefix.strip("-"))
     with closing(open_writer(settings)) as writer, closing(open_generations(settings)) as generations:
         writer.prepare()
         first, nothing = generations.names()
@@ -231,7 +233,7 @@ def test_answer_that_got_lost_at_the_swap_has_nobody_write_to_the_index_that_was
 ) -> None:
     """times_done: twice when the client asks another server, which refuses what was done already."""
     prefix = elasticsearch_prefix.rstrip("-")
-    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=prefix)
+    settings = index_at(elasticsearch_url, prefix)
     change = ElasticsearchGenerations._change_aliases
 
     def unanswered(generations: ElasticsearchGenerations, *actions: Mapping[str, Any]) -> None:

@@ -6,18 +6,16 @@ from contextlib import closing
 import pytest
 
 from fleetlight.indexer.backends.elasticsearch.writer import ElasticsearchWriter
-from fleetlight.indexer.backends.settings import IndexSettings
 from tests.support.fleets.documents import make_document, make_uuid
 from tests.support.memory.memory_cell import CELL_UUID
+from tests.support.servers.index_server import index_at
 
 pytestmark = [pytest.mark.no_rerun, pytest.mark.elasticsearch]
 
 
 @pytest.fixture
 def writer(elasticsearch_url: str, elasticsearch_prefix: str) -> Iterator[ElasticsearchWriter]:
-    settings = IndexSettings(
-        backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix.rstrip("-")
-    )
+    settings = index_at(elasticsearch_url, elasticsearch_prefix.rstrip("-"))
     with closing(ElasticsearchWriter(settings)) as writer:
         writer.prepare()
         yield writer

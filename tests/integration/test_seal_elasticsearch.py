@@ -17,6 +17,7 @@ from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 from tests.support.fleets.documents import make_document, make_uuid
+from tests.support.servers.index_server import index_at, index_client
 
 pytestmark = pytest.mark.elasticsearch
 
@@ -68,10 +69,8 @@ class Sealed:
 
 @pytest.fixture(params=[1, 3])
 def sealed(request: pytest.FixtureRequest, elasticsearch_url: str, elasticsearch_prefix: str) -> Iterator[Sealed]:
-    settings = IndexSettings(
-        backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix, shards=request.param
-    )
-    with closing(ElasticsearchWriter(settings)) as writer, closing(Elasticsearch(elasticsearch_url)) as client:
+    settings = index_at(elasticsearch_url, elasticsearch_prefix, shards=request.param)
+    with closing(ElasticsearchWriter(settings)) as writer, closing(index_client(elasticsearch_url)) as client:
         writer.prepare()
         yield Sealed(settings, writer, writer.open_seal(system_clock), client)
 
@@ -244,6 +243,7 @@ def test_what_another_program_writes_is_a_breach(sealed: Sealed, vandal: Callabl
     assert breach.id in sealed.writer.load_state(SEAL)
 
 
+@pytest.mark.dialect
 def test_instances_that_were_written_are_named(sealed: Sealed) -> None:
     write_some(sealed.writer)
     update_one(sealed)
@@ -253,6 +253,7 @@ def test_instances_that_were_written_are_named(sealed: Sealed) -> None:
     assert breach.uuids == frozenset({make_uuid(3), make_uuid(77)})
 
 
+@pytest.mark.dialect
 def test_breach_ends_when_the_index_was_compared(sealed: Sealed) -> None:
     write_some(sealed.writer)
     delete_one(sealed)
@@ -276,6 +277,7 @@ def test_breach_that_was_not_mended_is_found_by_the_next_process(sealed: Sealed)
     assert sealed.writer.open_seal(system_clock).check(lambda _: False, UNTIL_TOLD) == breach
 
 
+@pytest.mark.dialect
 def test_account_of_an_index_is_not_that_of_another_one_of_its_name(sealed: Sealed) -> None:
     sealed.writer.write([make_item(number) for number in range(9)])
     assert sealed.check() is None

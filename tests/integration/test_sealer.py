@@ -12,9 +12,9 @@ from elasticsearch import Elasticsearch
 
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.backends.opening import open_searcher, open_writer
-from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.resources.clock import system_clock
 from tests.support.fleets.indexer_worlds import World, new_world
+from tests.support.servers.index_server import index_at, index_client
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.elasticsearch
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.elasticsearch
 
 @pytest.fixture
 def world(elasticsearch_url: str, elasticsearch_prefix: str, tmp_path: Path) -> Iterator[World]:
-    index = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    index = index_at(elasticsearch_url, elasticsearch_prefix)
     with new_world(tmp_path, "memory://", str(uuid4()), index) as world:
         yield world
 
@@ -65,7 +65,7 @@ def test_lists_do_without_the_index_until_what_another_program_wrote_is_repaired
         world.operations.create({"display_name": f"first {number}"})
     index = f"{elasticsearch_prefix}-instances-write"
     with (
-        Elasticsearch(elasticsearch_url, request_timeout=30) as client,
+        index_client(elasticsearch_url, request_timeout=30) as client,
         closing(open_writer(world.index)) as reader,
         asyncio.Runner() as runner,
         world.relaying(),

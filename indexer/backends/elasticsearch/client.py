@@ -1,16 +1,20 @@
-"""One request to Elasticsearch: bytes in, bytes out, failures as our errors. This module does not look at the bytes.
+"""One request to the cluster: bytes in, bytes out, failures as our errors. This module does not look at the bytes.
 
-The client's own decoding is left out: of a page of a list only that is decoded which its caller sees.
+Requests go through the transport of the official client of Elasticsearch. The client itself is left out: it asks for a
+media type that OpenSearch does not know, and decodes all of a page, of which its caller sees only some
+(docs/decisions/0046).
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from elastic_transport import ApiResponse, Serializer, TransportError
-from elasticsearch import ApiError, Elasticsearch
+from elastic_transport import NodeConfig, Serializer, Transport, TransportApiResponse, TransportError
+from elastic_transport.client_utils import basic_auth_to_header, url_to_node_config
 
+from fleetlight.indexer.backends.elasticsearch.dialects import DIALECTS, Dialect
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import (
     IndexAbsentError,
@@ -35,6 +39,7 @@ _CLOSED = "index_closed_exception"
 _INDEX_EXISTS = "resource_already_exists_exception"
 _TOO_COMPLEX = "too_complex_to_determinize_exception"
 _REASON_LENGTH = 400
+_OK, _REDIRECTED = 200, 300
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 _REQUEST_TIMEOUT = 408
 _TOO_LARGE = 413
@@ -52,6 +57,9 @@ class TooLargeError(IndexRequestError):
 
 class TooComplexError(IndexRequestError):
     """The search has a pattern of which the server makes no automaton, since that would be too much work."""
+
+
+_OF_STATUS = {_UNAUTHORIZED: IndexLoginError, _FORBIDDEN: IndexForbiddenError, _TOO_LARGE: TooLargeError}
 
 
 class Cause(msgspec.Struct):
@@ -106,34 +114,70 @@ class _Bytes(Serializer):
 _decode_refusal = msgspec.json.Decoder(_Refusal).decode
 
 
-def open_client(settings: IndexSettings, *, timeout_s: float, connections: int = 10) -> Elasticsearch:
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Connections to the nodes of one cluster; threads may share one."""
+
+    transport: Transport
+    dialect: Dialect
+
+    @property
+    def addresses(self) -> str:
+        """Where the nodes are, without accounts: what a person compares with index.urls."""
+        return ", ".join(node.base_url for node in self.transport.node_pool.all())
+
+    def close(self) -> None:
+        self.transport.close()
+
+
+def open_client(settings: IndexSettings, *, timeout_s: float, connections: int = 10) -> Client:
     """A client; a writer and a searcher have one each.
 
     timeout_s: how long the server may be silent in the middle of a request. connections: kept open to each node.
     """
     as_bytes = _Bytes()
-    options: dict[str, Any] = {
-        "hosts": list(settings.urls),
-        "request_timeout": timeout_s,
-        "connections_per_node": connections,
-        "serializers": {JSON: as_bytes, NDJSON: as_bytes},
+    transport = Transport(
+        [_node(url, settings, timeout_s, connections) for url in settings.urls],
+        serializers={JSON: as_bytes, NDJSON: as_bytes},
         # Only to move on to another node. Waiting and trying again is up to the callers, which know what depends on it.
-        "max_retries": len(settings.urls) - 1,
-        "retry_on_status": (),
-    }
-    if settings.api_key is not None:
-        options["api_key"] = settings.api_key.get_secret_value()
-    if settings.username is not None and settings.password is not None:
-        options["basic_auth"] = (settings.username, settings.password.get_secret_value())
+        max_retries=len(settings.urls) - 1,
+        retry_on_status=(),
+    )
+    return Client(transport, DIALECTS[settings.backend])
+
+
+def _node(url: str, settings: IndexSettings, timeout_s: float, connections: int) -> NodeConfig:
+    node = url_to_node_config(url)
+    headers = {**node.headers, **_authorization(settings)}
+    options: dict[str, Any] = {"headers": headers, "request_timeout": timeout_s, "connections_per_node": connections}
     if settings.ca_certs is not None:
         options["ca_certs"] = str(settings.ca_certs)
-    return Elasticsearch(**options)
+    return node.replace(**options)
 
 
-def send(client: Elasticsearch, method: str, path: str, body: object = None, *, content_type: str = JSON) -> bytes:
+def _authorization(settings: IndexSettings) -> Mapping[str, str]:
+    if settings.api_key is not None:
+        return {"authorization": f"ApiKey {settings.api_key.get_secret_value()}"}
+    if settings.username is not None and settings.password is not None:
+        return {"authorization": basic_auth_to_header((settings.username, settings.password.get_secret_value()))}
+    return {}
+
+
+def send(client: Client, method: str, path: str, body: object = None, *, content_type: str = JSON) -> bytes:
     """Send one request, and return the body of the answer; raises IndexUnavailableError or IndexRequestError."""
-    with _translated(client, f"{method} {path}"):
-        return _body(client.perform_request(method, path, headers=_headers(content_type), body=body))
+    request = f"{method} {path}"
+    try:
+        headers = {"accept": JSON, "content-type": content_type}
+        answer = client.transport.perform_request(method, path, headers=headers, body=body)
+        if _is_refusal(answer):
+            raise _refusal(answer, request)
+        client.dialect.check(answer.meta.headers, client.addresses)
+        if deprecated := answer.meta.headers.get("warning"):
+            warnings.warn(deprecated, stacklevel=2)  # which fails a test
+        return _body(answer)
+    except TransportError as error:
+        title = client.dialect.title
+        raise IndexUnavailableError(f"{title} at {client.addresses}: {request}: {_reasons(error)}") from error
 
 
 def is_passing(status: int) -> bool:
@@ -174,44 +218,34 @@ def unavailable(text: str, cause: Cause) -> IndexUnavailableError:
     return IndexPausedError(text) if is_paused else IndexUnavailableError(text)
 
 
-def _body(answer: ApiResponse[Any]) -> bytes:
+def _is_refusal(answer: TransportApiResponse) -> bool:
+    return not _OK <= answer.meta.status < _REDIRECTED
+
+
+def _body(answer: TransportApiResponse) -> bytes:
     """What the serializer left as it was; an answer of another type, say a proxy's page, is text by now."""
     if not isinstance(answer.body, bytes):
         raise TransportError(f"the answer is not JSON: {str(answer.body)[:200]!r}")
     return answer.body
 
 
-def _headers(content_type: str) -> Mapping[str, str]:
-    return {"accept": JSON, "content-type": content_type}
+def _refusal(answer: TransportApiResponse, request: str) -> IndexRequestError | IndexUnavailableError:
+    """The error for an answer that says that the request was not carried out."""
+    status, cause = answer.meta.status, _cause(answer.body)
+    text = f"{request}: status {status}, {cause}"
+    if is_of_index(status, cause):
+        return unavailable(text, cause)
+    return _refusal_type(status, cause)(text)
 
 
-@contextmanager
-def _translated(client: Elasticsearch, request: str) -> Iterator[None]:
-    try:
-        yield
-    except ApiError as error:
-        cause = _cause(error.body)
-        text = f"{request}: status {error.meta.status}, {cause}"
-        if is_of_index(error.meta.status, cause):
-            raise unavailable(text, cause) from error
-        if error.meta.status == _UNAUTHORIZED:
-            raise IndexLoginError(text) from error
-        if error.meta.status == _FORBIDDEN:
-            raise IndexForbiddenError(text) from error
-        if cause.type == _INDEX_EXISTS:
-            raise IndexExistsError(text) from error
-        if error.meta.status == _TOO_LARGE:
-            raise TooLargeError(text) from error
-        if any(_is_too_complex(shard.reason) for shard in cause.failed_shards):
-            raise TooComplexError(text) from error
-        raise IndexRequestError(text) from error
-    except TransportError as error:
-        raise IndexUnavailableError(f"Elasticsearch at {_addresses(client)}: {request}: {_reasons(error)}") from error
-
-
-def _addresses(client: Elasticsearch) -> str:
-    """Where the nodes are, without accounts: what a person compares with index.urls."""
-    return ", ".join(node.base_url for node in client.transport.node_pool.all())
+def _refusal_type(status: int, cause: _RequestCause) -> type[IndexRequestError]:
+    if status in _OF_STATUS:
+        return _OF_STATUS[status]
+    if cause.type == _INDEX_EXISTS:
+        return IndexExistsError
+    if any(_is_too_complex(shard.reason) for shard in cause.failed_shards):
+        return TooComplexError
+    return IndexRequestError
 
 
 def _reasons(error: TransportError) -> str:

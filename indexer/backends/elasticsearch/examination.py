@@ -39,7 +39,8 @@ def examine(settings: IndexSettings, timeout_s: float) -> IndexExamination:
                 return None
 
         root = fetch("/", "the version of the cluster")
-        server = "Elasticsearch" if root is None else f"Elasticsearch {root['version']['number']}"
+        title = client.dialect.title
+        server = title if root is None else f"{title} {root['version']['number']}"
         found = fetch(f"/{settings.prefix}-*?expand_wildcards=all&flat_settings=true", "indexes and aliases")
         closed = closed_of(client, may_be) if (may_be := _may_be_closed(found or {})) else frozenset()
         health = fetch("/_cluster/health?timeout=1s", "the health of the cluster")

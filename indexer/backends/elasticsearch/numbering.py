@@ -10,10 +10,9 @@ from typing import Any
 
 import mmh3
 import msgspec
-from elasticsearch import Elasticsearch
 
 from fleetlight.indexer.backends.accounts import Numbers
-from fleetlight.indexer.backends.elasticsearch.client import send
+from fleetlight.indexer.backends.elasticsearch.client import Client, send
 from fleetlight.indexer.backends.elasticsearch.rows import decoded, search_decoder
 from fleetlight.indexer.errors import IndexRequestError, IndexUnavailableError
 
@@ -113,7 +112,7 @@ _SETTINGS = msgspec.json.Decoder(dict[str, _Settings])
 _SEARCH_SHARDS = msgspec.json.Decoder(_SearchShards)
 
 
-def written(client: Elasticsearch, *names: str) -> dict[str, WrittenIndex]:
+def written(client: Client, *names: str) -> dict[str, WrittenIndex]:
     """What is behind some names and aliases, by the name of the physical index. Raises IndexUnavailableError.
 
     What it costs does not depend on how many documents there are.
@@ -132,7 +131,7 @@ def _primaries(index: _Index) -> Iterator[tuple[str, Written]]:
                 yield number, Written(copy.commit.user_data.history_uuid, copy.seq_no.max_seq_no + 1)
 
 
-def numbered(client: Elasticsearch, index: str, shard: str, numbers: Numbers, limit: int) -> list[tuple[str, str]]:
+def numbered(client: Client, index: str, shard: str, numbers: Numbers, limit: int) -> list[tuple[str, str]]:
     """The searchable documents whose last write has one of these numbers: ids, and the cells that they name.
 
     At most `limit`; what is deleted, or was written again since, is not among them.
@@ -162,7 +161,7 @@ class Routing:
         return int(mmh3.hash(document_id.encode("utf-16-le")) % self.places // (self.places // self.shards))
 
 
-def routing_of(client: Elasticsearch, index: str) -> Routing:
+def routing_of(client: Client, index: str) -> Routing:
     """That of a physical index, which never changes.
 
     Servers do not say into how many places they divide, which depends on their version, so some ids are tried.
@@ -180,7 +179,7 @@ def routing_of(client: Elasticsearch, index: str) -> Routing:
     raise IndexRequestError(f"the server routes documents of {index} to its shards in another way than is known")
 
 
-def _asked_shard(client: Elasticsearch, index: str, document_id: str) -> int:
+def _asked_shard(client: Client, index: str, document_id: str) -> int:
     answer = send(client, "GET", f"/{index}/_search_shards?routing={document_id}&filter_path=shards.shard")
     [[copy, *_]] = decoded(_SEARCH_SHARDS, answer).shards
     return int(copy.shard)

@@ -8,16 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from elasticsearch import Elasticsearch
 
-from fleetlight.indexer.backends.elasticsearch.client import send
+from fleetlight.indexer.backends.elasticsearch.client import Client, send
 from fleetlight.indexer.errors import RebuildError
 
 _decode = msgspec.json.Decoder().decode
 _MARK = "paused"
 
 
-def pause_writes(client: Elasticsearch, index: str) -> None:
+def pause_writes(client: Client, index: str) -> None:
     """Returns when nothing is under way any more. Raises RebuildError if a person has blocked the index."""
     answer = send(client, "GET", f"/{index}/_settings/index.blocks.write")
     # An index without the setting is not in the answer.
@@ -30,7 +29,7 @@ def pause_writes(client: Elasticsearch, index: str) -> None:
     send(client, "PUT", f"/{index}/_block/write")
 
 
-def end_pause(client: Elasticsearch, index: str) -> None:
+def end_pause(client: Client, index: str) -> None:
     """Allow writing again, unless a person has blocked the index (a name or an alias)."""
     if _is_marked(client, index):
         send(client, "PUT", f"/{index}/_settings", {"index": {"blocks.write": None}})
@@ -42,17 +41,17 @@ def is_marked(mappings: Mapping[str, Any]) -> bool:
     return _MARK in mappings.get("_meta", {})
 
 
-def _is_marked(client: Elasticsearch, index: str) -> bool:
+def _is_marked(client: Client, index: str) -> bool:
     return _MARK in _meta(client, index)
 
 
-def _mark(client: Elasticsearch, index: str, *, is_paused: bool) -> None:
+def _mark(client: Client, index: str, *, is_paused: bool) -> None:
     meta = _meta(client, index)
     meta.pop(_MARK, None)
     send(client, "PUT", f"/{index}/_mapping", {"_meta": {**meta, **({_MARK: True} if is_paused else {})}})
 
 
-def _meta(client: Elasticsearch, index: str) -> dict[str, Any]:
+def _meta(client: Client, index: str) -> dict[str, Any]:
     [found] = _decode(send(client, "GET", f"/{index}/_mapping")).values()
     meta: dict[str, Any] = found["mappings"].get("_meta", {})
     return meta

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
-from elasticsearch import Elasticsearch
 
-from fleetlight.indexer.backends.elasticsearch.client import send
+from fleetlight.indexer.backends.elasticsearch.client import Client, send
 from fleetlight.indexer.backends.elasticsearch.rows import decoded
 
 _ASKED = (
@@ -18,7 +17,7 @@ _ASKED = (
     "*.settings.index.uuid,*.settings.index.blocks,*.settings.index.verified_before_close"
 )
 # Of `index.blocks`. The one that a full disk causes, `read_only_allow_delete`, the server sets and ends by itself.
-_ENDED_BLOCKS = ("write", "read_only")
+_ENDED_BLOCKS = ("read_only", "write")
 
 
 class _Blocks(msgspec.Struct):
@@ -72,9 +71,9 @@ class PhysicalIndex(msgspec.Struct):
         return self.settings.index.verified_before_close == "true"
 
     @property
-    def is_blocked(self) -> bool:
-        """Whether it takes no documents until that is ended."""
-        return "true" in (self.settings.index.blocks.write, self.settings.index.blocks.read_only)
+    def blocks(self) -> Sequence[str]:
+        """Which of `index.blocks` keep documents out until they are ended, in the order in which they can be."""
+        return [name for name in _ENDED_BLOCKS if getattr(self.settings.index.blocks, name) == "true"]
 
 
 class _ResolvedIndex(msgspec.Struct):
@@ -90,7 +89,7 @@ _RESOLVED = msgspec.json.Decoder(_Resolved)
 _INDEXES = msgspec.json.Decoder(dict[str, PhysicalIndex])
 
 
-def physical_indexes(client: Elasticsearch, *names: str) -> dict[str, PhysicalIndex]:
+def physical_indexes(client: Client, *names: str) -> dict[str, PhysicalIndex]:
     """What is behind some names and aliases, by the name of the physical index.
 
     One request, and one more where some may be closed.
@@ -104,7 +103,7 @@ def physical_indexes(client: Elasticsearch, *names: str) -> dict[str, PhysicalIn
     return found
 
 
-def closed_of(client: Elasticsearch, indexes: Sequence[str]) -> Set[str]:
+def closed_of(client: Client, indexes: Sequence[str]) -> Set[str]:
     """Which of these are closed; those that are not there are not."""
     path = f"/_resolve/index/{','.join(indexes)}?expand_wildcards=all&ignore_unavailable=true"
     resolved = decoded(_RESOLVED, send(client, "GET", path))
@@ -117,19 +116,19 @@ def behind(found: Mapping[str, PhysicalIndex], name: str) -> PhysicalIndex | Non
     return next((index for index in named if index.is_ours), None)
 
 
-def drop_guessed(client: Elasticsearch, *names: str) -> None:
+def drop_guessed(client: Client, *names: str) -> None:
     """Drop what the server has made by itself, with a mapping that it guessed, for a document that came too early."""
     for name, index in physical_indexes(client, *names).items():
         if not index.is_ours and name in names:
             send(client, "DELETE", f"/{name}?ignore_unavailable=true")
 
 
-def make_usable(client: Elasticsearch, *names: str) -> None:
+def make_usable(client: Client, *names: str) -> None:
     """Open what is closed, and let documents be written to what is blocked."""
     for name, index in physical_indexes(client, *names).items():
-        if index.is_blocked:
-            blocks = {f"index.blocks.{block}": None for block in _ENDED_BLOCKS}
-            send(client, "PUT", f"/{name}/_settings", blocks)
+        for block in index.blocks:
+            # One by one: OpenSearch lets nothing else of a read-only index be changed with it.
+            send(client, "PUT", f"/{name}/_settings", {f"index.blocks.{block}": None})
         if index.is_closed:
             send(client, "POST", f"/{name}/_open?wait_for_active_shards=1")
 

@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from elasticsearch import Elasticsearch
-
 from fleetlight.indexer.backends.elasticsearch import other_items
-from fleetlight.indexer.backends.elasticsearch.client import IndexExistsError, send
+from fleetlight.indexer.backends.elasticsearch.client import Client, IndexExistsError, send
 from fleetlight.indexer.backends.elasticsearch.documents import progress_of
 from fleetlight.indexer.backends.elasticsearch.mapping import (
     ABOUT,
@@ -29,7 +27,7 @@ T = TypeVar("T")
 class Preparation:
     """Of the indexes of one writer, which writes to `target`. Raises as IndexWriter.prepare does."""
 
-    def __init__(self, client: Elasticsearch, names: Names, settings: IndexSettings, target: Target) -> None:
+    def __init__(self, client: Client, names: Names, settings: IndexSettings, target: Target) -> None:
         self._client = client
         self._names = names
         self._settings = settings
@@ -137,7 +135,7 @@ class Preparation:
             send(self._client, "POST", f"/{name}/_open?wait_for_active_shards=1")
 
 
-def remove_all(client: Elasticsearch, index: str, query: Mapping[str, Any]) -> None:
+def remove_all(client: Client, index: str, query: Mapping[str, Any]) -> None:
     """Remove what a query finds, of an index that is not sealed."""
     send(client, "POST", f"/{index}/_delete_by_query?refresh=true&conflicts=proceed", {"query": query})
 

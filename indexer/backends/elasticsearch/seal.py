@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 import msgspec
-from elasticsearch import Elasticsearch
 
 from fleetlight.indexer.backends.accounts import Numbers
+from fleetlight.indexer.backends.elasticsearch.client import Client
 from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.elasticsearch.numbering import WrittenIndex, numbered, written
 from fleetlight.indexer.backends.elasticsearch.write_account import Account, WriteAccount
@@ -82,7 +82,7 @@ def sealed_of(index: WrittenIndex) -> Mapping[str, Any]:
     return {"uuid": index.uuid, "shards": shards}
 
 
-def seal_new(client: Elasticsearch, state: KeepsState, clock: Clock, *names: str) -> None:
+def seal_new(client: Client, state: KeepsState, clock: Clock, *names: str) -> None:
     """Seal the indexes behind these names that nothing was ever written to."""
     sealed = load_sealed(state)
     new = {
@@ -112,9 +112,7 @@ def _facts(state: KeepsState, kind: str, fact_type: type[T]) -> dict[str, T]:
 class ElasticsearchSeal:
     """fleetlight.indexer.backends.seal.Seal. account: of the writer of this process."""
 
-    def __init__(
-        self, client: Elasticsearch, names: Names, state: KeepsState, account: WriteAccount, clock: Clock
-    ) -> None:
+    def __init__(self, client: Client, names: Names, state: KeepsState, account: WriteAccount, clock: Clock) -> None:
         self._client = client
         self._names = names
         self._state = state

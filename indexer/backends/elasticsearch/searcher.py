@@ -3,11 +3,9 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
-from elasticsearch import Elasticsearch
-
 from fleetlight.cells.bounded_threads import AllThreadsHangError, BoundedThreads
 from fleetlight.indexer.backends.base import CELL_FACTS, CellProgress, FoundPage, FoundRow
-from fleetlight.indexer.backends.elasticsearch.client import TooComplexError, open_client, send
+from fleetlight.indexer.backends.elasticsearch.client import Client, TooComplexError, open_client, send
 from fleetlight.indexer.backends.elasticsearch.counting import count_body, counts_in
 from fleetlight.indexer.backends.elasticsearch.documents import (
     ALL_PROGRESS,
@@ -141,7 +139,7 @@ class _PageSearch:
     """The search for one page, in the ways that `KnownPages` needs."""
 
     def __init__(
-        self, client: Elasticsearch, decoder: RowDecoder, path: str, body: Mapping[str, Any], template: Projection
+        self, client: Client, decoder: RowDecoder, path: str, body: Mapping[str, Any], template: Projection
     ) -> None:
         self._client = client
         self._decoder = decoder

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from elasticsearch import Elasticsearch
 
-from fleetlight.indexer.backends.elasticsearch.client import send
+from fleetlight.indexer.backends.elasticsearch.client import Client, send
 from fleetlight.indexer.backends.elasticsearch.mapping import CONTINUES
 from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.elasticsearch.physical import PhysicalIndex, alias_changes, behind, physical_indexes
@@ -26,13 +25,13 @@ from fleetlight.indexer.errors import IndexAbsentError, IndexReplacedError, Inde
 _decode = msgspec.json.Decoder().decode
 
 
-def mappings_of(client: Elasticsearch, name: str) -> dict[str, Any]:
+def mappings_of(client: Client, name: str) -> dict[str, Any]:
     """Mappings by physical index of an index or alias; empty when there is none of that name."""
     answer = send(client, "GET", f"/{name}/_mapping?ignore_unavailable=true")
     return {index: found["mappings"] for index, found in _decode(answer).items()}
 
 
-def index_uuid(client: Elasticsearch, name: str) -> str:
+def index_uuid(client: Client, name: str) -> str:
     """The uuid of the physical index behind a name, which no other one ever has."""
     [found] = _decode(send(client, "GET", f"/{name}/_settings/index.uuid")).values()
     return str(found["settings"]["index"]["uuid"])
@@ -64,7 +63,7 @@ class _WriterState:
     items: str
 
 
-def give_progress_to(client: Elasticsearch, progress: str, owner: IndexIdentity, query: Mapping[str, Any]) -> None:
+def give_progress_to(client: Client, progress: str, owner: IndexIdentity, query: Mapping[str, Any]) -> None:
     """Have what was saved in the index `progress`, where `query` finds it, be about these physical indexes."""
     source = "ctx._source.index_uuid = params.index; ctx._source.state_uuid = params.state"
     script = {"source": source, "params": {"index": owner.instances, "state": owner.state}}
@@ -75,7 +74,7 @@ def give_progress_to(client: Elasticsearch, progress: str, owner: IndexIdentity,
 class Target:
     """The physical index behind the alias `names.write`, once it is taken; `alias` is where documents are sent."""
 
-    def __init__(self, client: Elasticsearch, names: Names) -> None:
+    def __init__(self, client: Client, names: Names) -> None:
         self._client = client
         self._names = names
         self._taken: _WriterState | None = None

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from elasticsearch import Elasticsearch
 
 from fleetlight.indexer.backends.base import BareDocument, is_time
-from fleetlight.indexer.backends.elasticsearch.client import send
+from fleetlight.indexer.backends.elasticsearch.client import Client, send
 from fleetlight.indexer.backends.elasticsearch.mapping import MAPPING_VERSION, OLDEST_MAPPING_VERSION, is_usable
 from fleetlight.indexer.errors import IndexVersionError
 
@@ -31,7 +30,7 @@ def require_usable(mappings: Mapping[str, Mapping[str, Any]]) -> None:
             raise IndexVersionError(name, mapping_version(mapping), OLDEST_MAPPING_VERSION, MAPPING_VERSION)
 
 
-def bare_documents(client: Elasticsearch, index: str, cell_uuid: str) -> Iterator[Sequence[BareDocument]]:
+def bare_documents(client: Client, index: str, cell_uuid: str) -> Iterator[Sequence[BareDocument]]:
     """fleetlight.indexer.backends.base.Generations.bare_documents, with what every mapping had: uuid, cell, version."""
     send(client, "POST", f"/{index}/_refresh")
     body: dict[str, Any] = {

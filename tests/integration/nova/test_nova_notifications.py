@@ -41,6 +41,7 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.memory.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases, MemoryOwners
+from tests.support.servers.index_server import index_at
 from tests.support.servers.nova import NovaServer, create_database, drop_databases
 from tests.support.waiting import wait_until
 
@@ -216,11 +217,11 @@ def test_indexer_process_follows_a_cell_on_postgresql_into_elasticsearch(
     postgresql_cell: NovaCell, tmp_path: Path, elasticsearch_url: str, elasticsearch_prefix: str
 ) -> None:
     fleet_url = f"sqlite:///{tmp_path}/fleet.db"
-    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    settings = index_at(elasticsearch_url, elasticsearch_prefix)
     config = tmp_path / "fleetlight.toml"
     config.write_text(
         f'[fleet]\ndatabase_url = "{fleet_url}"\n'
-        f'[index]\nbackend = "elasticsearch"\nurls = ["{elasticsearch_url}"]\nprefix = "{elasticsearch_prefix}"\n'
+        f'[index]\nbackend = "{settings.backend}"\nurls = ["{elasticsearch_url}"]\nprefix = "{elasticsearch_prefix}"\n'
         "[indexer]\ncomparison_interval_s = 36000\n"
     )
     add_to_fleet(fleet_url, postgresql_cell.cell)

@@ -5,13 +5,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from elasticsearch import Elasticsearch
-
 from fleetlight.indexer.backends.elasticsearch.mapping import MAPPING_VERSION, progress_mapping
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.backends.sqlite.schema import SCHEMA_VERSION
 from tests.support.fleets.documents import make_document
+from tests.support.servers.index_server import index_client
 
 _STORED = Path(__file__).parent / "stored"
 
@@ -46,7 +45,7 @@ def store_other_version(settings: IndexSettings, store: str) -> None:
                 del fields[name]
     name = f"{settings.prefix}-instances"
     physical = f"{name}-{store.replace(' ', '-')}"
-    with Elasticsearch(list(settings.urls), request_timeout=60) as client:
+    with index_client(settings.urls[0], request_timeout=60) as client:
         aliases = {name: {}, f"{name}-write": {"is_write_index": True}}
         client.indices.create(index=physical, mappings=stored["mappings"], aliases=aliases)
         client.indices.create(index=f"{settings.prefix}-progress", mappings=progress_mapping(physical))
@@ -70,7 +69,7 @@ def _store_partial(settings: IndexSettings) -> None:
         with closing(sqlite3.connect(settings.path)) as connection:
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION - 1}")
         return
-    with Elasticsearch(list(settings.urls), request_timeout=60) as client:
+    with index_client(settings.urls[0], request_timeout=60) as client:
         name = f"{settings.prefix}-instances"
         [found] = client.indices.get_mapping(index=name).body.values()
         client.indices.put_mapping(
@@ -89,7 +88,7 @@ def make_newer(settings: IndexSettings, name: str = "") -> None:
                 f"ALTER TABLE documents ADD COLUMN novelty TEXT; PRAGMA user_version = {SCHEMA_VERSION + 1}"
             )
         return
-    with Elasticsearch(list(settings.urls), request_timeout=60) as client:
+    with index_client(settings.urls[0], request_timeout=60) as client:
         name = name or f"{settings.prefix}-instances"
         [found] = client.indices.get_mapping(index=name).body.values()
         client.indices.put_mapping(

@@ -8,11 +8,11 @@ from uuid import uuid4
 import kombu
 import psycopg
 import pytest
-from elasticsearch import Elasticsearch
 from psycopg import sql
 from sqlalchemy.engine import make_url
 
 from fleetlight.bus import topology
+from tests.support.servers.index_server import index_client
 from tests.support.session.requirements import ELASTICSEARCH, POSTGRESQL, RABBITMQ, SAMPLES, Requirement
 
 # Names that a killed run left behind can be recognised by it.
@@ -65,7 +65,7 @@ def own_prefix(elasticsearch_url: str) -> Iterator[str]:
     try:
         yield prefix
     finally:
-        with Elasticsearch(elasticsearch_url, request_timeout=30) as client:
+        with index_client(elasticsearch_url, request_timeout=30) as client:
             # The server refuses to delete by wildcard, so the names are looked up first.
             names = list(client.indices.get(index=f"{prefix}*", expand_wildcards="all").body)
             if names:

@@ -284,15 +284,15 @@ def test_address_of_no_database_is_a_wrong_configuration(run: Run, monkeypatch: 
     assert result.stderr.startswith("error: database URL ")
 
 
-@pytest.mark.parametrize("command", ["sync", "verify"])
-def test_elasticsearch_that_does_not_answer_is_named(
-    run: Run, cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch, command: str
+@pytest.mark.parametrize(("command", "server"), [("sync", "Elasticsearch"), ("verify", "OpenSearch")])
+def test_cluster_that_does_not_answer_is_named(
+    run: Run, cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch, command: str, server: str
 ) -> None:
-    monkeypatch.setenv("FLEETLIGHT_INDEX_BACKEND", "elasticsearch")
+    monkeypatch.setenv("FLEETLIGHT_INDEX_BACKEND", server.lower())
     monkeypatch.setenv("FLEETLIGHT_INDEX_URLS", '["http://127.0.0.1:9"]')
     result = run("index", command)
     assert result.exit_code == 1
-    assert result.stderr.startswith("error: Elasticsearch at http://127.0.0.1:9: ")
+    assert result.stderr.startswith(f"error: {server} at http://127.0.0.1:9: ")
     assert "Connection refused" in result.stderr
 
 

@@ -170,14 +170,15 @@ def silent_port() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
+@pytest.mark.parametrize("backend", ["elasticsearch", "opensearch"])
 def test_servers_that_say_nothing_are_named_within_seconds(
-    run: Run, cell: Cell, silent_port: int, monkeypatch: pytest.MonkeyPatch
+    run: Run, cell: Cell, silent_port: int, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
     monkeypatch.setattr(checking, "DEADLINE_S", 0.5)
     with closing(fleet_of_folder()) as fleet:
         address = f"127.0.0.1:{silent_port}"
         fleet.add_cell("hangs", cell.kind, f"postgresql://nobody@{address}/cell", f"amqp://{address}//")
-    monkeypatch.setenv("FLEETLIGHT_INDEX_BACKEND", "elasticsearch")
+    monkeypatch.setenv("FLEETLIGHT_INDEX_BACKEND", backend)
     monkeypatch.setenv("FLEETLIGHT_INDEX_URLS", f'["http://{address}"]')
     began = time.monotonic()
     found = examine(run)

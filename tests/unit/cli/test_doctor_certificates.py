@@ -57,15 +57,19 @@ def found(monkeypatch: pytest.MonkeyPatch, **variables: str) -> list[Finding]:
 
 
 @pytest.mark.parametrize(
-    ("days", "state", "says"),
-    [(60, State.OK, "in 60 days"), (13, State.WRONG, "in 13 days"), (-1, State.WRONG, "has ended at ")],
+    ("backend", "days", "state", "says"),
+    [
+        ("elasticsearch", 60, State.OK, "in 60 days"),
+        ("opensearch", 13, State.WRONG, "in 13 days"),
+        ("elasticsearch", -1, State.WRONG, "has ended at "),
+    ],
 )
 def test_end_of_the_certificate_of_the_index_is_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, days: int, state: State, says: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, backend: str, days: int, state: State, says: str
 ) -> None:
     with tls_server(tmp_path, timedelta(days=days) + _HALF_A_DAY) as port:
         urls = f'["https://127.0.0.1:{port}"]'
-        variables = {"INDEX_BACKEND": "elasticsearch", "INDEX_URLS": urls, "FLEET_DATABASE_URL": "sqlite:///fleet.db"}
+        variables = {"INDEX_BACKEND": backend, "INDEX_URLS": urls, "FLEET_DATABASE_URL": "sqlite:///fleet.db"}
         (finding,) = found(monkeypatch, **variables)
     assert (finding.about, finding.state) == (f"certificate of 127.0.0.1:{port}", state)
     assert says in finding.says

@@ -130,7 +130,10 @@ def test_value_that_the_environment_gives_twice_is_refused(tmp_path: Path, monke
         (FLEET + "[search]\nenable = true\n", ["search.enable", "FLEETLIGHT_SEARCH_ENABLE", "did you mean 'enabled'?"]),
         (FLEET + '[search]\nenabled = "maybe"\n', ["search.enabled", "'maybe'", "boolean"]),
         (FLEET + "[search]\nstaleness_limit_s = 0\n", ["search.staleness_limit_s", "is 0", "greater than 0"]),
-        (FLEET + '[index]\nbackend = "solr"\n', ["index.backend", "'solr'", "'sqlite' or 'elasticsearch'"]),
+        (
+            FLEET + '[index]\nbackend = "solr"\n',
+            ["index.backend", "'solr'", "'sqlite', 'elasticsearch' or 'opensearch'"],
+        ),
         (FLEET + "[api]\nport = 70000\n", ["api.port", "70000", "65535"]),
         ("[fleet]\ndatabase_url_file = 'none'\n", ["fleet.database_url_file", "cannot read none", "No such file"]),
         (FLEET + "database_url_file = 'x'\n", ["fleet.database_url", "both given"]),

@@ -2,14 +2,14 @@
 
 import json
 from contextlib import closing
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig, TextApiResponse, Transport
-from elasticsearch import ApiError, Elasticsearch
+from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig, Transport, TransportApiResponse
 from msgspec.structs import replace
 
-from fleetlight.indexer.backends.elasticsearch.client import send
+from fleetlight.indexer.backends.elasticsearch.client import Client, send
+from fleetlight.indexer.backends.elasticsearch.dialects import DIALECTS
 from fleetlight.indexer.backends.elasticsearch.documents import (
     DOCUMENT_MAX_BYTES,
     Bulk,
@@ -35,34 +35,53 @@ from tests.support.fleets.documents import TEMPLATE, make_document
 _NOT_UTF_8 = b'{"hits":{"hits":[{"_id":"\xff","_source":{}}]},"docs":[{"_id":"\xff"}]}'
 
 
-def meta(status: int) -> ApiResponseMeta:
-    node = NodeConfig("http", "index.test", 9200)
-    return ApiResponseMeta(status=status, http_version="1.1", headers=HttpHeaders(), duration=0.0, node=node)
+class Answering(Transport):
+    """A server that answers every request alike. body: as the serializer leaves it."""
 
+    def __init__(self, status: int, body: bytes | str, product: str | None) -> None:
+        node = NodeConfig("http", "index.test", 9200)
+        super().__init__([node])
+        headers = HttpHeaders({} if product is None else {"X-Elastic-Product": product})
+        meta = ApiResponseMeta(status=status, http_version="1.1", headers=headers, duration=0.0, node=node)
+        self._answer = TransportApiResponse(meta, body)
 
-class Client:
-    """A client that answers every request alike."""
-
-    def __init__(self, answer: TextApiResponse | Exception) -> None:
-        self._answer = answer
-
-    @property
-    def transport(self) -> Transport:
-        return Transport([NodeConfig("http", "index.test", 9200)])
-
-    def perform_request(self, *_args: object, **_options: object) -> Any:
-        if isinstance(self._answer, Exception):
-            raise self._answer
+    def perform_request(self, *_arguments: object, **_options: object) -> TransportApiResponse:
         return self._answer
 
 
-def sent(answer: TextApiResponse | Exception) -> bytes:
-    return send(cast(Elasticsearch, Client(answer)), "POST", "/index/_search")
+def sent(
+    status: int, body: bytes | str, *, backend: str = "elasticsearch", product: str | None = "Elasticsearch"
+) -> bytes:
+    client = Client(Answering(status, body, product), DIALECTS[backend])
+    return send(client, "POST", "/index/_search")
+
+
+@pytest.mark.parametrize(("backend", "product"), [("elasticsearch", "Elasticsearch"), ("opensearch", None)])
+def test_answer_is_taken_from_the_server_that_the_settings_name(backend: str, product: str | None) -> None:
+    assert sent(200, b"{}", backend=backend, product=product) == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("backend", "product", "says"),
+    [
+        ("elasticsearch", None, "is not Elasticsearch, as index.backend says; for OpenSearch set it to opensearch"),
+        (
+            "opensearch",
+            "Elasticsearch",
+            "is not OpenSearch, as index.backend says; for Elasticsearch set it to elastic",
+        ),
+    ],
+)
+def test_answer_of_the_other_server_is_refused_with_the_setting_to_change(
+    backend: str, product: str | None, says: str
+) -> None:
+    with pytest.raises(IndexRequestError, match=f"http://index.test:9200 {says}"):
+        sent(200, b"{}", backend=backend, product=product)
 
 
 def test_page_of_a_proxy_is_an_index_that_is_away() -> None:
     with pytest.raises(IndexUnavailableError, match="not JSON: '<html>'"):
-        sent(TextApiResponse("<html>", meta(200)))
+        sent(200, "<html>")
 
 
 _SHARDLESS = b'{"error":{"root_cause":[],"type":"search_phase_execution_exception","reason":"all shards failed"}}'
@@ -73,22 +92,22 @@ _SHARDLESS = b'{"error":{"root_cause":[],"type":"search_phase_execution_exceptio
 )
 def test_index_that_is_only_being_made_is_told_from_one_that_failed(status: int, body: bytes) -> None:
     with pytest.raises(IndexAbsentError):
-        sent(ApiError("no", meta(status), body))
+        sent(status, body)
 
 
 def test_refusal_that_cannot_be_read_is_still_a_refusal() -> None:
     with pytest.raises(IndexRequestError, match="status 403"):
-        sent(ApiError("no", meta(403), b'{"error":{"type":"\xff"}}'))
+        sent(403, b'{"error":{"type":"\xff"}}')
 
 
 def test_key_that_is_not_known_yet_is_waited_for_and_a_right_that_is_missing_is_not() -> None:
     """An Elasticsearch that has just started cannot read its keys, and calls a right one wrong."""
     body = b'{"error":{"type":"security_exception","reason":"unable to authenticate"}}'
     with pytest.raises(IndexLoginError, match=r"status 401, .*index\.api_key") as unknown:
-        sent(ApiError("no", meta(401), body))
+        sent(401, body)
     assert isinstance(unknown.value, IndexUnavailableError)
     with pytest.raises(IndexForbiddenError, match=r"status 403, .*index\.api_key") as forbidden:
-        sent(ApiError("no", meta(403), body))
+        sent(403, body)
     assert isinstance(forbidden.value, IndexRequestError)
 
 
@@ -143,7 +162,7 @@ def test_document_that_is_too_large_by_itself_is_rejected_and_no_reason_to_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_arguments: object, **_options: object) -> bytes:
-        return sent(ApiError("no", meta(413), b""))
+        return sent(413, b"")
 
     monkeypatch.setattr("fleetlight.indexer.backends.elasticsearch.writer.send", refuse)
     monkeypatch.setattr(ElasticsearchWriter, "_save_account", lambda *_: None)
@@ -170,9 +189,8 @@ def test_pause_is_told_from_a_full_disk(block: str, is_paused: bool) -> None:
     cause = {"type": "cluster_block_exception", "reason": f"index [i] blocked by: [{block}];"}
     answer = json.dumps({"items": [{"index": {"status": 403, "error": cause}}]}).encode()
     assert isinstance(to_outcome(bulk(1), answer).failure, IndexPausedError) == is_paused
-    refusal = ApiError("no", meta(403), json.dumps({"error": cause}).encode())
     with pytest.raises(IndexUnavailableError) as caught:
-        sent(refusal)
+        sent(403, json.dumps({"error": cause}).encode())
     assert isinstance(caught.value, IndexPausedError) == is_paused
 
 
