@@ -267,7 +267,8 @@ _FLEET_THREADS = DaemonThreads(32, "fleet")
 async def ask_fleet(query: Callable[[], T], timeout_s: float) -> T:
     """The answer of the fleet database to a `query` that blocks; raises FleetUnreachableError, also at the timeout."""
     try:
-        return await asyncio.wait_for(_FLEET_THREADS.run(query), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            return await _FLEET_THREADS.run(query)
     except TimeoutError:
         raise FleetUnreachableError(f"no answer within {timeout_s:g} s") from None
 

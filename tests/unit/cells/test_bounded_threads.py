@@ -28,3 +28,23 @@ def test_what_calls_use_is_closed_when_the_last_of_them_has_come_back() -> None:
     may_end.set()
     wait_until(lambda: len(ended) == 2, timeout_s=60)
     assert ended == ["call", "closed"]
+
+
+def test_caller_that_is_cancelled_while_the_answer_comes_is_cancelled() -> None:
+    """asyncio.wait_for of Python 3.11 returns the answer then, and a task that was to end goes on."""
+    threads = BoundedThreads(1, "test")
+
+    async def cancel_after(steps: int) -> None:
+        answered = Event()
+        waiting = asyncio.create_task(threads.run(answered.set, 60))
+        await asyncio.sleep(0)
+        answered.wait(60)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        is_accepted = waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled() is is_accepted
+
+    for steps in range(8):
+        asyncio.run(cancel_after(steps))
+    threads.close(lambda: None)
