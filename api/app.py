@@ -44,6 +44,7 @@ from fleetlight.api.rapi.endpoint import is_rapi, unknown_address
 from fleetlight.api.rapi.faults import RapiError, rapi_fault
 from fleetlight.api.scheduling import routes as scheduling
 from fleetlight.api.services import Services
+from fleetlight.api.subscriptions import routes as subscriptions
 from fleetlight.cells.fleet.fleet_clock import FleetClock
 from fleetlight.listing.list_items import ItemLister
 from fleetlight.listing.past import PastLister
@@ -90,6 +91,7 @@ def create_app(parts: ApiParts) -> Application:
     others = [
         *query.routes(services, query_engine),
         *changes.routes(services, comparisons),
+        *subscriptions.routes(services),
         *bulk.routes(services, query_engine, bulk_runner),
         *explaining.routes(services, compute.lists, query_engine),
         *scheduling.routes(services),

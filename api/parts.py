@@ -10,7 +10,7 @@ from fleetlight.api.command import Command
 from fleetlight.api.identity import NoIdentity
 from fleetlight.api.identity.browser import BrowserIdentity
 from fleetlight.api.limits.shared_limits import SharedLimits
-from fleetlight.api.settings import ApiSettings
+from fleetlight.api.settings import ApiSettings, DeliverySettings
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.indexer.backends.base import IndexSearcher
 from fleetlight.indexer.stream.liveness import Probes
@@ -36,6 +36,7 @@ class ApiParts:
     command: that has this process and others; /healthz and /readyz speak for all of them.
     limits: those that hold for all of these; None: there is no other.
     nodes: what calls the agents of hosts; None: nothing does.
+    delivery: what targets of subscriptions may be.
     index_backend: the kind of the index, as of `index.backend`; None when there is none.
     """
 
@@ -55,3 +56,4 @@ class ApiParts:
     limits: SharedLimits | None = None
     nodes: NodeRpcs | None = None
     index_backend: str | None = None
+    delivery: DeliverySettings = field(default_factory=DeliverySettings)

@@ -1,4 +1,4 @@
-"""The sections `api`, `identity`, `keystone` and `openid` of the configuration."""
+"""The sections `api`, `identity`, `keystone`, `openid` and `delivery` of the configuration."""
 
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -219,3 +219,21 @@ class OpenIdSettings(BaseModel):
         if "openid" not in self.scopes:
             raise ValueError("scopes: must have openid")
         return self
+
+
+class DeliverySettings(BaseModel):
+    """Where the events of subscriptions may be delivered to, and how long that is tried.
+
+    allowed_networks: inner addresses, or networks of them, that targets may have; unset: public addresses alone. Inner
+        are loopback, private, link-local and other addresses that are not routed in the internet.
+    allow_unencrypted: whether targets may be http://, besides https://.
+    max_attempts: an event that its target has refused so often is put aside.
+    suspend_after_d: a subscription whose target has taken nothing for so many days is suspended.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    allowed_networks: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
+    allow_unencrypted: bool = False
+    max_attempts: int = Field(default=8, ge=1, le=100)
+    suspend_after_d: float = Field(default=3.0, gt=0, le=365)

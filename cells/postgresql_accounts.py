@@ -53,6 +53,9 @@ _MESSAGES = (*_FAILURES, fleet_tables.announced_instances)
 _HIDDEN = (*_MESSAGES, fleet_tables.journal_entries)
 # An account that reads them can speak as the relay of any cell, or as any producer.
 _KEYS = (fleet_tables.cell_keys, fleet_tables.producer_keys)
+# An account that reads the one can speak to the targets of subscriptions as a deliverer; the other has whole events.
+_SECRETS = (fleet_tables.subscription_secrets,)
+_EVENTS = (*_SECRETS, fleet_tables.subscription_failures)
 # Numbers are given out by the relay, which alone also marks what is published and forgets what is old.
 _ANNOUNCE = May(tables.changes, ("INSERT",), but=("sequence", "published_at"))
 _ACT = (
@@ -101,6 +104,9 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
                 May(fleet_tables.saved_views),
                 May(fleet_tables.bulk_changes),
                 May(fleet_tables.bulk_items),
+                May(fleet_tables.subscriptions),
+                May(fleet_tables.subscription_secrets, ("INSERT",)),
+                May(fleet_tables.subscription_failures),
                 May(fleet_tables.known_hosts, ("INSERT", "DELETE")),
                 May(fleet_tables.aggregates),
                 May(fleet_tables.aggregate_hosts),
@@ -111,7 +117,7 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
                 May(fleet_tables.index_work),
             ),
             # What was announced of instances is in its lists.
-            hidden=_KEYS,
+            hidden=(*_KEYS, *_SECRETS),
         ),
         TableRights((*_ACT, May(tables.job_filters))),
     ),
@@ -126,12 +132,25 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
                 # Commands leave a record of what they do themselves.
                 May(fleet_tables.index_work),
                 May(fleet_tables.audit_rounds, ("INSERT", "UPDATE")),
-            )
+            ),
+            hidden=_EVENTS,
+        ),
+        TableRights(),
+    ),
+    # It reads the feed of changes, as an API does.
+    "deliverer": (
+        TableRights(
+            (
+                May(fleet_tables.subscriptions, ("UPDATE",)),
+                May(fleet_tables.subscription_positions),
+                May(fleet_tables.subscription_failures),
+            ),
+            hidden=(*_MESSAGES, *_KEYS),
         ),
         TableRights(),
     ),
     "relay": (
-        TableRights(hidden=(*_HIDDEN, fleet_tables.producer_keys)),
+        TableRights(hidden=(*_HIDDEN, *_EVENTS, fleet_tables.producer_keys)),
         TableRights(
             (
                 May(tables.changes, ("UPDATE", "DELETE")),
@@ -146,7 +165,7 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
                 May(fleet_tables.instance_mappings, ("INSERT", "UPDATE")),
                 May(fleet_tables.compared_mappings, ("INSERT", "UPDATE")),
             ),
-            hidden=(*_HIDDEN, *_KEYS),
+            hidden=(*_HIDDEN, *_EVENTS, *_KEYS),
         ),
         TableRights((*_ACT, *_CONFIGURE)),
     ),

@@ -29,6 +29,11 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "fleetlight.cli.processes.processes",
         "Carry out the jobs of native cells, also of cells that are added later.",
     ),
+    "deliverer": ("fleetlight.cli.processes.processes", "Deliver the events of subscriptions to their targets."),
+    "subscribe": (
+        "fleetlight.cli.subscribe",
+        "Subscriptions: saved queries whose changes are delivered to a webhook.",
+    ),
     "explain": (
         "fleetlight.cli.explain",
         "Show which sources answer a list or a query, why, by which requests, and how long they take.",

@@ -26,7 +26,7 @@ from pydantic_settings import (
 
 from fleetlight.api.http.host_names import ANY_HOST, HostName, ServedHosts, is_loopback
 from fleetlight.api.luxi.paths import is_short_enough
-from fleetlight.api.settings import ApiSettings, IdentitySettings, KeystoneSettings, OpenIdSettings
+from fleetlight.api.settings import ApiSettings, DeliverySettings, IdentitySettings, KeystoneSettings, OpenIdSettings
 from fleetlight.bus.settings import BusSettings
 from fleetlight.cells.settings import FleetSettings, RelaySettings, UpstreamSettings
 from fleetlight.cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
@@ -49,6 +49,7 @@ _OTHER_VARIABLES = {
     "FLEETLIGHT_CELL_DATABASE_URL",
     "FLEETLIGHT_CELL_API_DATABASE_URL",
     "FLEETLIGHT_CELL_TRANSPORT_URL",
+    "FLEETLIGHT_SUBSCRIPTION_URL",
     "FLEETLIGHT_SAMPLES",
     "FLEETLIGHT_ELASTICSEARCH_PORT",
     "FLEETLIGHT_POSTGRESQL_PORT",
@@ -102,6 +103,7 @@ class Settings(BaseSettings):
     identity: IdentitySettings = Field(default_factory=IdentitySettings)
     keystone: KeystoneSettings = Field(default_factory=KeystoneSettings)
     openid: OpenIdSettings = Field(default_factory=OpenIdSettings)
+    delivery: DeliverySettings = Field(default_factory=DeliverySettings)
     log: LogSettings = Field(default_factory=LogSettings)
     monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)
 

@@ -94,6 +94,14 @@ class BasicIdentity:
         project = Named(caller.project_id or "", caller.project_id or "")
         return Account(Named(caller.user_id, caller.user_id), project, [project])
 
+    async def roles_of(self, user_id: str, project_id: str | None) -> frozenset[str] | None:
+        """The roles in a project that the user would log in with; None for a user who cannot.
+
+        Raises DirectoryUnavailableError.
+        """
+        user = (await self._file.current()).by_name.get(user_id)
+        return user.caller.roles if user is not None and user.caller.project_id == project_id else None
+
     async def _user_of_session(self, session: str) -> _User:
         """Raises UnauthorizedError."""
         user = (await self._file.current()).by_name.get(name_in(session))

@@ -49,6 +49,7 @@ from fleetlight.cells.fleet.known_hosts import KnownHosts
 from fleetlight.cells.fleet.producer_keys import ProducerKeys
 from fleetlight.cells.fleet.recent_changes import RecentChanges
 from fleetlight.cells.fleet.saved_views import SavedViews
+from fleetlight.cells.fleet.subscriptions import Subscriptions
 from fleetlight.cells.fleet.tables import (
     audit_rounds,
     cell_keys,
@@ -127,6 +128,7 @@ class Fleet:
         self.saved_views = SavedViews(database)
         self.index_work = IndexWork(database)
         self.bulk_changes = BulkChanges(database)
+        self.subscriptions = Subscriptions(database)
         self.audit_rounds = AuditRounds(database)
         self.clock = FleetClock(database)
         self._locks = AdvisoryLocks(engine)

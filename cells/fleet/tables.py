@@ -355,3 +355,68 @@ bulk_items = Table(
     Column("reason", Text),
     Column("changed_at", BigInteger, nullable=False),
 )
+
+# Saved queries whose changes are delivered to a target (fleetlight.cells.fleet.subscriptions).
+subscriptions = Table(
+    "subscriptions",
+    fleet_metadata,
+    Column("id", UUID_TEXT, primary_key=True),
+    Column("user_id", BINARY_TEXT),
+    Column("project_id", BINARY_TEXT),
+    Column("roles", JSON_VALUE, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("what", Text, nullable=False),
+    Column("filter", Text, nullable=False),
+    Column("fields", JSON_VALUE, nullable=False),
+    Column("all_projects", Boolean, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("confirmed_at", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text),
+    Column("is_complete", Boolean),
+    Column("delivered", BigInteger, nullable=False),
+    Column("delivered_at", BigInteger),
+    Column("failing_since", BigInteger),
+    Column("last_error", Text),
+    Index(None, "user_id"),
+)
+
+
+def _of_subscription() -> ForeignKey:
+    return ForeignKey("subscriptions.id", ondelete="CASCADE")
+
+
+# Deliverers alone read them.
+subscription_secrets = Table(
+    "subscription_secrets",
+    fleet_metadata,
+    Column("subscription_id", UUID_TEXT, _of_subscription(), primary_key=True),
+    Column("secret", Text, nullable=False),
+)
+
+subscription_positions = Table(
+    "subscription_positions",
+    fleet_metadata,
+    Column("subscription_id", UUID_TEXT, _of_subscription(), primary_key=True),
+    Column("cell_uuid", UUID_TEXT, primary_key=True),
+    Column("epoch", UUID_TEXT),
+    Column("sequence", BigInteger, nullable=False),
+)
+
+# Events that a target has refused, and those that were asked for.
+subscription_failures = Table(
+    "subscription_failures",
+    fleet_metadata,
+    Column("id", UUID_TEXT, primary_key=True),
+    Column("subscription_id", UUID_TEXT, _of_subscription(), nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("subject", Text),
+    Column("body", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("times", Integer, nullable=False),
+    Column("failed_at", BigInteger, nullable=False),
+    Column("is_wanted", Boolean, nullable=False),
+    Index(None, "subscription_id", "failed_at"),
+)

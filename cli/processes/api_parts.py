@@ -73,6 +73,7 @@ async def open_parts(
                 command=command,
                 limits=limits,
                 nodes=node_rpcs,
+                delivery=settings.delivery,
             )
     finally:
         await pool.close()

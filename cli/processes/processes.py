@@ -1,4 +1,4 @@
-"""`fleetlight indexer`, `relay` and `worker`: the parts as processes of their own, for production."""
+"""`fleetlight indexer`, `relay`, `worker` and `deliverer`: the parts as processes of their own, for production."""
 
 import signal
 from collections.abc import Callable, Sequence
@@ -128,6 +128,27 @@ def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataD
 
     with opened_nodes(settings.nodes, registry) as rpcs:
         _run_until_signal("workers", settings, registry, heartbeats, begin)
+
+
+@app.command(epilog=examples("fleetlight deliverer --config /etc/fleetlight.toml"))
+def deliverer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Deliver the events of subscriptions to their targets.
+
+    Several may run: one is active per subscription.
+    """
+    from fleetlight.cli.processes.delivering import DelivererProbes, run_deliverer  # noqa: PLC0415
+    from fleetlight.delivery.metrics import DelivererMetrics  # noqa: PLC0415
+
+    settings = load_settings(config, data_dir)
+    configure_logging(settings.log)
+    registry = CollectorRegistry()
+    metrics, probes = DelivererMetrics(registry), DelivererProbes()
+
+    def begin(fleet: Fleet) -> Run:
+        fleet.cells()  # whether the fleet database can be used shows now
+        return partial(run_deliverer, settings, fleet, metrics, beat=probes.heartbeat.give)
+
+    _run_until_signal("deliverer", settings, registry, probes, begin)
 
 
 def _refuse_in_process_buses(cells: Sequence[Cell]) -> None:

@@ -37,6 +37,7 @@ from fleetlight.cli.options import (
     program,
 )
 from fleetlight.cli.output import counted, print_notice, print_result
+from fleetlight.cli.processes.delivering import run_deliverer
 from fleetlight.cli.processes.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_up_fleet
 from fleetlight.cli.processes.first_users import LINK_LIFETIME_S, login_link, set_up_users
 from fleetlight.cli.processes.following import keep_indexing
@@ -48,6 +49,7 @@ from fleetlight.cli.processes.supervising import Child, ChildContext, supervise
 from fleetlight.cli.processes.working import worker_of
 from fleetlight.cli.secret_files import kept_or_new, new_password
 from fleetlight.cli.settings import Settings, load_embedded_settings, with_api_options
+from fleetlight.delivery.metrics import DelivererMetrics
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import IndexerError
 from fleetlight.indexer.metrics import IndexerMetrics
@@ -267,7 +269,7 @@ class _Background:
             {f"worker-{cell.cell.name}": working(cell.engine, fleet, cell.cell).run for cell in self._cells},
             {"agents": self._agents.run} if self._agents.hosts else {},
             {f"relay-{cell.cell.name}": partial(relay, cell.cell) for cell in self._cells},
-            {"indexer": indexing},
+            {"indexer": indexing, "deliverer": partial(run_deliverer, settings, fleet, DelivererMetrics(metrics))},
         ]
 
     def _simulator(self, fleet: Fleet, instances: int, rate: float) -> Simulator:

@@ -20,7 +20,7 @@ from fleetlight.api.app import Application, create_app
 from fleetlight.api.identity import NoIdentity
 from fleetlight.api.identity.browser import BrowserIdentity
 from fleetlight.api.parts import ApiParts
-from fleetlight.api.settings import ApiSettings
+from fleetlight.api.settings import ApiSettings, DeliverySettings
 from fleetlight.bus.bus import Message
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine, writing
@@ -248,7 +248,7 @@ class ComputeFleet:
         self, folder: Path, index: IndexSettings | None = None, new_database: Callable[[], str] | None = None
     ) -> None:
         self._runner = asyncio.Runner()
-        self._folder = folder
+        self.folder = folder
         self._new_database = new_database
         self.fleet_url = self._database("fleet")
         fleet_engine = create_database_engine(self.fleet_url)
@@ -286,7 +286,7 @@ class ComputeFleet:
         return self._engines[cell]
 
     def _database(self, name: str) -> str:
-        return f"sqlite:///{self._folder}/{name}.db" if self._new_database is None else self._new_database()
+        return f"sqlite:///{self.folder}/{name}.db" if self._new_database is None else self._new_database()
 
     def operations(self, cell: str) -> InstanceOperations:
         return InstanceOperations(self._engines[cell], self.fleet, self.cells[cell])
@@ -373,6 +373,7 @@ class ComputeFleet:
         indexer: Probes | None = None,
         rapi_users_file: Path | None = None,
         nodes: Any = None,
+        delivery: DeliverySettings | None = None,
     ) -> Api:
         """An application over the fleet; closed with it.
 
@@ -396,6 +397,7 @@ class ComputeFleet:
             rapi_users_file=rapi_users_file,
             clock=clock,
             nodes=nodes,
+            delivery=delivery or DeliverySettings(),
         )
         api = Api(create_app(parts), self._runner)
         self._apis.append(api)

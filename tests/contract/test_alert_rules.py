@@ -96,6 +96,8 @@ WELL: Mapping[str, str] = {
     f"fleetlight_worker_oldest_waiting_job_seconds{{{_A}}}": always(4),
     f'fleetlight_worker_ended_jobs_total{{{_A},status="success"}}': growing(2),
     f'fleetlight_worker_ended_jobs_total{{{_A},status="error"}}': growing(0.1),
+    'fleetlight_deliverer_subscriptions{state="failing"}': always(2),
+    'fleetlight_deliverer_subscriptions{state="suspended"}': always(0),
 }
 """What Prometheus has of a fleet with a disabled cell, whose processes have waited for something in the past."""
 
@@ -199,6 +201,10 @@ CASES: Mapping[str, tuple[Mapping[str, str], set[str]]] = {
     "full disk": (_INDEX_FAILS, {"FleetlightIndexTakesNothing", "FleetlightIndexStale"}),
     "slow cell": ({f"fleetlight_relay_look_seconds_sum{{{_A}}}": growing(2)}, {"FleetlightCellSlow"}),
     # What has no row of its own in the fault table.
+    "a subscription is suspended": (
+        {'fleetlight_deliverer_subscriptions{state="suspended"}': always(1)},
+        {"FleetlightSubscriptionSuspended"},
+    ),
     "a cell hangs": ({f"fleetlight_cell_hangs{{{_A}}}": always(1)}, {"FleetlightCellAway"}),
     "a cell is not followed": (
         {f"fleetlight_api_index_age_seconds{{{_B}}}": GONE},

@@ -20,7 +20,7 @@ from tests.support.session.product import FOLDERS
 
 _SERVICES = services()
 _OURS = [name for name, service in _SERVICES.items() if "build" in service]
-_PROCESSES = {"api", "indexer", "relay", "worker"}
+_PROCESSES = {"api", "deliverer", "indexer", "relay", "worker"}
 _ONCE = {"database", "cell1", "cell2"}
 
 

@@ -74,7 +74,7 @@ def test_process_that_ends_or_hangs_is_started_again() -> None:
     assert unit["Restart"] == ["always"]
     assert unit["WatchdogSec"] == ["90"]
     assert unit["SuccessExitStatus"] == ["130"], "what is stopped before it has begun is not called failed"
-    assert set(_PROCESSES) == {"api", "indexer", "relay", "worker"}
+    assert set(_PROCESSES) == {"api", "deliverer", "indexer", "relay", "worker"}
 
 
 def test_process_alone_is_told_to_stop_and_stops_its_children_in_order() -> None:

@@ -108,6 +108,17 @@ class TokenIdentity:
         found = directory.projects.get(name) or directory.project(name)
         return None if found is None else Named(found.id, found.name)
 
+    async def roles_of(self, user_id: str, project_id: str | None) -> frozenset[str] | None:
+        """The roles in a project that the user would log in with; None for a user who cannot.
+
+        Raises DirectoryUnavailableError.
+        """
+        directory = await self._file.current()
+        user, project = directory.users.get(user_id), directory.projects.get(project_id or "")
+        if project is None:
+            return frozenset() if project_id is None and user is not None and user.enabled else None
+        return None if user is None else directory.roles_of(user, project) or None
+
     def routes(self, link_prefix: str | None) -> Sequence[Route]:
         """Everything that is served below `/identity`; the first route that fits counts."""
         middleware = IdentityMiddleware(self._logins, self._file.current, link_prefix)

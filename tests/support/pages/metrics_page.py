@@ -16,6 +16,7 @@ from fleetlight.cells.fleet.database import FleetDatabase
 from fleetlight.cells.fleet.fleet_clock import FleetClock
 from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
 from fleetlight.cli.monitoring import add_process_metrics
+from fleetlight.delivery.metrics import DelivererMetrics
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.operations.jobs.metrics import WorkerMetrics
 from fleetlight.operations.nodes.metrics import CacheCounts
@@ -73,6 +74,11 @@ _WORKER_NOTE = """\
 `success`, `error` or `canceled`. The queue is counted every 15 seconds, by each worker of the cell: take the highest.
 The age of the oldest job goes on growing while the database does not answer.
 """
+_DELIVERER_NOTE = """\
+`outcome` is one of `delivered`, `refused` (the target did not take the event), `away` (it took nothing) and `unwanted`
+(it wants no more). `state` is one of `active`, `failing`, `paused`, `suspended` and `ended`; every deliverer counts all
+subscriptions of the fleet.
+"""
 _NODES_NOTE = """\
 Of every process that calls node agents.
 
@@ -90,7 +96,7 @@ _FOOT = """\
 | --- | --- | --- |
 | API | 200 | 200 with `ready`, or `degraded` while the index or a cell is away |
 | indexer | 503 when work has not got done for `indexer.liveness_timeout_s` (60) | 503 while the index is away |
-| relay, worker | 503 when one step takes minutes | 503 while the fleet database is away at the start |
+| relay, worker, deliverer | 503 when one step takes minutes | 503 while the fleet database is away at the start |
 
 A process whose `/healthz` says 503 is to be started again. One that waits for an index, a bus, a cell or the fleet
 database is alive.
@@ -126,6 +132,7 @@ _SECTIONS: Mapping[str, tuple[Callable[[], Sequence[CollectorRegistry]], str]] =
     "Indexer": (lambda: _filled(IndexerMetrics), _INDEXER_NOTE),
     "Relay": (lambda: _filled(RelayMetrics), _RELAY_NOTE),
     "Worker": (lambda: _filled(WorkerMetrics), _WORKER_NOTE),
+    "Deliverer": (lambda: _filled(DelivererMetrics), _DELIVERER_NOTE),
     "Nodes": (lambda: _filled(CacheCounts), _NODES_NOTE),
 }
 _ENDS = {"counter": "_total", "info": "_info"}

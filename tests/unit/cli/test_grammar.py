@@ -48,6 +48,9 @@ PRINTING_DATA = {
     "reserve list",
     "reserve show",
     "status",
+    "subscribe failures",
+    "subscribe list",
+    "subscribe show",
     "usage",
 }
 _BROKER = ("--management-url", "http://[::1]:9", "--administrator", "a", "--password-file", CREATED)

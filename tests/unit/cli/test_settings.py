@@ -167,8 +167,8 @@ def test_section_in_the_environment_that_does_not_exist_is_named(monkeypatch: py
         "configuration: there is no section 'serch' (FLEETLIGHT_SERCH_ENABLED); "
         "did you mean 'FLEETLIGHT_SEARCH_ENABLED'?",
         "configuration: there is no section 'verbose' (FLEETLIGHT_VERBOSE); "
-        "known: api, bus, fleet, identity, index, indexer, keystone, log, monitoring, nodes, openid, relay, scheduler, "
-        "search, upstream",
+        "known: api, bus, delivery, fleet, identity, index, indexer, keystone, log, monitoring, nodes, openid, relay, "
+        "scheduler, search, upstream",
     ]
 
 

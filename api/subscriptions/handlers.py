@@ -1,0 +1,345 @@
+"""`/fleetlight/subscriptions`: they are made and looked after here, and delivered by deliverers.
+
+A subscription is seen by the user who made it, in the project of that login, and by administrators, who need not see
+the whole address of its target.
+"""
+
+import secrets
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from pydantic import Field, SecretStr
+from starlette.responses import Response
+
+from fleetlight.api.bodies.body_types import Name
+from fleetlight.api.bodies.request_body import Body, RequestModel
+from fleetlight.api.caller import Caller, with_implied
+from fleetlight.api.documented import ApiOperation
+from fleetlight.api.http.answers import empty_answer, json_answer
+from fleetlight.api.http.errors import ConflictError, ParameterError
+from fleetlight.api.http.shapes import BOOL, INTEGER, TEXT, ListOf, Shape, or_null
+from fleetlight.api.limits.large_bodies import made_aside
+from fleetlight.api.query.item_query import MAX_FIELDS, number_in, size_of
+from fleetlight.api.query.saved_views import MAX_FILTER
+from fleetlight.api.services import Services
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.times import time_shown, with_zone
+from fleetlight.api.subscriptions.events import other_event
+from fleetlight.api.subscriptions.questions import question_of
+from fleetlight.api.subscriptions.targets import MAX_URL, SECRET_PREFIX, TargetRules, check_key
+from fleetlight.cells.errors import ResourceNotFoundError
+from fleetlight.cells.fleet.subscriptions import (
+    MAX_FAILURES,
+    FailedDelivery,
+    Subscription,
+    SubscriptionContent,
+    SubscriptionState,
+)
+
+T = TypeVar("T")
+
+_MOST = 100
+_CONFIRMED_FOR_US = 3600 * 1_000_000
+_KEY_BYTES = 32
+
+
+class SubscriptionBody(RequestModel):
+    """filter: a text, empty for all. fields: those that events have. all_projects: for administrators.
+
+    url: of the webhook, which may have a password in it. secret: the key that it is signed with; unset: a new one.
+    """
+
+    name: Name
+    what: str = "instance"
+    filter: Annotated[str, Field(max_length=MAX_FILTER)] = ""
+    fields: Annotated[list[str], Field(max_length=MAX_FIELDS)] = Field(default_factory=list)
+    all_projects: bool = False
+    url: Annotated[SecretStr, Field(min_length=1, max_length=MAX_URL)]
+    secret: SecretStr | None = None
+
+
+class FailuresBody(RequestModel):
+    """ids: as the list of failures has them; unset: all."""
+
+    ids: Annotated[list[str], Field(max_length=MAX_FAILURES)] | None = None
+
+
+NEW_SUBSCRIPTION: Body[SubscriptionBody] = Body(SubscriptionBody)
+_CHOSEN: Body[FailuresBody] = Body(FailuresBody)
+_SHOWN: dict[str, Any] = {
+    **dict.fromkeys(("id", "name", "what", "filter"), TEXT),
+    "fields": ListOf(TEXT),
+    "all_projects": BOOL,
+    **dict.fromkeys(("target", "state"), TEXT),
+    "reason": or_null(TEXT),
+    **dict.fromkeys(("owner", "project"), or_null(TEXT)),
+    "mine": BOOL,
+    "created_at": TEXT,
+    "complete": or_null(BOOL),
+    "delivered": INTEGER,
+    **dict.fromkeys(("delivered_at", "failing_since", "last_error"), or_null(TEXT)),
+    "failures": INTEGER,
+}
+_SUBSCRIPTION = Shape(_SHOWN)
+_FAILURE = Shape(
+    {
+        **dict.fromkeys(("id", "event", "type"), TEXT),
+        "subject": or_null(TEXT),
+        "reason": TEXT,
+        "times": INTEGER,
+        "failed_at": TEXT,
+        "waiting": BOOL,
+        "body": TEXT,
+    }
+)
+_COUNT = Shape({"count": INTEGER})
+_ALL, _ONE = "/fleetlight/subscriptions", "/fleetlight/subscriptions/{id}"
+_FAILURES = f"{_ONE}/failures"
+SUBSCRIPTIONS = ApiOperation(
+    "GET",
+    _ALL,
+    Shape({"subscriptions": ListOf(_SUBSCRIPTION)}),
+    faults=(),
+    summary="One's own subscriptions; administrators see all",
+)
+SUBSCRIBE = ApiOperation(
+    "POST",
+    _ALL,
+    Shape(_SHOWN | {"secret": TEXT}),
+    success=201,
+    body=NEW_SUBSCRIPTION,
+    faults=(400, 403, 404),
+    summary="Let changes of what a filter lets pass be delivered to a target; the answer alone shows its key",
+)
+SUBSCRIPTION = ApiOperation("GET", _ONE, _SUBSCRIPTION, faults=(404,), summary="How far a subscription is")
+UNSUBSCRIBE = ApiOperation("DELETE", _ONE, success=204, faults=(404,), summary="Remove a subscription")
+PAUSE = ApiOperation(
+    "POST", f"{_ONE}/pause", _SUBSCRIPTION, faults=(404, 409), summary="Deliver nothing until it is resumed"
+)
+RESUME = ApiOperation(
+    "POST", f"{_ONE}/resume", _SUBSCRIPTION, faults=(404, 409), summary="Go on where deliveries had stopped"
+)
+TEST = ApiOperation(
+    "POST",
+    f"{_ONE}/test",
+    Shape({"id": TEXT}),
+    success=202,
+    faults=(404, 409),
+    summary="Deliver an event that means nothing; while it is not taken, it is in the list of failures",
+)
+FAILURES = ApiOperation(
+    "GET",
+    _FAILURES,
+    Shape({"failures": ListOf(_FAILURE), "marker": or_null(TEXT)}),
+    query=("limit", "marker"),
+    faults=(400, 404),
+    summary="Events that the target has refused, the oldest first",
+)
+REPLAY = ApiOperation(
+    "POST",
+    f"{_FAILURES}/replay",
+    _COUNT,
+    success=202,
+    body=_CHOSEN,
+    faults=(400, 404),
+    summary="Deliver events again that the target has refused",
+)
+SKIP = ApiOperation(
+    "POST", f"{_FAILURES}/skip", _COUNT, body=_CHOSEN, faults=(400, 404), summary="Forget events that were refused"
+)
+
+
+class SubscriptionHandlers:
+    def __init__(self, services: Services) -> None:
+        self._access = services.access
+        self._store = services.parts.fleet.subscriptions
+        self._cells = services.parts.cells
+        self._clock = services.parts.clock
+        self._rules = TargetRules(services.parts.delivery)
+
+    async def index(self, request: ApiRequest) -> Response:
+        """`GET /fleetlight/subscriptions`"""
+        found = await self._access.ask(partial(self._all_of, request.caller))
+        return json_answer({"subscriptions": [_shown(each, request.caller) for each in found]})
+
+    async def create(self, request: ApiRequest) -> Response:
+        """`POST /fleetlight/subscriptions`"""
+        body, caller = await NEW_SUBSCRIPTION.read(request), request.caller
+        content, key = checked(body, caller, self._rules)
+        cells = await self._cells.cells()
+        await made_aside(size_of(content.filter), lambda: question_of(content, cells))
+        added = await self._access.ask(lambda: self._store.add(content, key, self._clock()))
+        return json_answer(_shown(added, caller) | {"secret": key.get_secret_value()}, 201)
+
+    async def show(self, request: ApiRequest) -> Response:
+        """`GET /fleetlight/subscriptions/{id}`"""
+        return json_answer(_shown(await self._access.ask(partial(self._find, request)), request.caller))
+
+    async def remove(self, request: ApiRequest) -> Response:
+        """`DELETE /fleetlight/subscriptions/{id}`"""
+        await self._on_one(request, lambda found: self._store.remove(found.id))
+        return empty_answer(204)
+
+    async def pause(self, request: ApiRequest) -> Response:
+        """`POST /fleetlight/subscriptions/{id}/pause`"""
+        return await self._change(request, SubscriptionState.PAUSED)
+
+    async def resume(self, request: ApiRequest) -> Response:
+        """`POST /fleetlight/subscriptions/{id}/resume`"""
+        return await self._change(request, SubscriptionState.ACTIVE)
+
+    async def test(self, request: ApiRequest) -> Response:
+        """`POST /fleetlight/subscriptions/{id}/test`"""
+
+        def order(found: Subscription) -> str:
+            if found.state is not SubscriptionState.ACTIVE:
+                raise ConflictError(f"Subscription {found.id} is {found.state}: nothing is delivered. Resume it first.")
+            test = new_test(found.id, self._clock())
+            self._store.add_failure(test)
+            return test.id
+
+        return json_answer({"id": await self._on_one(request, order)}, 202)
+
+    async def failures(self, request: ApiRequest) -> Response:
+        """`GET /fleetlight/subscriptions/{id}/failures`"""
+        marker = request.query.last("marker")
+        limit = min(number_in("limit", request.query) or _MOST, _MOST)
+
+        def page(found: Subscription) -> list[FailedDelivery]:
+            after = None if marker is None else self._store.failure(found.id, marker)
+            if marker is not None and after is None:
+                raise ParameterError("marker", marker, "There is no such failure (any more): list again.")
+            return self._store.failures(found.id, after, limit + 1)
+
+        failures = await self._on_one(request, page)
+        has_more = len(failures) > limit
+        said = [_failure(each) for each in failures[:limit]]
+        return json_answer({"failures": said, "marker": said[-1]["id"] if has_more else None})
+
+    async def replay(self, request: ApiRequest) -> Response:
+        """`POST /fleetlight/subscriptions/{id}/failures/replay`"""
+        body = await _CHOSEN.read(request)
+        count = await self._on_one(request, lambda found: self._store.want(found.id, body.ids))
+        return json_answer({"count": count}, 202)
+
+    async def skip(self, request: ApiRequest) -> Response:
+        """`POST /fleetlight/subscriptions/{id}/failures/skip`"""
+        body = await _CHOSEN.read(request)
+        return json_answer({"count": await self._on_one(request, lambda found: self._store.drop(found.id, body.ids))})
+
+    async def _change(self, request: ApiRequest, state: SubscriptionState) -> Response:
+        def change(found: Subscription) -> Subscription:
+            if not self._store.change_state(found.id, state, None):
+                raise ConflictError(f"Subscription {found.id} has ended: {found.reason}. Make another one.")
+            return self._store.find(found.id)
+
+        return json_answer(_shown(await self._on_one(request, change), request.caller))
+
+    async def _on_one(self, request: ApiRequest, act: Callable[[Subscription], T]) -> T:
+        return await self._access.ask(lambda: act(self._find(request)))
+
+    def _all_of(self, caller: Caller) -> list[Subscription]:
+        found = self._store.all() if caller.is_admin else self._store.seen_by(caller.user_id, caller.project_id)
+        self._confirm(caller, *found)
+        return found
+
+    def _find(self, request: ApiRequest) -> Subscription:
+        """Raises ResourceNotFoundError for one that the caller does not see."""
+        wanted, caller = request.http.path_params["id"], request.caller
+        found = self._store.find(wanted)
+        if not (_is_own(found, caller) or caller.is_admin):
+            raise ResourceNotFoundError("Subscription", wanted)
+        self._confirm(caller, found)
+        return found
+
+    def _confirm(self, caller: Caller, *found: Subscription) -> None:
+        """An owner who has the rights of its subscriptions still; where no process can look that up, this is what
+        they go on by.
+        """
+        old = self._clock() - _CONFIRMED_FOR_US
+        roles = with_implied(caller.roles)
+        own = [each.id for each in found if _is_own(each, caller) and roles >= set(each.content.roles)]
+        if own and any(each.confirmed_at < old for each in found if each.id in own):
+            self._store.confirm(own, self._clock())
+
+
+def checked(body: SubscriptionBody, caller: Caller, rules: TargetRules) -> tuple[SubscriptionContent, SecretStr]:
+    """What a body says, and the key that its webhook is signed with, which is new where none is given.
+
+    Raises BadRequestError. The query is not looked at.
+    """
+    url = body.url.get_secret_value()
+    rules.check_url(url)
+    if body.secret is not None:
+        check_key(body.secret)
+    content = SubscriptionContent(
+        user_id=caller.user_id,
+        project_id=caller.project_id,
+        roles=sorted(caller.roles),
+        name=body.name,
+        what=body.what,
+        filter=body.filter,
+        fields=body.fields,
+        all_projects=body.all_projects,
+        target=url,
+    )
+    return content, body.secret or new_key()
+
+
+def new_key() -> SecretStr:
+    """A key that webhooks are signed with, as Standard Webhooks writes it."""
+    return SecretStr(SECRET_PREFIX + b64encode(secrets.token_bytes(_KEY_BYTES)).decode())
+
+
+def new_test(subscription_id: str, now: int) -> FailedDelivery:
+    """An event that means nothing, which a deliverer is to deliver."""
+    event = other_event(subscription_id, "test")
+    return FailedDelivery(
+        str(uuid4()), subscription_id, event.id, event.type, None, event.body, "not delivered yet", 0, now, True
+    )
+
+
+def _is_own(subscription: Subscription, caller: Caller) -> bool:
+    content = subscription.content
+    return (content.user_id, content.project_id) == (caller.user_id, caller.project_id)
+
+
+def _shown(subscription: Subscription, caller: Caller) -> dict[str, Any]:
+    content, delivery, mine = subscription.content, subscription.delivery, _is_own(subscription, caller)
+    parts = urlsplit(content.target)
+    return {
+        "id": subscription.id,
+        **{name: getattr(content, name) for name in ("name", "what", "filter", "fields", "all_projects")},
+        # The path of a webhook may be what lets its callers in.
+        "target": content.target if mine else f"{parts.scheme}://{parts.netloc}",
+        "state": subscription.state.value,
+        "reason": subscription.reason,
+        "owner": content.user_id,
+        "project": content.project_id,
+        "mine": mine,
+        "created_at": with_zone(subscription.created_at),
+        "complete": delivery.is_complete,
+        "delivered": delivery.delivered,
+        "delivered_at": time_shown(delivery.delivered_at),
+        "failing_since": time_shown(delivery.failing_since),
+        "last_error": delivery.last_error,
+        "failures": subscription.failures,
+    }
+
+
+def _failure(failure: FailedDelivery) -> Mapping[str, Any]:
+    return {
+        "id": failure.id,
+        "event": failure.event_id,
+        "type": failure.type,
+        "subject": failure.subject,
+        "reason": failure.reason,
+        "times": failure.times,
+        "failed_at": with_zone(failure.failed_at),
+        "waiting": failure.is_wanted,
+        "body": failure.body,
+    }

@@ -1,0 +1,105 @@
+"""Targets of subscriptions: what their addresses may be.
+
+A user must not make a deliverer call what the user cannot reach (server-side request forgery). So an address of the
+inner network is refused unless the operator allows it: here where it is written as such, and when the deliverer
+connects (`TargetRules.check_address`), whatever a name means by then.
+"""
+
+from base64 import b64decode
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import SecretStr
+
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.settings import DeliverySettings
+
+SECRET_PREFIX = "whsec_"  # noqa: S105  # what Standard Webhooks has keys begin with
+MAX_URL = 2000
+_BROKERS = ("amqp", "amqps")
+_FEWEST_KEY_BYTES, _MOST_KEY_BYTES = 24, 64
+# Prefixes in which an address of IPv4 is written as one of IPv6 (RFC 6052).
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+class InnerAddressError(OSError):
+    """A target has an address that is not public, and that the operator has not allowed."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(f"{address} is an inner address, which delivery.allowed_networks does not have")
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRules:
+    """What targets may be, as configured."""
+
+    settings: DeliverySettings
+
+    def check_address(self, address: str) -> None:
+        """address: of IPv4 or IPv6, as a socket has it. Raises InnerAddressError."""
+        meant = _meant(ip_address(address.partition("%")[0]))
+        allowed = (ip_network(text) for text in self.settings.allowed_networks)
+        if _is_inner(meant) and not any(meant in network for network in allowed):
+            raise InnerAddressError(address)
+
+    def check_url(self, url: str) -> None:
+        """Raises BadRequestError for what cannot be a target, without the URL, which may hold a password."""
+        try:
+            parts = urlsplit(url)
+            host, _ = parts.hostname, parts.port
+        except ValueError:
+            raise BadRequestError("url: is no URL") from None
+        if len(url) > MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
+            raise BadRequestError(f"url: must be printable ASCII without blanks, of at most {MAX_URL} characters")
+        if not host:
+            raise BadRequestError("url: names no host")
+        self._check_scheme(parts)
+        if parts.fragment:
+            raise BadRequestError("url: must have no fragment (#)")
+        self._check_host(host)
+
+    def _check_scheme(self, parts: SplitResult) -> None:
+        if parts.scheme in _BROKERS:
+            raise BadRequestError(f"url: brokers ({parts.scheme}://) are not delivered to yet; webhooks are")
+        if parts.scheme != "https" and not (parts.scheme == "http" and self.settings.allow_unencrypted):
+            hint = "; for http:// the operator sets delivery.allow_unencrypted" if parts.scheme == "http" else ""
+            raise BadRequestError(f"url: begins with {parts.scheme[:20]}://; must begin with https://{hint}")
+        if parts.username or parts.password:
+            raise BadRequestError("url: a webhook has no user and no password: its receiver checks the signature")
+
+    def _check_host(self, host: str) -> None:
+        try:
+            address = "127.0.0.1" if host == "localhost" else str(ip_address(host))
+        except ValueError:
+            return  # a name, whose addresses are checked when one is connected to
+        try:
+            self.check_address(address)
+        except InnerAddressError as error:
+            raise BadRequestError(f"url: {error}") from None
+
+
+def check_key(key: SecretStr) -> None:
+    """Raises BadRequestError for what is no key that webhooks are signed with."""
+    try:
+        size = len(b64decode(key.get_secret_value().removeprefix(SECRET_PREFIX), validate=True))
+    except ValueError:
+        size = 0
+    if not _FEWEST_KEY_BYTES <= size <= _MOST_KEY_BYTES:
+        raise BadRequestError(
+            f"secret: must be {_FEWEST_KEY_BYTES} to {_MOST_KEY_BYTES} bytes in base64, behind {SECRET_PREFIX}"
+        )
+
+
+def _meant(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """The address of IPv4 that one of IPv6 stands for, if it stands for one."""
+    if isinstance(address, IPv4Address):
+        return address
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1] or address
+
+
+def _is_inner(address: IPv4Address | IPv6Address) -> bool:
+    is_site_local = isinstance(address, IPv6Address) and address.is_site_local
+    return not address.is_global or address.is_multicast or address.is_reserved or is_site_local

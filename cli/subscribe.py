@@ -1,0 +1,299 @@
+"""`fleetlight subscribe`: subscriptions, as the operator makes and sees them."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Annotated, Any
+
+import typer
+
+from fleetlight.api.caller import Caller
+from fleetlight.api.http.errors import BadRequestError, NotFoundError
+from fleetlight.api.subscriptions.handlers import NEW_SUBSCRIPTION, checked, new_test
+from fleetlight.api.subscriptions.questions import OPERATOR, OPERATOR_ROLES, question_of
+from fleetlight.api.subscriptions.targets import TargetRules
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.subscriptions import (
+    MAX_FAILURES,
+    FailedDelivery,
+    Subscription,
+    SubscriptionContent,
+    SubscriptionState,
+)
+from fleetlight.cells.model import Cell
+from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import counted, print_notice, print_result, print_rows
+from fleetlight.cli.settings import load_settings
+from fleetlight.resources.fields import from_microseconds
+
+_ID = "6f1c0b6a-1f3e-4a7e-9a55-1de2f0c2a9b4"
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Subscriptions: saved queries whose changes are delivered to a webhook.",
+    epilog=examples("fleetlight subscribe list", f"fleetlight subscribe show {_ID}"),
+)
+
+_POLL_INTERVAL_S = 0.2
+IdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The subscription, by the id that `list` shows.", show_default=False)
+]
+FailureArguments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="EVENT...", help="Events, by the ids that `failures` shows.", show_default=False),
+]
+AllOption = Annotated[bool, typer.Option("--all", help="Every event that was refused.")]
+
+
+@app.command(
+    epilog=examples(
+        "fleetlight subscribe add billing --url https://billing.example.org/events --fields name,status",
+        "fleetlight subscribe add web --url https://web.example.org/hook --filter 'name =~ m/^web/' --project demo",
+    )
+)
+def add(
+    name: Annotated[str, typer.Argument(help="What people call it.", show_default=False)],
+    *,
+    url: Annotated[
+        str,
+        typer.Option(
+            envvar="FLEETLIGHT_SUBSCRIPTION_URL",
+            metavar="URL",
+            help="Of the webhook; best in the environment where it lets its callers in.",
+            show_default=False,
+        ),
+    ],
+    filter_text: Annotated[
+        str, typer.Option("--filter", metavar="TEXT", help="Which instances; all unless given.")
+    ] = "",
+    fields: Annotated[str, typer.Option(metavar="NAMES", help="Fields of events, with commas between them.")] = "",
+    project: Annotated[
+        str | None, typer.Option(metavar="ID", help="Instances of this project alone; of all unless given.")
+    ] = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Make a subscription of the operator, which ends with no user, and show its key, once."""
+    settings = load_settings(config, data_dir)
+    document = {
+        "name": name,
+        "url": url,
+        "filter": filter_text,
+        "fields": [each for each in fields.split(",") if each],
+        "all_projects": project is None,
+    }
+    try:
+        body = NEW_SUBSCRIPTION.check(document, 1)
+        asked, key = checked(body, Caller(OPERATOR, project, frozenset(OPERATOR_ROLES)), TargetRules(settings.delivery))
+        content = replace(asked, user_id=None)
+    except BadRequestError as error:
+        raise ConfigurationError(str(error)) from error
+    with open_fleet(settings.fleet) as fleet:
+        _check_question(content, fleet.cells())
+        fleet.clock.look()
+        made = fleet.subscriptions.add(content, key, fleet.clock())
+    print_result(f"id: {made.id}")
+    print_result(f"key: {key.get_secret_value()}")
+    print_notice("the key is not shown again; the receiver checks signatures with it")
+
+
+@app.command("list", epilog=examples("fleetlight subscribe list", "fleetlight subscribe list --output json"))
+def list_subscriptions(
+    config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE
+) -> None:
+    """Show all subscriptions of the fleet, and how they are."""
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        found = fleet.subscriptions.all()
+    if not found and output is Output.TABLE:
+        print_notice("there are no subscriptions")
+        return
+    rows = [
+        [
+            each.id,
+            each.content.name,
+            each.content.user_id or OPERATOR,
+            _state(each),
+            str(each.failures),
+            each.content.target,
+        ]
+        for each in found
+    ]
+    columns = ("ID", "NAME", "OWNER", "STATE", "FAILURES", "TARGET")
+    print_rows(output, [_document(each) for each in found], columns, rows, right_aligned=("FAILURES",))
+
+
+@app.command(epilog=examples(f"fleetlight subscribe show {_ID}"))
+def show(
+    subscription_id: IdArgument,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show one subscription, what was delivered, and why the last attempt failed."""
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        document = _document(fleet.subscriptions.find(subscription_id))
+    rows = [[name, _text(value)] for name, value in document.items()]
+    print_rows(output, document, ("FIELD", "VALUE"), rows)
+
+
+@app.command(epilog=examples(f"fleetlight subscribe pause {_ID}"))
+def pause(subscription_id: IdArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Deliver nothing until it is resumed; what changes meanwhile is delivered then."""
+    _change(subscription_id, SubscriptionState.PAUSED, config, data_dir)
+
+
+@app.command(epilog=examples(f"fleetlight subscribe resume {_ID}"))
+def resume(subscription_id: IdArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Go on where deliveries had stopped, also after the subscription was suspended."""
+    _change(subscription_id, SubscriptionState.ACTIVE, config, data_dir)
+
+
+@app.command(epilog=examples(f"fleetlight subscribe remove {_ID}"))
+def remove(subscription_id: IdArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Remove a subscription, whoever made it, with the events that were refused."""
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        fleet.subscriptions.remove(fleet.subscriptions.find(subscription_id).id)
+    print_result(f"{subscription_id}: removed")
+
+
+@app.command(epilog=examples(f"fleetlight subscribe failures {_ID}"))
+def failures(
+    subscription_id: IdArgument,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show the events that the target has refused, and that are not replayed or skipped yet."""
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        found = fleet.subscriptions.failures(fleet.subscriptions.find(subscription_id).id, None, MAX_FAILURES)
+    if not found and output is Output.TABLE:
+        print_notice("no event was refused")
+        return
+    rows = [[each.id, each.type, each.subject or "-", str(each.times), each.reason] for each in found]
+    columns = ("ID", "TYPE", "SUBJECT", "TIMES", "REASON")
+    print_rows(output, [asdict(each) for each in found], columns, rows, right_aligned=("TIMES",))
+
+
+@app.command(epilog=examples(f"fleetlight subscribe replay {_ID} --all"))
+def replay(
+    subscription_id: IdArgument,
+    ids: FailureArguments = None,
+    *,
+    every: AllOption = False,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Let events be delivered again that the target has refused."""
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        count = fleet.subscriptions.want(_known(fleet, subscription_id), _chosen(ids, every))
+    print_result(f"{counted(count, 'event')} to deliver again")
+
+
+@app.command(epilog=examples(f"fleetlight subscribe skip {_ID} --all"))
+def skip(
+    subscription_id: IdArgument,
+    ids: FailureArguments = None,
+    *,
+    every: AllOption = False,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Forget events that the target has refused: it never gets them."""
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        count = fleet.subscriptions.drop(_known(fleet, subscription_id), _chosen(ids, every))
+    print_result(f"{counted(count, 'event')} skipped")
+
+
+@app.command("test", epilog=examples(f"fleetlight subscribe test {_ID}"))
+def deliver_test(
+    subscription_id: IdArgument,
+    *,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the outcome.")] = 30.0,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Deliver an event that means nothing, and say what came of it; ends with 1 unless the target took it."""
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        found = fleet.subscriptions.find(subscription_id)
+        if found.state is not SubscriptionState.ACTIVE:
+            raise CommandError(f"it is {found.state}, and nothing is delivered: resume it first")
+        fleet.clock.look()
+        ordered = new_test(found.id, fleet.clock())
+        fleet.subscriptions.add_failure(ordered)
+        left = _outcome(fleet, ordered, time.monotonic() + wait)
+        if left is not None:
+            fleet.subscriptions.drop(found.id, [left.id])
+    if left is not None and left.is_wanted:
+        raise CommandError(f"no deliverer has tried it within {wait:g} s: does `fleetlight deliverer` run?")
+    if left is not None:
+        raise CommandError(f"its target did not take the event: {left.reason}")
+    print_result("delivered")
+
+
+def _outcome(fleet: Fleet, ordered: FailedDelivery, deadline: float) -> FailedDelivery | None:
+    """What is left of an event that was ordered; None when it was delivered."""
+    while True:
+        left = fleet.subscriptions.failure(ordered.subscription_id, ordered.id)
+        if left is None or not left.is_wanted or time.monotonic() >= deadline:
+            return left
+        time.sleep(_POLL_INTERVAL_S)
+
+
+def _change(subscription_id: str, state: SubscriptionState, config: Any, data_dir: Any) -> None:
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        found = fleet.subscriptions.find(subscription_id)
+        if not fleet.subscriptions.change_state(found.id, state, None):
+            raise CommandError(f"it has ended: {found.reason}; make another one")
+    print_result(f"{subscription_id}: {state}")
+
+
+def _check_question(content: SubscriptionContent, cells: Sequence[Cell]) -> None:
+    """Raises ConfigurationError, QueryError."""
+    try:
+        question_of(content, cells)
+    except (BadRequestError, NotFoundError) as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def _known(fleet: Fleet, subscription_id: str) -> str:
+    """Raises ResourceNotFoundError."""
+    return fleet.subscriptions.find(subscription_id).id
+
+
+def _chosen(ids: Sequence[str] | None, every: bool) -> Sequence[str] | None:
+    """None for all. Raises ConfigurationError."""
+    if bool(ids) == every:
+        raise ConfigurationError("name events by their ids, or all of them with --all")
+    return ids or None
+
+
+def _state(subscription: Subscription) -> str:
+    is_failing = subscription.delivery.failing_since is not None
+    return "failing" if subscription.state is SubscriptionState.ACTIVE and is_failing else subscription.state.value
+
+
+def _document(subscription: Subscription) -> dict[str, Any]:
+    content, delivery = subscription.content, subscription.delivery
+    return {
+        "id": subscription.id,
+        **{field: value for field, value in asdict(content).items() if field not in {"user_id", "roles"}},
+        "owner": content.user_id or OPERATOR,
+        "state": _state(subscription),
+        "reason": subscription.reason,
+        "created_at": _time(subscription.created_at),
+        **asdict(delivery),
+        "delivered_at": _time(delivery.delivered_at),
+        "failing_since": _time(delivery.failing_since),
+        "failures": subscription.failures,
+    }
+
+
+def _text(value: object) -> str:
+    text = ",".join(value) if isinstance(value, list) else str(value)
+    return "-" if value is None or not text else text
+
+
+def _time(moment: int | None) -> str | None:
+    return None if moment is None else from_microseconds(moment).isoformat(timespec="seconds")

@@ -1,0 +1,215 @@
+"""What delivers all subscriptions: it begins, ends and watches over a run of each.
+
+A lease says which deliverer works on a subscription: where several run, each takes those that no other has.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from fleetlight.api.changes.watched_items import WatchedItems
+from fleetlight.api.http.errors import BadRequestError, ForbiddenError, NotFoundError
+from fleetlight.api.subscriptions.questions import caller_of, question_of
+from fleetlight.api.subscriptions.targets import TargetRules
+from fleetlight.cells.daemon_threads import DaemonThreads
+from fleetlight.cells.database.leases import Leases
+from fleetlight.cells.errors import FleetUnreachableError, ResourceNotFoundError
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.subscriptions import Subscription, SubscriptionState
+from fleetlight.delivery.errors import StopDeliveryError
+from fleetlight.delivery.metrics import DelivererMetrics
+from fleetlight.delivery.outcomes import Target
+from fleetlight.delivery.rights import UNCONFIRMED_US, KnowsRoles, StandingRights
+from fleetlight.delivery.run import Patience, Reading, Shared, SubscriptionRun
+from fleetlight.delivery.webhooks import Webhook, WebhookCalls
+from fleetlight.listing.watches.feed import ChangeFeed
+from fleetlight.listing.watches.positions import PositionCodec, Positions
+from fleetlight.listing.watches.watch import Watch
+from fleetlight.listing.watches.watched_list import WatchedList
+from fleetlight.query.errors import QueryError
+
+_log = structlog.get_logger(__name__)
+
+_LOOK_INTERVAL_S = 1.0
+_THREADS = 4
+# Its own mistake would be repeated at once.
+_AGAIN_AFTER_FAILURE_S = 60.0
+_UNASKABLE = (BadRequestError, ForbiddenError, NotFoundError, QueryError)
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """identity: what knows the roles of owners; None: nothing does. is_believed: every caller is, so that there is
+    nothing to know.
+    """
+
+    identity: KnowsRoles | None
+    is_believed: bool
+
+    def rights_of(self, subscription: Subscription) -> StandingRights:
+        is_known = subscription.content.user_id is not None and not self.is_believed
+        return StandingRights(caller_of(subscription.content), self.identity if is_known else None)
+
+    def are_unconfirmed(self, subscription: Subscription, now: int) -> bool:
+        """Whether nothing says any more that its owner has its rights. now: microseconds."""
+        is_by_use = subscription.content.user_id is not None and self.identity is None and not self.is_believed
+        return is_by_use and now - subscription.confirmed_at >= UNCONFIRMED_US
+
+
+class Deliverer:
+    """Belongs to one event loop. cells, feed: of the fleet. leases: of this process, on the fleet database."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        cells: CellPool,
+        feed: ChangeFeed,
+        leases: Leases,
+        *,
+        rules: TargetRules,
+        patience: Patience,
+        owners: Owners,
+        metrics: DelivererMetrics,
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
+        """beat: called with each look for what is to be delivered."""
+        self._store = fleet.subscriptions
+        self._clock = fleet.clock
+        self._cells = cells
+        self._feed = feed
+        self._leases = leases
+        self._owners = owners
+        self._metrics = metrics
+        self._beat = beat
+        self._threads = DaemonThreads(_THREADS, "deliverer")
+        self._shared = Shared(fleet.subscriptions, self._threads, patience, metrics, fleet.clock)
+        self._codec = PositionCodec(None)
+        self._calls = WebhookCalls(rules)
+        self._runs: dict[str, tuple[SubscriptionRun, asyncio.Task[StopDeliveryError]]] = {}
+        self._not_before: dict[str, float] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set."""
+        try:
+            while not stop.is_set():
+                self._beat()
+                try:
+                    await self._look()
+                except FleetUnreachableError as error:
+                    _log.warning("deliverer.fleet_unreachable", reason=error.reason)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_INTERVAL_S):
+                        await stop.wait()
+        finally:
+            await self._end(list(self._runs))
+            await self._calls.close()
+            self._threads.shutdown(wait=False)
+
+    async def _look(self) -> None:
+        """Begin what is to be delivered, end what is not, and take note of what has ended. Raises
+        FleetUnreachableError.
+        """
+        for subscription_id, (_, task) in list(self._runs.items()):
+            if task.done():
+                await self._note_end(subscription_id, task)
+        found = await self._threads.run(self._store.all)
+        active = {each.id: each for each in found if each.state is SubscriptionState.ACTIVE}
+        for subscription in [each for each in active.values() if self._owners.are_unconfirmed(each, self._clock())]:
+            await self._suspend(subscription, "its owner has not asked for it for 30 days: resume it to go on")
+            del active[subscription.id]
+        kept = await self._threads.run(partial(self._held, active))
+        await self._end([each for each in self._runs if each not in kept])
+        now = asyncio.get_running_loop().time()
+        for subscription_id in kept.keys() - self._runs.keys():
+            if self._not_before.get(subscription_id, 0) <= now:
+                await self._begin(kept[subscription_id])
+        await self._replay()
+        self._metrics.counted(_by_state(found))
+
+    def _held(self, active: Mapping[str, Subscription]) -> Mapping[str, Subscription]:
+        """Those whose lease this process has, or gets now. Blocks. Raises FleetUnreachableError."""
+        held = self._leases.holds
+        names = {each: _lease(each) for each in active}
+        return {each: active[each] for each, name in names.items() if held(name) or self._leases.acquire(name)}
+
+    async def _begin(self, subscription: Subscription) -> None:
+        try:
+            question = question_of(subscription.content, await self._cells.cells())
+            target = await self._target_of(subscription)
+        except _UNASKABLE as error:
+            await self._suspend(subscription, f"its query cannot be asked any more: {error}")
+            return
+        except ResourceNotFoundError:
+            return  # it was removed meanwhile
+        rights = self._owners.rights_of(subscription)
+
+        async def open_list() -> WatchedList:
+            return WatchedItems(question, caller_of(subscription.content), await self._cells.cells())
+
+        def open_watch(watched: WatchedList, since: Positions | None) -> Watch:
+            return Watch(self._feed, self._codec, watched, rights, since)
+
+        def positions_of(watch: Watch) -> Positions:
+            return self._codec.decode(watch.cursor()) or {}
+
+        reading = Reading(open_list, open_watch, positions_of)
+        run = SubscriptionRun(subscription, reading, target, rights, self._shared)
+        self._runs[subscription.id] = run, asyncio.create_task(run.run())
+        _log.info("deliverer.begun", subscription=subscription.id)
+
+    async def _target_of(self, subscription: Subscription) -> Target:
+        """Raises ResourceNotFoundError."""
+        secret = await self._threads.run(partial(self._store.secret, subscription.id))
+        return Webhook(self._calls, subscription.content.target, secret)
+
+    async def _note_end(self, subscription_id: str, task: "asyncio.Task[StopDeliveryError]") -> None:
+        """A run has ended by itself."""
+        error = task.exception()
+        if error is None:
+            stop = task.result()
+            _log.warning("deliverer.stopped", subscription=subscription_id, state=stop.state.value, reason=stop.reason)
+            change = partial(self._store.change_state, subscription_id, stop.state, stop.reason)
+            await self._threads.run(change)
+        else:
+            _log.error("deliverer.failed", subscription=subscription_id, exc_info=error)
+            self._not_before[subscription_id] = asyncio.get_running_loop().time() + _AGAIN_AFTER_FAILURE_S
+        del self._runs[subscription_id]
+        await self._threads.run(partial(self._leases.release, _lease(subscription_id)))
+
+    async def _end(self, ids: Sequence[str]) -> None:
+        """Break off runs, and leave their subscriptions to others."""
+        ending = [self._runs.pop(each)[1] for each in ids]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        for each in ids:
+            await self._threads.run(partial(self._leases.release, _lease(each)))
+
+    async def _suspend(self, subscription: Subscription, reason: str) -> None:
+        _log.warning("deliverer.stopped", subscription=subscription.id, state="suspended", reason=reason)
+        change = partial(self._store.change_state, subscription.id, SubscriptionState.SUSPENDED, reason)
+        await self._threads.run(change)
+
+    async def _replay(self) -> None:
+        for failed in await self._threads.run(self._store.wanted):
+            if failed.subscription_id in self._runs:
+                self._runs[failed.subscription_id][0].replay(failed)
+
+
+def _by_state(found: Sequence[Subscription]) -> Counter[str]:
+    return Counter(
+        "failing"
+        if each.state is SubscriptionState.ACTIVE and each.delivery.failing_since is not None
+        else each.state.value
+        for each in found
+    )
+
+
+def _lease(subscription_id: str) -> str:
+    return f"deliver-{subscription_id}"

@@ -1,0 +1,1 @@
+"""Deliveries: what is pure in them."""
