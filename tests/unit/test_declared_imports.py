@@ -18,6 +18,7 @@ EXTRAS = {
     "nova": {"cells/kinds/nova_db/databases.py"},
     "redis": {"operations/nodes/stores/redis.py"},
     "libvirt": {"agents/drivers/libvirt.py"},
+    "export": {"cli/export_files.py"},
 }
 # They run in environments of their own, with Nova (scripts/nova-environment) and with mutmut (scripts/mutate).
 ELSEWHERE = {"tests/nova", "bench/nova_peer.py", "scripts/mutants.py"}
