@@ -71,7 +71,8 @@ def test_monitoring_is_reached_by_other_containers_and_by_nobody_else(name: str)
     assert not [
         port for port in _SERVICES[name].get("ports", []) if port.endswith(variables["FLEETLIGHT_MONITORING_PORT"])
     ]
-    (job,) = yaml.safe_load(EXAMPLE.read_text())["scrape_configs"]
+    jobs = yaml.safe_load(EXAMPLE.read_text())["scrape_configs"]
+    [job] = [each for each in jobs if each["job_name"] == "fleetlight"]
     target = f"{name}:{variables['FLEETLIGHT_MONITORING_PORT']}"
     assert {"targets": [target], "labels": {"process": name}} in job["static_configs"]
 

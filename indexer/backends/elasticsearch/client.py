@@ -1,20 +1,18 @@
 """One request to the cluster: bytes in, bytes out, failures as our errors. This module does not look at the bytes.
 
-Requests go through the transport of the official client of Elasticsearch. The client itself is left out: it asks for a
-media type that OpenSearch does not know, and decodes all of a page, of which its caller sees only some
-(docs/decisions/0046).
+The client's own decoding is left out: of a page of a list only that is decoded which its caller sees.
 """
 
-import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from elastic_transport import NodeConfig, Serializer, Transport, TransportApiResponse, TransportError
-from elastic_transport.client_utils import basic_auth_to_header, url_to_node_config
+from elastic_transport import ApiResponse, Serializer, TransportError
+from elasticsearch import ApiError, Elasticsearch
 
-from fleetlight.indexer.backends.elasticsearch.dialects import DIALECTS, Dialect
+from fleetlight.indexer.backends.elasticsearch.dialects import TRANSPORTS, Dialect, addresses_of
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import (
     IndexAbsentError,
@@ -39,7 +37,6 @@ _CLOSED = "index_closed_exception"
 _INDEX_EXISTS = "resource_already_exists_exception"
 _TOO_COMPLEX = "too_complex_to_determinize_exception"
 _REASON_LENGTH = 400
-_OK, _REDIRECTED = 200, 300
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 _REQUEST_TIMEOUT = 408
 _TOO_LARGE = 413
@@ -116,18 +113,18 @@ _decode_refusal = msgspec.json.Decoder(_Refusal).decode
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Connections to the nodes of one cluster; threads may share one."""
+    """Connections to the nodes of one cluster; threads may share one. official: that of Elasticsearch, for both."""
 
-    transport: Transport
+    official: Elasticsearch
     dialect: Dialect
 
     @property
     def addresses(self) -> str:
         """Where the nodes are, without accounts: what a person compares with index.urls."""
-        return ", ".join(node.base_url for node in self.transport.node_pool.all())
+        return addresses_of(self.official.transport)
 
     def close(self) -> None:
-        self.transport.close()
+        self.official.close()
 
 
 def open_client(settings: IndexSettings, *, timeout_s: float, connections: int = 10) -> Client:
@@ -135,49 +132,32 @@ def open_client(settings: IndexSettings, *, timeout_s: float, connections: int =
 
     timeout_s: how long the server may be silent in the middle of a request. connections: kept open to each node.
     """
+    transport = TRANSPORTS[settings.backend]
     as_bytes = _Bytes()
-    transport = Transport(
-        [_node(url, settings, timeout_s, connections) for url in settings.urls],
-        serializers={JSON: as_bytes, NDJSON: as_bytes},
+    options: dict[str, Any] = {
+        "hosts": list(settings.urls),
+        "transport_class": transport,
+        "request_timeout": timeout_s,
+        "connections_per_node": connections,
+        "serializers": {JSON: as_bytes, NDJSON: as_bytes},
         # Only to move on to another node. Waiting and trying again is up to the callers, which know what depends on it.
-        max_retries=len(settings.urls) - 1,
-        retry_on_status=(),
-    )
-    return Client(transport, DIALECTS[settings.backend])
-
-
-def _node(url: str, settings: IndexSettings, timeout_s: float, connections: int) -> NodeConfig:
-    node = url_to_node_config(url)
-    headers = {**node.headers, **_authorization(settings)}
-    options: dict[str, Any] = {"headers": headers, "request_timeout": timeout_s, "connections_per_node": connections}
+        "max_retries": len(settings.urls) - 1,
+        "retry_on_status": (),
+    }
+    if settings.api_key is not None:
+        options["api_key"] = settings.api_key.get_secret_value()
+    if settings.username is not None and settings.password is not None:
+        options["basic_auth"] = (settings.username, settings.password.get_secret_value())
     if settings.ca_certs is not None:
         options["ca_certs"] = str(settings.ca_certs)
-    return node.replace(**options)
-
-
-def _authorization(settings: IndexSettings) -> Mapping[str, str]:
-    if settings.api_key is not None:
-        return {"authorization": f"ApiKey {settings.api_key.get_secret_value()}"}
-    if settings.username is not None and settings.password is not None:
-        return {"authorization": basic_auth_to_header((settings.username, settings.password.get_secret_value()))}
-    return {}
+    return Client(Elasticsearch(**options), transport.dialect)
 
 
 def send(client: Client, method: str, path: str, body: object = None, *, content_type: str = JSON) -> bytes:
     """Send one request, and return the body of the answer; raises IndexUnavailableError or IndexRequestError."""
-    request = f"{method} {path}"
-    try:
+    with _translated(client, f"{method} {path}"):
         headers = {"accept": JSON, "content-type": content_type}
-        answer = client.transport.perform_request(method, path, headers=headers, body=body)
-        if _is_refusal(answer):
-            raise _refusal(answer, request)
-        client.dialect.check(answer.meta.headers, client.addresses)
-        if deprecated := answer.meta.headers.get("warning"):
-            warnings.warn(deprecated, stacklevel=2)  # which fails a test
-        return _body(answer)
-    except TransportError as error:
-        title = client.dialect.title
-        raise IndexUnavailableError(f"{title} at {client.addresses}: {request}: {_reasons(error)}") from error
+        return _body(client.official.perform_request(method, path, headers=headers, body=body))
 
 
 def is_passing(status: int) -> bool:
@@ -218,20 +198,27 @@ def unavailable(text: str, cause: Cause) -> IndexUnavailableError:
     return IndexPausedError(text) if is_paused else IndexUnavailableError(text)
 
 
-def _is_refusal(answer: TransportApiResponse) -> bool:
-    return not _OK <= answer.meta.status < _REDIRECTED
-
-
-def _body(answer: TransportApiResponse) -> bytes:
+def _body(answer: ApiResponse[Any]) -> bytes:
     """What the serializer left as it was; an answer of another type, say a proxy's page, is text by now."""
     if not isinstance(answer.body, bytes):
         raise TransportError(f"the answer is not JSON: {str(answer.body)[:200]!r}")
     return answer.body
 
 
-def _refusal(answer: TransportApiResponse, request: str) -> IndexRequestError | IndexUnavailableError:
+@contextmanager
+def _translated(client: Client, request: str) -> Iterator[None]:
+    try:
+        yield
+    except ApiError as error:
+        raise _refusal(error, request) from error
+    except TransportError as error:
+        title = client.dialect.title
+        raise IndexUnavailableError(f"{title} at {client.addresses}: {request}: {_reasons(error)}") from error
+
+
+def _refusal(error: ApiError, request: str) -> IndexRequestError | IndexUnavailableError:
     """The error for an answer that says that the request was not carried out."""
-    status, cause = answer.meta.status, _cause(answer.body)
+    status, cause = error.meta.status, _cause(error.body)
     text = f"{request}: status {status}, {cause}"
     if is_of_index(status, cause):
         return unavailable(text, cause)

@@ -2,14 +2,13 @@
 
 import json
 from contextlib import closing
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import pytest
-from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig, Transport, TransportApiResponse
+from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig, Urllib3HttpNode
 from msgspec.structs import replace
 
-from fleetlight.indexer.backends.elasticsearch.client import Client, send
-from fleetlight.indexer.backends.elasticsearch.dialects import DIALECTS
+from fleetlight.indexer.backends.elasticsearch.client import open_client, send
 from fleetlight.indexer.backends.elasticsearch.documents import (
     DOCUMENT_MAX_BYTES,
     Bulk,
@@ -32,32 +31,33 @@ from fleetlight.indexer.errors import (
 from fleetlight.indexer.extra_fields import Extra
 from tests.support.fleets.documents import TEMPLATE, make_document
 
+Backend = Literal["elasticsearch", "opensearch"]
+
 _NOT_UTF_8 = b'{"hits":{"hits":[{"_id":"\xff","_source":{}}]},"docs":[{"_id":"\xff"}]}'
 
 
-class Answering(Transport):
-    """A server that answers every request alike. body: as the serializer leaves it."""
+class _Raw(NamedTuple):
+    """What a node answers."""
 
-    def __init__(self, status: int, body: bytes | str, product: str | None) -> None:
-        node = NodeConfig("http", "index.test", 9200)
-        super().__init__([node])
-        headers = HttpHeaders({} if product is None else {"X-Elastic-Product": product})
-        meta = ApiResponseMeta(status=status, http_version="1.1", headers=headers, duration=0.0, node=node)
-        self._answer = TransportApiResponse(meta, body)
-
-    def perform_request(self, *_arguments: object, **_options: object) -> TransportApiResponse:
-        return self._answer
+    meta: ApiResponseMeta
+    body: bytes
 
 
 def sent(
-    status: int, body: bytes | str, *, backend: str = "elasticsearch", product: str | None = "Elasticsearch"
+    status: int, body: bytes, *, backend: Backend = "elasticsearch", product: str | None = "Elasticsearch"
 ) -> bytes:
-    client = Client(Answering(status, body, product), DIALECTS[backend])
-    return send(client, "POST", "/index/_search")
+    """What a request gets from a server that answers so."""
+    kind = "text/html" if body.startswith(b"<") else "application/json"
+    headers = HttpHeaders({"content-type": kind} | ({} if product is None else {"x-elastic-product": product}))
+    meta = ApiResponseMeta(status, "1.1", headers, 0.0, NodeConfig("http", "index.test", 9200))
+    settings = IndexSettings(backend=backend, urls=("http://index.test:9200",))
+    with pytest.MonkeyPatch.context() as patch, closing(open_client(settings, timeout_s=1)) as client:
+        patch.setattr(Urllib3HttpNode, "perform_request", lambda *_, **__: _Raw(meta, body))
+        return send(client, "POST", "/index/_search")
 
 
 @pytest.mark.parametrize(("backend", "product"), [("elasticsearch", "Elasticsearch"), ("opensearch", None)])
-def test_answer_is_taken_from_the_server_that_the_settings_name(backend: str, product: str | None) -> None:
+def test_answer_is_taken_from_the_server_that_the_settings_name(backend: Backend, product: str | None) -> None:
     assert sent(200, b"{}", backend=backend, product=product) == b"{}"
 
 
@@ -73,7 +73,7 @@ def test_answer_is_taken_from_the_server_that_the_settings_name(backend: str, pr
     ],
 )
 def test_answer_of_the_other_server_is_refused_with_the_setting_to_change(
-    backend: str, product: str | None, says: str
+    backend: Backend, product: str | None, says: str
 ) -> None:
     with pytest.raises(IndexRequestError, match=f"http://index.test:9200 {says}"):
         sent(200, b"{}", backend=backend, product=product)
@@ -81,7 +81,7 @@ def test_answer_of_the_other_server_is_refused_with_the_setting_to_change(
 
 def test_page_of_a_proxy_is_an_index_that_is_away() -> None:
     with pytest.raises(IndexUnavailableError, match="not JSON: '<html>'"):
-        sent(200, "<html>")
+        sent(200, b"<html>")
 
 
 _SHARDLESS = b'{"error":{"root_cause":[],"type":"search_phase_execution_exception","reason":"all shards failed"}}'
