@@ -5,7 +5,6 @@ it is made to: what a name meant before does not count (DNS rebinding). Redirect
 cookie of the environment is used, and of an answer only the status is kept.
 """
 
-import asyncio
 import socket
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -97,10 +96,6 @@ class Webhook:
             "webhook-signature": self._signer.sign(event.id, now, event.body),
         }
         return await self._calls.post(self._url, headers, event.body.encode())
-
-    async def close(self) -> None:
-        """The connections are those of all."""
-        await asyncio.sleep(0)
 
 
 def _outcome(status: int, retry_after: str | None) -> Outcome:
