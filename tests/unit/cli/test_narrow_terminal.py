@@ -13,6 +13,7 @@ from fleetlight.bus.bus import Message
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.audit_rounds import AuditRound
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.index_work import WorkKind
 from fleetlight.cli.app import app
 from fleetlight.indexer.errors import DeadLetterReason
 from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
@@ -43,18 +44,26 @@ COMMANDS = {
     "index failures list": (),
     "index fields": (),
     "index status": (),
+    "index work list": (),
     "notifications check": (SAMPLE,),
     "status": (),
+    "subscribe list": (),
     "usage": ("--from", "2026-01-01T00:00:00Z", "--by", "project,flavor,cell"),
 }
-OF_ONE_THING = {"history", "index failures show", "reserve show"}
+OF_ONE_THING = {"history", "index failures show", "index work show", "reserve show", "subscribe show"}
 """They show names and values line by line, and no table."""
 AS_GANETI = {"list", "list-fields", "reserve list"}
 """Their lines are those of Ganeti's commands, which scripts take apart."""
 WAITING = {"index verify"}
 """It waits for an indexer to catch up; its table is made by the same function."""
-SHORT = {"identity credential list", "identity role list", "identity user list", "index find"}
-"""Made as `identity project list`, by the same function, and of the same names."""
+SHORT = {
+    "identity credential list",
+    "identity role list",
+    "identity user list",
+    "index find",
+    "subscribe failures",
+}
+"""Made as `identity project list` and `index failures list`, by the same function, and of the same names."""
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +89,9 @@ def fleet(empty_place: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Itera
         InstanceOperations(engine, fleet, cell).create({**values, **placed})
     letter = DeadLetter(Message(b"{", ROUTING_KEY, {}), DeadLetterReason.MALFORMED, WHY)
     fleet.failures.add([to_failure(cell.uuid, letter, NOW)])
+    fleet.index_work.order(WorkKind.VERIFY, [cell.uuid], f"operator-{'o' * 60}", NOW)
+    added = run("subscribe", "add", "s" * 60, "--url", f"https://{'hooks.' * 12}example.org/{'h' * 40}")
+    assert added.exit_code == 0, added.stderr
     fleet.audit_rounds.record(cell.uuid, AuditRound(NOW, 3, 2, 1))
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "dumb")
