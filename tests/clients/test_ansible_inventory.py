@@ -19,8 +19,9 @@ from fleetlight.api.identity.tokens.strategy import TokenIdentity
 from fleetlight.api.settings import ApiSettings
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import Api, BrokenCells, ComputeFleet, compute_fleet, searching
+from tests.contract.identity_site import TOKENS
 from tests.contract.test_discovery import addresses
-from tests.support.fleets.identity import DEMO, PASSWORD, write_directory
+from tests.support.fleets.identity import DEMO, PASSWORD, password_login, project_scope, write_directory
 from tests.support.session.product import ROOT
 
 PAGE = 2
@@ -43,28 +44,24 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
 
 @dataclass
 class Served:
-    """url: where an API answers. asked: parameters of the queries that came, in order."""
+    """url: where an API answers. token: of an administrator. asked: parameters of the queries that came, in order."""
 
     url: str
+    token: str
     asked: list[dict[str, list[str]]] = field(default_factory=list)
 
 
 @contextmanager
 def served(api: Api) -> Iterator[Served]:
     """An API behind a port; nothing else may call it meanwhile."""
+    login = api.request("POST", TOKENS, json=password_login("ada", scope=project_scope()))
+    token = login.headers["X-Subject-Token"]
 
     class Bridge(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer(b"")
-            if (address := urlsplit(self.path)).path == "/fleetlight/query":
-                there.asked.append(parse_qs(address.query))
-
-        def do_POST(self) -> None:
-            self._answer(self.rfile.read(int(self.headers["Content-Length"])))
-
-        def _answer(self, body: bytes) -> None:
+            there.asked.append(parse_qs(urlsplit(self.path).query))
             sent = {name: value for name, value in self.headers.items() if name.lower() != "host"}
-            response = api.request(self.command, self.path, sent, content=body)
+            response = api.get(self.path, sent)
             self.send_response(response.status_code)
             for name, value in response.headers.items():
                 self.send_header(name, value)
@@ -74,7 +71,7 @@ def served(api: Api) -> Iterator[Served]:
         def log_message(self, *arguments: object) -> None: ...
 
     with HTTPServer(("127.0.0.1", 0), Bridge) as server:
-        there = Served(f"http://127.0.0.1:{server.server_port}")
+        there = Served(f"http://127.0.0.1:{server.server_port}", token)
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
@@ -115,12 +112,13 @@ class Ansible:
         collection.symlink_to(ROOT / "deploy/ansible")
 
     def run(
-        self, there: Served, *arguments: str, user: str = "ada", **options: object
+        self, there: Served, *arguments: str, as_member: bool = False, **options: object
     ) -> "subprocess.CompletedProcess[str]":
-        """Lists an inventory of web servers, other options unless given."""
-        usual = {"url": there.url, "user": user, "project": "demo", "filter": 'vm_state == "active"'}
+        """Lists an inventory as an administrator with a token, or as bob with a password: web servers unless told."""
+        usual = {"url": there.url, "filter": 'vm_state == "active"'}
+        login = {"user": "bob"} if as_member else {"token": there.token, "all_projects": True}
         source = self._folder / "web.fleetlight.yml"
-        source.write_text(json.dumps({"plugin": "fleetlight.fleet.instances", **usual, **options}))
+        source.write_text(json.dumps({"plugin": "fleetlight.fleet.instances", **usual, **login, **options}))
         command = [str(Path(sys.executable).with_name("ansible-inventory")), "--list", "-i", str(source), *arguments]
         others = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "FLEETLIGHT_"))}
         environment = others | {
@@ -172,6 +170,7 @@ def test_all_pages_of_what_the_filter_lets_pass_are_hosts(whole: Served, ansible
     )
     assert [each["filter"] for each in whole.asked] == [['vm_state == "active"']] * 3
     assert ["marker" in each for each in whole.asked] == [False, True, True]
+    assert whole.asked[0]["all_projects"] == ["1"]
     assert whole.asked[0]["fields"] == ["uuid,be/memory,tags,name,ip_addresses"]
     assert sorted(hosts(listed)) == [f"web-{number}" for number in range(1, 6)]
     assert listed["tag_blue"]["hosts"] == ["web-1", "web-3", "web-5"]
@@ -191,7 +190,7 @@ def test_incomplete_list_ends_ansible_though_another_source_has_hosts(without_so
 
 
 def test_members_do_not_learn_which_cells_are_missing(without_south: Served, ansible: Ansible) -> None:
-    said = ansible.refusal(without_south, user="bob")
+    said = ansible.refusal(without_south, as_member=True)
     assert "not complete: ask administrators for `fleetlight explain`" in said
     assert "south" not in said
 
@@ -222,11 +221,11 @@ def test_incomplete_list_that_is_allowed_says_so_and_is_not_cached(
     ("options", "expected"),
     [
         ({"fields": ["nmae"]}, "No such field, or none for this user: nmae."),
-        ({"filter": "vm_state = "}, "/fleetlight/query refuses (400): Failed to parse query filter 'vm_state = '"),
-        ({"password": "wrong"}, "/identity/v3/auth/tokens refuses (401): "),
-        ({"user": ""}, "Give `token`, or all of `user`, `password` and `project`."),
+        ({"filter": "vm_state = "}, "refuses (400): Failed to parse query filter 'vm_state = '"),
+        ({"token": "", "user": "bob", "password": "wrong"}, "refuses (401): "),
+        ({"token": ""}, "Give `token`, or `user` and `password`."),
         ({"filter": None}, "Two instances have the name 'twin'; `hostname: uuid` names each."),
-        ({"url": "http://127.0.0.1:1"}, "/identity/v3/auth/tokens gives no answer: "),
+        ({"url": "http://127.0.0.1:1"}, "http://127.0.0.1:1 gives no answer: "),
         ({"address_networks": ["10.0.0.1/8"]}, "address_networks: 10.0.0.1/8 has host bits set"),
     ],
 )

@@ -32,21 +32,15 @@ options:
     description: Address of the API, such as V(https://fleet.example.org).
     required: true
     env: [{name: FLEETLIGHT_URL}]
-  token:
-    description: A token of the identity API, instead of O(user) and O(password).
-    env: [{name: FLEETLIGHT_TOKEN}]
-  auth_url:
-    description: Address of the identity API; unless given, that of Fleetlight, O(url) with C(/identity/v3).
-    env: [{name: FLEETLIGHT_AUTH_URL}]
   user:
-    description: Name of a user in the domain V(Default).
+    description: Name of a user, or id of an application credential.
     env: [{name: FLEETLIGHT_USER}]
   password:
-    description: Password of the user.
+    description: Password of the user, or secret of the application credential.
     env: [{name: FLEETLIGHT_PASSWORD}]
-  project:
-    description: Name of the project that the user logs in to.
-    env: [{name: FLEETLIGHT_PROJECT}]
+  token:
+    description: A token, instead of O(user) and O(password); at a Keystone this is the only login.
+    env: [{name: FLEETLIGHT_TOKEN}]
   filter:
     description: Which instances, in the query language, such as V(vm_state == "active" and "web" in tags).
     type: str
@@ -151,7 +145,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
     def _cached(self, path: str, cache: bool) -> _Listed:
         """The list, of the cache of Ansible where it may be; only complete ones are kept, for one set of options."""
         self.load_cache_plugin()
-        asked = {name: self.get_option(name) for name in ("url", "user", "project", "token")} | self._question()
+        asked = {name: self.get_option(name) for name in ("url", "user", "token")} | self._question()
         key = self.get_cache_key(path + json.dumps(asked, sort_keys=True))
         is_cached = self.get_option("cache")
         if is_cached and cache and key in self._cache:
@@ -162,10 +156,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
         return listed
 
     def _list(self) -> _Listed:
-        headers = {"X-Auth-Token": self.get_option("token") or self._log_in()}
         rows: list[Row] = []
         routes: list[str] = []
-        for answer_headers, page in self._pages(headers):
+        for answer_headers, page in self._pages():
             names = [field["name"] for field in page["fields"]]
             if unknown := [field["name"] for field in page["fields"] if field["kind"] == "unknown"]:
                 raise AnsibleParserError(f"No such field, or none for this user: {', '.join(unknown)}.")
@@ -174,11 +167,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
                 routes.append(answer_headers.get("Fleetlight-Route", ""))
         return _Listed(rows, routes)
 
-    def _pages(self, headers: Mapping[str, str]) -> Iterator[tuple[Mapping[str, str], Any]]:
+    def _pages(self) -> Iterator[tuple[Mapping[str, str], Any]]:
         question = self._question()
         while True:
             query = urlencode({name: value for name, value in question.items() if value})
-            answered, page = self._ask(f"{self._url()}/fleetlight/query?{query}", headers)
+            answered, page = self._ask(f"{self._url()}/fleetlight/query?{query}")
             if "Fleetlight-Complete" not in answered:
                 raise AnsibleParserError(f"{self._url()} is not the API of Fleetlight: no header Fleetlight-Complete.")
             yield answered, page
@@ -199,31 +192,25 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):  # type: i
     def _url(self) -> str:
         return str(self.get_option("url")).rstrip("/")
 
-    def _log_in(self) -> str:
-        """A token for the user and the project."""
-        user, password, project = map(self.get_option, ("user", "password", "project"))
-        if not (user and password and project):
-            raise AnsibleParserError("Give `token`, or all of `user`, `password` and `project`.")
-        domain = {"name": "Default"}
-        identity = {
-            "methods": ["password"],
-            "password": {"user": {"name": user, "domain": domain, "password": password}},
-        }
-        body = {"auth": {"identity": identity, "scope": {"project": {"name": project, "domain": domain}}}}
-        address = (self.get_option("auth_url") or f"{self._url()}/identity/v3").rstrip("/")
-        headers, _ = self._ask(f"{address}/auth/tokens", {"Content-Type": "application/json"}, json.dumps(body))
-        return headers.get("X-Subject-Token", "")
+    def _login(self) -> Mapping[str, object]:
+        """What `open_url` needs to log in: a token, or a name and a password (RFC 7617)."""
+        token, user, password = map(self.get_option, ("token", "user", "password"))
+        if token:
+            return {"headers": {"X-Auth-Token": token}}
+        if user and password:
+            return {"url_username": user, "url_password": password, "force_basic_auth": True}
+        raise AnsibleParserError("Give `token`, or `user` and `password`.")
 
-    def _ask(self, url: str, headers: Mapping[str, str], body: str | None = None) -> tuple[Mapping[str, str], Any]:
-        """Headers and JSON of an answer. Redirects are not followed: the token is for this address alone."""
-        how = {"timeout": self.get_option("timeout"), "ca_path": self.get_option("ca_path")}
+    def _ask(self, url: str) -> tuple[Mapping[str, str], Any]:
+        """Headers and JSON of an answer. Redirects are not followed: the login is for this address alone."""
+        how = {"timeout": self.get_option("timeout"), "ca_path": self.get_option("ca_path"), **self._login()}
         try:
-            answer = open_url(url, body, headers, follow_redirects="none", use_netrc=False, **how)
+            answer = open_url(url, follow_redirects="none", use_netrc=False, **how)
             return answer.headers, json.load(answer)
         except HTTPError as error:
-            raise AnsibleParserError(f"{url.partition('?')[0]} refuses ({error.code}): {_message(error)}") from None
+            raise AnsibleParserError(f"{self._url()} refuses ({error.code}): {_message(error)}") from None
         except (OSError, ValueError, HTTPException, ConnectionError) as error:
-            raise AnsibleParserError(f"{url.partition('?')[0]} gives no answer: {error}") from None
+            raise AnsibleParserError(f"{self._url()} gives no answer: {error}") from None
 
     def _by_name(self, rows: Sequence[Row]) -> dict[str, Row]:
         """Rows by the names of their hosts, of which none may hide another."""
@@ -272,7 +259,7 @@ def _is_in(address: str, networks: Sequence[_Network]) -> bool:
 
 
 def _message(error: HTTPError) -> str:
-    """What the API says is wrong: both of its kinds of errors are an object in an object."""
+    """What the API says is wrong: an object in an object."""
     try:
         return str(next(iter(json.load(error).values()))["message"])
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
