@@ -124,7 +124,7 @@ class Ansible:
         environment = others | {
             "ANSIBLE_HOME": str(self._folder),
             "ANSIBLE_COLLECTIONS_PATH": str(self._folder),
-            "FLEETLIGHT_PASSWORD": PASSWORD,
+            "ANSIBLE_FLEETLIGHT_PASSWORD": PASSWORD,
             "LC_ALL": "C.UTF-8",
         }
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)

@@ -24,6 +24,7 @@ description:
   - Needs a file whose name ends in C(fleetlight.yml) or C(fleetlight.yaml).
 extends_documentation_fragment: [constructed, inventory_cache]
 options:
+  # Variables are not named FLEETLIGHT_…: those are settings, and `fleetlight` refuses what is none of its own.
   plugin:
     description: V(fleetlight.fleet.instances)
     required: true
@@ -31,16 +32,16 @@ options:
   url:
     description: Address of the API, such as V(https://fleet.example.org).
     required: true
-    env: [{name: FLEETLIGHT_URL}]
+    env: [{name: ANSIBLE_FLEETLIGHT_URL}]
   user:
     description: Name of a user, or id of an application credential.
-    env: [{name: FLEETLIGHT_USER}]
+    env: [{name: ANSIBLE_FLEETLIGHT_USER}]
   password:
     description: Password of the user, or secret of the application credential.
-    env: [{name: FLEETLIGHT_PASSWORD}]
+    env: [{name: ANSIBLE_FLEETLIGHT_PASSWORD}]
   token:
     description: A token, instead of O(user) and O(password); at a Keystone this is the only login.
-    env: [{name: FLEETLIGHT_TOKEN}]
+    env: [{name: ANSIBLE_FLEETLIGHT_TOKEN}]
   filter:
     description: Which instances, in the query language, such as V(vm_state == "active" and "web" in tags).
     type: str
