@@ -102,14 +102,30 @@ def without_south(fleet: ComputeFleet, users: TokenIdentity, whole: Served) -> I
         yield there
 
 
-class Ansible:
-    """`ansible-inventory`, with the collection as it is in deploy/ansible."""
+def command(name: str, *arguments: str, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Runs a command of Ansible that knows nothing of this machine but collections in `folder`."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "FLEETLIGHT_"))}
+    ours = {"ANSIBLE_HOME": str(folder), "ANSIBLE_COLLECTIONS_PATH": str(folder), "LC_ALL": "C.UTF-8"}
+    program = str(Path(sys.executable).with_name(name))
+    return subprocess.run(
+        [program, *arguments], env=others | ours | variables, capture_output=True, text=True, timeout=60, check=False
+    )
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        collection = folder / "ansible_collections/fleetlight/fleet"
-        collection.parent.mkdir(parents=True)
-        collection.symlink_to(ROOT / "deploy/ansible")
+
+@pytest.fixture(scope="module")
+def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the collection is installed, as the how-to says."""
+    folder = tmp_path_factory.mktemp("collections")
+    result = command("ansible-galaxy", "collection", "install", f"{ROOT}/deploy/ansible/", folder=folder)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+class Ansible:
+    """`ansible-inventory` with the collection. folder: for the file of the inventory."""
+
+    def __init__(self, folder: Path, collections: Path) -> None:
+        self._folder, self._collections = folder, collections
 
     def run(
         self, there: Served, *arguments: str, as_member: bool = False, **options: object
@@ -119,15 +135,8 @@ class Ansible:
         login = {"user": "bob"} if as_member else {"token": there.token, "all_projects": True}
         source = self._folder / "web.fleetlight.yml"
         source.write_text(json.dumps({"plugin": "fleetlight.fleet.instances", **usual, **login, **options}))
-        command = [str(Path(sys.executable).with_name("ansible-inventory")), "--list", "-i", str(source), *arguments]
-        others = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "FLEETLIGHT_"))}
-        environment = others | {
-            "ANSIBLE_HOME": str(self._folder),
-            "ANSIBLE_COLLECTIONS_PATH": str(self._folder),
-            "ANSIBLE_FLEETLIGHT_PASSWORD": PASSWORD,
-            "LC_ALL": "C.UTF-8",
-        }
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        listing = ("--list", "-i", str(source), *arguments)
+        return command("ansible-inventory", *listing, folder=self._collections, ANSIBLE_FLEETLIGHT_PASSWORD=PASSWORD)
 
     def inventory(self, there: Served, **options: Any) -> Any:
         """What is listed; all must go well."""
@@ -144,8 +153,8 @@ class Ansible:
 
 
 @pytest.fixture
-def ansible(tmp_path: Path) -> Ansible:
-    return Ansible(tmp_path)
+def ansible(tmp_path: Path, collections: Path) -> Ansible:
+    return Ansible(tmp_path, collections)
 
 
 def hosts(inventory: Any) -> dict[str, Any]:
