@@ -159,3 +159,13 @@ test("while a list is read again its rows of before are shown, at the same place
   await settled(rows);
   assert.equal(rows.at(529)?.key, "item-529");
 });
+
+test("a list that was empty is asked for again when it is read again", async () => {
+  serve(0);
+  const before = new Rows(QUESTION);
+  await settled(before);
+  serve(2);
+  const rows = new Rows(QUESTION, before);
+  await settled(rows);
+  assert.deepEqual([before.total.value, rows.total.value, rows.at(1)?.key], [0, 2, "item-1"]);
+});

@@ -95,7 +95,7 @@ def test_query_answers_with_definitions_and_rows(luxi: Socket) -> None:
 
 
 def test_fields_of_all_types_are_told(luxi: Socket) -> None:
-    assert len(luxi.result("QueryFields", "job", None)["fields"]) == 17
+    assert len(luxi.result("QueryFields", "job", None)["fields"]) == 18
     assert luxi.result("QueryFields", "lock", ["mode", "x"])["fields"][1]["kind"] == "unknown"
 
 

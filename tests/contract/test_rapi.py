@@ -164,7 +164,7 @@ def test_query_has_the_form_of_queries(fleet: ComputeFleet) -> None:
     assert by_body["data"] == expected["data"]
     assert len(get(api, "/2/query/node?fields=name,%20role")["data"]) == 6
     assert get(api, "/2/query/instance/fields?fields=name")["fields"][0]["name"] == "name"
-    assert len(get(api, "/2/query/job/fields")["fields"]) == 17
+    assert len(get(api, "/2/query/job/fields")["fields"]) == 18
 
 
 @pytest.mark.parametrize(

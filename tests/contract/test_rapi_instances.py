@@ -75,6 +75,22 @@ def test_instance_that_is_not_to_start_is_down(rapi: RapiCalls) -> None:
     assert rapi.get("/instances/web1")["status"] == "ADMIN_down"
 
 
+def test_instance_is_launched_when_it_is_started_first(rapi: RapiCalls) -> None:
+    create(rapi, start=False)
+    shown = f"/v2.1/servers/{rapi.get('/instances/web1')['uuid']}"
+
+    def launched_at() -> object:
+        return rapi.api.get(shown).json()["server"]["OS-SRV-USG:launched_at"]
+
+    assert launched_at() is None
+    rapi.result("PUT", "/instances/web1/startup")
+    first = launched_at()
+    assert first is not None
+    rapi.result("PUT", "/instances/web1/shutdown")
+    rapi.result("PUT", "/instances/web1/startup")
+    assert launched_at() == first
+
+
 def test_trial_run_tells_the_nodes_and_takes_nothing(rapi: RapiCalls) -> None:
     assert rapi.result("POST", "/instances?dry-run=1", NEW)[0].startswith("north-host")
     assert rapi.get("/instances") == []

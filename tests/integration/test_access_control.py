@@ -486,7 +486,7 @@ def test_making_the_accounts_again_changes_no_secret(fortress: Fortress, monkeyp
         "accounts", "postgresql", "--out", fortress.accounts, "--config", fortress.folder / "owner.toml"
     )
     assert {file.name: file.read_text() for file in fortress.accounts.iterdir()} == before
-    assert output.count("(kept)") == 4
+    assert output.count("(kept)") == 5
     assert all(re.search(r"[^:]{20,}$", text.strip()) and text.strip() not in output for text in before.values())
     assert {oct(file.stat().st_mode & 0o777) for file in fortress.accounts.iterdir()} == {"0o600"}
 
@@ -576,7 +576,8 @@ def test_rights_follow_upgrades_and_new_cells_and_who_lacks_one_says_what_to_run
     with closing(Fleet(as_worker)) as fleet:
         with pytest.raises(FleetUnreachableError, match=r"permission denied.*`fleetlight accounts postgresql`"):
             fleet.count_mappings(fortress.cell.uuid)
-        assert "accounts api, indexer, relay, worker: up to date" in _fleetlight("database", "upgrade", *owner)
+        upgraded = _fleetlight("database", "upgrade", *owner)
+        assert "accounts api, indexer, deliverer, relay, worker: up to date" in upgraded
         fleet.count_mappings(fortress.cell.uuid)
     urls = ("--database-url", _url(fortress.postgresql, "later"), "--transport-url", fortress.cell.transport_url)
     _fleetlight("cell", "add", "native", "later", *urls, *owner)

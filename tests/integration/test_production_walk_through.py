@@ -94,5 +94,5 @@ def test_what_docker_compose_starts_works_together_and_stops_well(composition: C
     for name in ("database", "cell1", "cell2"):
         composition.run_once(name)
     assert _cells(composition) == before
-    assert composition.stop() == dict.fromkeys(("relay", "worker", "indexer", "api"), 0)
+    assert composition.stop() == dict.fromkeys(("relay", "worker", "indexer", "api", "deliverer"), 0)
     assert list(composition.folder.iterdir()) == [], "a container has no room but for what is given to it"

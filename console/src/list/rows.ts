@@ -163,7 +163,8 @@ export class Rows {
   /** The first position in the window of which there is no row; null when there is none. */
   private missing(): number | null {
     const [first, last] = this.wanted;
-    const end = Math.min(last, this.total.value ?? Number.POSITIVE_INFINITY);
+    // Before the first answer the total is that of the list as it was read before, which may have been empty.
+    const end = this.isAnswered ? Math.min(last, this.total.value ?? Number.POSITIVE_INFINITY) : last;
     for (let position = first; position < end; position++) if (!this.rows.has(position)) return position;
     return null;
   }

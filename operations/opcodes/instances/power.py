@@ -73,6 +73,9 @@ def _remembering(opcode: type[InstanceStartup | InstanceShutdown], name: str) ->
         last.run(task)
         if opcode.read(task.parameters).no_remember:
             _set(task, {"vm_state": wanted})
+        if opcode is InstanceStartup and task.record["launched_at"] is None:
+            # It was made without being started: usage counts from its launch on.
+            _set(task, {"launched_at": task.now})
 
     return (*before, replace(last, run=run))
 
