@@ -74,7 +74,7 @@ class UsageHandler:
         self._clock = clock
 
     async def show(self, request: ApiRequest) -> Response:
-        """`GET /fleetlight/usage`: of all projects for administrators, of its own for everybody else."""
+        """`GET /fleetlight/usage`: of all projects for administrators, of their own for others."""
         caller, form = request.caller, request.query.last("format") or "json"
         if form not in _FORMS:
             raise BadRequestError(f"format: '{form}' is not one of {', '.join(_FORMS)}")

@@ -1,10 +1,10 @@
 """Accounts on RabbitMQ, made through its management API: they reach what is called `fleetlight.…`, and nothing else.
 
 Relay and indexer have equal rights, since either may be the first to declare everything of a cell (topology), and
-declaring needs all three: a queue with dead letters may be declared only by an account that may read it. Two accounts
-all the same, so that one can be taken away without the other; and one for the relay of each cell, where that is wanted,
-which reaches nothing of other cells. A producer of announcements declares nothing, and only writes to the exchanges of
-its cells.
+declaring needs all three: to bind a queue to its exchange is to write to the queue, and to read the exchange. Two
+accounts all the same, so that one can be taken away without the other; and one for the relay of each cell, where that
+is wanted, which reaches nothing of other cells. A producer of announcements declares nothing, and only writes to the
+exchanges of its cells.
 """
 
 import http.client

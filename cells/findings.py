@@ -29,7 +29,7 @@ class Finding:
     """One thing that is wrong. cell: its name. subject: the uuid of an instance, or the name of a node or a cell.
 
     evidence: what was compared, and how the two differ; a sentence. since: microseconds since the epoch; None where the
-    data does not tell. mends: what to do, with the command in backquotes where there is one.
+    data does not tell. remedy: what to do, with the command in backquotes where there is one.
     """
 
     kind: FindingKind
@@ -37,7 +37,7 @@ class Finding:
     subject: str
     evidence: str
     since: int | None
-    mends: str
+    remedy: str
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""`fleetlight findings`: what is not as it should be, with evidence, age, and what mends it."""
+"""`fleetlight findings`: what is not as it should be, with evidence, age, and the remedy."""
 
 import asyncio
 from typing import Annotated, Any
@@ -63,7 +63,7 @@ def findings(
     if output is Output.TABLE:
         print_summary(f"{counted(len(found), 'finding')}." if found else "Nothing is wrong.")
     rows = [
-        (each["kind"], each["cell"], each["subject"], _age(each["age_s"]), each["evidence"], each["mends"])
+        (each["kind"], each["cell"], each["subject"], _age(each["age_s"]), each["evidence"], each["remedy"])
         for each in found
     ]
     if rows or output is not Output.TABLE:

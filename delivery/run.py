@@ -196,7 +196,7 @@ class SubscriptionRun:
             self._progress.end(self._progress.begin(positions))
 
     async def _tell_coverage(self, watch: Watch, watched: WatchedList, positions: Positions | None) -> None:
-        """Say that the copy of the target is whole, or is not, if that is another thing than what it was told last."""
+        """Say that the copy of the target is whole, or is not, if that differs from what it has heard last."""
         covered = watch.coverage()
         is_complete = all(each.why_not is None for each in covered)
         if is_complete is not self._told:

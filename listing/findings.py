@@ -95,22 +95,22 @@ def _of_mappings(cell: Cell, known: ComparedMappings, now: int) -> Iterator[Find
             FindingKind.MAPPING_ELSEWHERE,
             evidence=f"{known.elsewhere} of its instances have a mapping that names another cell",
             since=None,
-            mends=f"`fleetlight index verify --cell {cell.name}` names them",
+            remedy=f"`fleetlight index verify --cell {cell.name}` names them",
         )
     if known.repaired_at is not None and now - known.repaired_at < _OF_LATE_US:
         yield new(
             FindingKind.MAPPING_REPAIRED,
             evidence=f"{known.repaired} mappings differed from its rows until now, and were repaired",
             since=known.repaired_at,
-            mends="nothing is left to do; was the fleet database restored?",
+            remedy="nothing is left to do; was the fleet database restored?",
         )
 
 
 def _of_audit(cell: Cell, last: AuditRound) -> Iterator[Finding]:
     if not last.found:
         return
-    mends = f"`fleetlight index verify --cell {cell.name} --repair`"
+    remedy = f"`fleetlight index verify --cell {cell.name} --repair`"
     if last.repaired >= last.found:
-        mends = "nothing is left to do; the log of the indexer names them (`indexer.audit_found`)"
+        remedy = "nothing is left to do; the log of the indexer names them (`indexer.audit_found`)"
     evidence = f"{last.found} documents differed from its rows at the last audit, of which {last.repaired} are repaired"
-    yield Finding(FindingKind.DOCUMENT_REPAIRED, cell.name, cell.name, evidence, last.at, mends)
+    yield Finding(FindingKind.DOCUMENT_REPAIRED, cell.name, cell.name, evidence, last.at, remedy)

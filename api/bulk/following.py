@@ -1,4 +1,4 @@
-"""What became of items whose cells have accepted the action: looked up when somebody looks at their bulk change.
+"""What became of items whose cells have accepted the action: looked up when their bulk change is read.
 
 So nothing has to be taken up again after a restart of a process, and what is looked at costs one question for each cell
 and 500 items.

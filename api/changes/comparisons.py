@@ -34,7 +34,7 @@ from fleetlight.views.query2.items import CELL
 
 MAX_ROWS = 5000
 NO_CURSOR = "comparison"
-"""The id of the events of such a watch: who goes on from it is told to list again."""
+"""The id of the events of such a watch: a reader that goes on from it gets a reset, and lists again."""
 _INTERVAL_S = 2.0
 _REST = 3
 
@@ -43,7 +43,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Comparison:
-    """The rows of one question, while somebody watches them. newest: as they were read last.
+    """The rows of one question, while there are watches of them. newest: as they were read last.
 
     why_ended: None while they are read.
     """
@@ -88,7 +88,7 @@ class Comparisons:
     async def join(
         self, question: ItemQuery, caller: Caller, admission: Admission
     ) -> tuple[Comparison, Callable[[], None]]:
-        """The comparison for a question, which is read now if nobody watches it yet, and what leaves it.
+        """The comparison for a question, which is read now if it has no watch yet, and what leaves it.
 
         admission: of the request. Raises BadRequestError for more than MAX_ROWS, ForbiddenError, FleetUnreachableError.
         """
@@ -234,7 +234,7 @@ def _compared(question: ItemQuery) -> ItemQuery:
 
 
 def _why_ended(task: asyncio.Task[None]) -> str:
-    """What its readers are told; nothing where the process ends, or they have all left."""
+    """The reason that its readers get; none where the process ends, or they have all left."""
     error = None if task.cancelled() else task.exception()
     if isinstance(error, BadRequestError):
         return str(error)

@@ -45,7 +45,7 @@ _FINDING = Shape(
         **dict.fromkeys(("kind", "cell", "subject", "evidence"), TEXT),
         "since": or_null(TEXT),
         "age_s": or_null(NUMBER),
-        "mends": TEXT,
+        "remedy": TEXT,
     }
 )
 LIST_FINDINGS = ApiOperation(
@@ -61,7 +61,7 @@ LIST_FINDINGS = ApiOperation(
     ),
     query=("kind", "cell", "transition_s"),
     faults=(400, 403, 404),
-    summary="What is not as it should be, with evidence, age, and what mends it; for administrators",
+    summary="What is not as it should be, with evidence, age, and the remedy; for administrators",
 )
 FINDING_METRICS = ApiOperation(
     "GET",
@@ -77,12 +77,12 @@ _FIELDS = ("uuid", "cell", "vm_state", "task_state", "power_state", "updated_at"
 
 @dataclass(frozen=True, slots=True)
 class _InstanceQuery:
-    """A comparison that is a filter. evidence: with the fields of the instance; mends: with its uuid."""
+    """A comparison that is a filter. evidence: with the fields of the instance; remedy: with its uuid."""
 
     kind: FindingKind
     wanted: Filter
     evidence: str
-    mends: str
+    remedy: str
     has_since: bool = False
 
     def finding(self, values: Mapping[str, Any]) -> Finding:
@@ -93,7 +93,7 @@ class _InstanceQuery:
             values["uuid"],
             self.evidence.format(**values),
             None if since is None else round(since * MICROSECONDS_PER_SECOND),
-            self.mends.format(values["uuid"]),
+            self.remedy.format(values["uuid"]),
         )
 
 
@@ -256,5 +256,5 @@ def _shown(finding: Finding, now: int) -> Mapping[str, Any]:
         "evidence": finding.evidence,
         "since": time_shown(since),
         "age_s": None if since is None else max(0, now - since) / MICROSECONDS_PER_SECOND,
-        "mends": finding.mends,
+        "remedy": finding.remedy,
     }

@@ -31,7 +31,7 @@ MAX_FAILURES = 1000
 
 
 class SubscriptionState(StrEnum):
-    """PAUSED: by its owner or an administrator. SUSPENDED: by a deliverer, until somebody resumes it.
+    """PAUSED: by its owner or an administrator. SUSPENDED: by a deliverer, until it is resumed.
 
     ENDED: for good: rights were lost, or the target does not want it.
     """
@@ -62,7 +62,7 @@ class SubscriptionContent:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryState:
-    """How far a subscription is. is_complete: what its target was told last of the cells; None: nothing yet.
+    """How far a subscription is. is_complete: what its target has heard last of the cells; None: nothing yet.
 
     delivered: events. delivered_at, failing_since: microseconds; the first attempt that failed since one did not.
     """

@@ -20,7 +20,7 @@ _FEW_FIRST = ("uuid", "display_name", "host", "node", "user_id", "project_id")
 
 
 class Watching(Protocol):
-    """Somebody who watches a list."""
+    """A reader of a list."""
 
     @property
     def watched(self) -> WatchedList: ...

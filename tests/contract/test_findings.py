@@ -1,4 +1,4 @@
-"""`GET /fleetlight/findings`: what is not as it should be, with what mends it, as one list and as metrics."""
+"""`GET /fleetlight/findings`: what is not as it should be, with the remedy, as one list and as metrics."""
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -111,7 +111,7 @@ def kinds_and_cells(api: Api, query: str) -> list[tuple[str, str]]:
     return [(each["kind"], each["cell"]) for each in found(api, query)["findings"]]
 
 
-# By kind, cell and subject (of `wrong`, or as it is): what is said, whether since when is known, and what mends it.
+# By kind, cell and subject (of `wrong`, or as it is): what is said, whether since when is known, and the remedy.
 EXPECTED: Mapping[tuple[str, str, str], tuple[str, bool, str]] = {
     ("unknown-host", "north", "unknown host"): ("'gone', node 'gone-1'", False, "`fleetlight host add north gone`"),
     ("wrong-host", "north", "ERROR_wrongnode"): ("another node has it", True, "shut it down on the node"),
@@ -143,7 +143,7 @@ def test_nothing_is_found_where_all_is_as_it_should_be(well: ComputeFleet) -> No
 
 
 @pytest.mark.parametrize("by_index", [True, False])
-def test_each_finding_has_evidence_an_age_and_what_mends_it(wrong: Wrong, *, by_index: bool) -> None:
+def test_each_finding_has_evidence_an_age_and_a_remedy(wrong: Wrong, *, by_index: bool) -> None:
     check(found(wrong.fleet.api(search=searching(enabled=by_index))), wrong.subjects)
 
 
@@ -161,10 +161,10 @@ def check(answer: Any, subjects: Mapping[str, str]) -> None:
     expected = {(kind, cell, subjects.get(name, name)): said for (kind, cell, name), said in EXPECTED.items()}
     assert sorted(by_subject) == sorted(expected)
     assert len(answer["findings"]) == len(expected)
-    for key, (evidence, has_age, mends) in expected.items():
+    for key, (evidence, has_age, remedy) in expected.items():
         finding = by_subject[key]
         assert evidence in finding["evidence"], key
-        assert mends.format(finding["subject"]) in finding["mends"], key
+        assert remedy.format(finding["subject"]) in finding["remedy"], key
         assert (finding["since"] is not None) == (finding["age_s"] is not None) == has_age, key
         if has_age:
             began = datetime.fromisoformat(finding["since"])

@@ -113,8 +113,8 @@ def _overallocated_nodes(connection: Connection, cell: str, _limit: int) -> Iter
         ]
         if over:
             evidence = f"{', '.join(over)} more are taken up than instances may have there"
-            mends = f"`fleetlight balance {cell} --execute`, or `fleetlight host set` for what they may have"
-            yield Finding(FindingKind.OVERALLOCATED_NODE, cell, node.name, evidence, None, mends)
+            remedy = f"`fleetlight balance {cell} --execute`, or `fleetlight host set` for what they may have"
+            yield Finding(FindingKind.OVERALLOCATED_NODE, cell, node.name, evidence, None, remedy)
 
 
 def _hosts_without_agent(connection: Connection, cell: str, _limit: int) -> Iterator[Finding]:
@@ -124,8 +124,8 @@ def _hosts_without_agent(connection: Connection, cell: str, _limit: int) -> Iter
     down = select(observed.name, observed.observed_at).where(observed.kind == OBSERVED_NODE, observed.status == "down")
     for node, observed_at in connection.execute(down.order_by(observed.name)):
         evidence = f"its agent at {with_agent.get(node, 'no address')} does not answer"
-        mends = f"start `fleetlight node-agent` there, then `fleetlight node refresh --cell {cell} {node}`"
-        yield Finding(FindingKind.HOST_WITHOUT_AGENT, cell, node, evidence, observed_at, mends)
+        remedy = f"start `fleetlight node-agent` there, then `fleetlight node refresh --cell {cell} {node}`"
+        yield Finding(FindingKind.HOST_WITHOUT_AGENT, cell, node, evidence, observed_at, remedy)
     hosts = (
         select(_NODE_OF_INSTANCE, services.c.host)
         .join_from(compute_nodes, services, services.c.id == compute_nodes.c.service_id)
@@ -134,5 +134,5 @@ def _hosts_without_agent(connection: Connection, cell: str, _limit: int) -> Iter
     )
     for node, host in connection.execute(hosts) if with_agent else ():
         evidence = "it has no agent, and other hosts of the cell have one"
-        mends = f"`fleetlight host agent {cell} {host} ADDRESS`"
-        yield Finding(FindingKind.HOST_WITHOUT_AGENT, cell, node, evidence, None, mends)
+        remedy = f"`fleetlight host agent {cell} {host} ADDRESS`"
+        yield Finding(FindingKind.HOST_WITHOUT_AGENT, cell, node, evidence, None, remedy)

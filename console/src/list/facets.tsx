@@ -19,33 +19,45 @@ export interface FacetsProps {
 }
 
 export function Facets({ question, fields, filter, onToggle }: FacetsProps) {
+  const counts = useCounts(question, fields);
   return (
     <aside class="facets" aria-label="Counts by value">
       {fields.map((field) => (
-        <Facet key={field.name} question={question} field={field} filter={filter} onToggle={onToggle} />
+        <Facet key={field.name} found={counts[field.name]} field={field} filter={filter} onToggle={onToggle} />
       ))}
     </aside>
   );
 }
 
-function Facet({ question, field, filter, onToggle }: Omit<FacetsProps, "fields"> & { field: Field }) {
-  const counts = useSignal<CountsAnswer | null>(null);
-  const isLong = useSignal(false);
-  const { what, filter: asked, asOf, allProjects } = question;
+/** The counts by the values of each field, one after the other: lists of others are not to wait behind all of them. */
+function useCounts(question: Question, fields: readonly Field[]): Readonly<Record<string, CountsAnswer>> {
+  const counts = useSignal<Readonly<Record<string, CountsAnswer>>>({});
+  const { what, filter, asOf, allProjects } = question;
   useEffect(() => {
     const aborting = new AbortController();
     const { fields: _, order: __, ...parameters } = parametersOf(question);
-    get<CountsAnswer>("/fleetlight/query/counts", { ...parameters, by: field.name }, aborting.signal)
-      .then((answer) => {
-        counts.value = answer.body;
-      })
-      .catch(() => {
-        counts.value = null;
-      });
+    const count = async (): Promise<void> => {
+      counts.value = {};
+      for (const { name } of fields) {
+        try {
+          const { body } = await get<CountsAnswer>("/fleetlight/query/counts", { ...parameters, by: name }, aborting.signal);
+          counts.value = { ...counts.value, [name]: body };
+        } catch {
+          if (aborting.signal.aborted) return;
+        }
+      }
+    };
+    void count();
     return () => aborting.abort();
-  }, [what, asked, asOf, allProjects, field.name]);
-  const found = counts.value;
-  if (found === null || found.groups.length === 0) return null;
+  }, [what, filter, asOf, allProjects, fields.map(({ name }) => name).join()]);
+  return counts.value;
+}
+
+type FacetProps = Omit<FacetsProps, "fields" | "question"> & { readonly field: Field; readonly found: CountsAnswer | undefined };
+
+function Facet({ found, field, filter, onToggle }: FacetProps) {
+  const isLong = useSignal(false);
+  if (found === undefined || found.groups.length === 0) return null;
   const groups = [...found.groups].sort((left, right) => right.count - left.count);
   const shown = isLong.value ? groups.slice(0, 200) : groups.slice(0, SHOWN);
   return (
