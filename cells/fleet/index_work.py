@@ -153,7 +153,11 @@ class IndexWork:
         return self._change(order.id, values)
 
     def record(self, work_id: str, done: int, total: int | None, result: str | None) -> bool:
-        """Say how far it is; False if it is to stop."""
+        """Say how far it is; False if it is to stop.
+
+        total: an estimate, as rows that were deleted and are kept are compared too.
+        """
+        total = None if total is None else max(total, done)
         self._change(work_id, {"done": done, "total": total, "result": result})
         found = self.find(work_id)
         return found is not None and found.is_open and not found.is_to_stop

@@ -177,6 +177,18 @@ def test_work_of_a_console_is_followed_shown_and_stopped(run: Run, fleet: Fleet)
     assert found.state is WorkState.STOPPED
 
 
+def test_rows_beyond_what_was_expected_raise_the_total(fleet: Fleet) -> None:
+    """Instances that were deleted are kept for a while, and compared too."""
+    work_id = fleet.index_work.begin_command(WorkKind.VERIFY, ["all"], "ada", 1)
+    totals = []
+    for done in (2, 5):
+        fleet.index_work.record(work_id, done, 3, None)
+        found = fleet.index_work.find(work_id)
+        assert found is not None
+        totals.append(found.total)
+    assert totals == [3, 5]
+
+
 @pytest.mark.parametrize("command", ["show", "stop"])
 def test_unknown_work_is_wrong_usage(run: Run, cells: Sequence[Cell], command: str) -> None:
     result = run("index", "work", command, "nothing")
