@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from playwright.sync_api import Route
 
 from tests.support.servers.browser import BrowserPage
 from tests.support.servers.live_api import LiveApi, live_api
@@ -43,6 +44,23 @@ def test_a_script_of_the_page_logs_in_and_never_sees_the_cookie(fleet: LiveApi, 
     assert page.evaluate(ask, ["DELETE", {}, None]) == [403, ""]
     assert page.evaluate(ask, ["DELETE", console, None]) == [204, ""]
     assert page.evaluate(ask, ["GET", {}, None]) == [200, ""]
+
+
+def test_logging_out_abandons_what_the_page_still_asks_for(fleet: LiveApi, browser_page: BrowserPage) -> None:
+    page, held, leaving = browser_page.page, list[Route](), list[Route]()
+    page.goto(f"{fleet.url}/console/instances")
+    page.get_by_label("User").fill("admin")
+    page.get_by_label("Password").fill(password_of(fleet.clouds_file))
+    page.route("**/fleetlight/query/counts?**", lambda route: held.append(route))  # noqa: PLW0108  # Playwright marks it
+    with page.expect_request("**/fleetlight/query/counts?**"):
+        page.get_by_role("button", name="Log in").click()
+    page.route("**/fleetlight/session", lambda route: leaving.append(route))  # noqa: PLW0108
+    # A request that the API answers after it has ended the session would be refused.
+    with page.expect_event("requestfailed", lambda request: request == held[0].request, timeout=5_000):
+        page.get_by_role("button", name="Log out").click()
+    page.unroute("**/fleetlight/session")
+    leaving[0].continue_()
+    page.get_by_role("button", name="Log in").wait_for()
 
 
 def test_nothing_that_the_policy_forbids_gets_past_the_browser(fleet: LiveApi, browser_page: BrowserPage) -> None:

@@ -35,6 +35,14 @@ export function whenLoggedOut(call: () => void): void {
   onLoggedOut = call;
 }
 
+let leaving = new AbortController();
+
+/** Abandon every request that has not been answered: those who asked get an AbortError. */
+export function abandonRequests(): void {
+  leaving.abort();
+  leaving = new AbortController();
+}
+
 /** The address of `path` with those parameters that have a value. */
 export function addressOf(path: string, query: Parameters = {}): string {
   const given = Object.entries(query).flatMap(([name, value]) =>
@@ -50,17 +58,18 @@ export async function fetched(method: string, path: string, asked: Asked = {}): 
   // The header shows that no page of another site has sent it (docs/operations/access-control.md).
   const headers: Record<string, string> = { "Fleetlight-Request": "console", ...asked.headers };
   if (asked.body !== undefined) headers["Content-Type"] = "application/json";
+  const signal = asked.signal === undefined ? leaving.signal : AbortSignal.any([asked.signal, leaving.signal]);
   let response: Response;
   try {
     response = await fetch(addressOf(path, asked.query), {
       method,
       headers,
       body: asked.body === undefined ? null : JSON.stringify(asked.body),
-      signal: asked.signal ?? null,
+      signal,
       credentials: "same-origin",
     });
   } catch (error) {
-    if (asked.signal?.aborted) throw error;
+    if (signal.aborted) throw error;
     throw new Fault(0, "The API does not answer.");
   }
   if (response.ok) return response;

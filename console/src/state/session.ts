@@ -1,7 +1,7 @@
 /** Who is logged in. The cookie itself is the browser's: no script can read it. */
 
 import { signal } from "@preact/signals";
-import { ask, Fault, get, whenLoggedOut } from "../api/client";
+import { abandonRequests, ask, Fault, get, whenLoggedOut } from "../api/client";
 import type { NoSession, SessionAnswer } from "../api/types";
 
 /** provider: the name of the OpenID provider, where there is one. */
@@ -44,7 +44,15 @@ export async function logIn(login: Readonly<Record<string, string>>): Promise<vo
 
 export async function logOut(): Promise<void> {
   const page = caller().logout_page;
-  await ask("DELETE", "/fleetlight/session");
+  // The page goes before its session does: what it still asked for would be refused.
+  session.value = { state: "asking" };
+  abandonRequests();
+  try {
+    await ask("DELETE", "/fleetlight/session");
+  } catch (error) {
+    session.value = refused(error);
+    return;
+  }
   if (page === null) await openSession();
   else location.assign(page);
 }
