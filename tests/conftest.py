@@ -24,6 +24,7 @@ from tests.support.servers.real_servers import (
 )
 from tests.support.servers.redis_server import redis_url
 from tests.support.session.collector import pytest_collection_finish
+from tests.support.session.compiled import compiled_once
 from tests.support.session.ending import pytest_sessionstart
 from tests.support.session.logs import logging_as_before
 from tests.support.session.migrated import migrated_each_time, migrated_once
@@ -43,6 +44,7 @@ __all__ = [
     "browser_page",
     "chromium",
     "chromium_browser",
+    "compiled_once",
     "elasticsearch_prefix",
     "elasticsearch_url",
     "ganeti_client",
