@@ -255,8 +255,8 @@ def test_cell_whose_threads_are_all_held_is_used_again_when_one_is_let_go(gates:
 
 def test_cell_that_was_closed_is_not_probed_for_a_question_that_is_late(gates: Gates) -> None:
     async def scenario() -> None:
-        cell = guarded(gates, deadline_s=0.05)
-        for patience_s in (0.05, 0.02):
+        cell = guarded(gates, deadline_s=0.3)
+        for patience_s in (0.3, 0.2):
             late = asyncio.create_task(cell.ask(gates.question()[0], patience_s))
             await eventually(lambda: gates.asked > 0)
             cell.close()
@@ -264,7 +264,7 @@ def test_cell_that_was_closed_is_not_probed_for_a_question_that_is_late(gates: G
                 await late
             assert not cell.hangs
             assert asyncio.all_tasks() == {asyncio.current_task()}
-            cell = guarded(gates, deadline_s=0.05)
+            cell = guarded(gates, deadline_s=0.3)
             gates.asked = 0
         cell.close()
 
