@@ -21,7 +21,10 @@ export class Live {
   private readonly stop: () => void;
   private readonly held: (() => void)[] = [];
   private isPaused = false;
+  private hasBegun = false;
+  private lastChange = 0;
   private settling: ReturnType<typeof setTimeout> | null = null;
+  private isSettled = false;
 
   /** onReset: called when the list has to be read again: changes were missed, or a cell went away or came back. */
   constructor(
@@ -36,15 +39,20 @@ export class Live {
         if (!this.isPaused) this.state.value = isLive ? "live" : "waiting";
         this.reason.value = reason;
         // The list may be older than the first change that comes: once it is read again nothing is between the two.
-        if (isLive) this.settling ??= setTimeout(onReset, SETTLED_MS);
+        if (isLive && !this.hasBegun) this.settle();
+        this.hasBegun ||= isLive;
       },
     });
   }
 
-  /** The list was read again. */
+  /** The list is read again: twice, where the index may not have had the last changes yet. */
   show(rows: Rows): void {
     this.rows = rows;
-    this.pending.value = 0;
+    if (!this.isSettled) {
+      this.pending.value = 0;
+      if (Date.now() - this.lastChange < SETTLED_MS) this.settle();
+    }
+    this.isSettled = false;
   }
 
   close(): void {
@@ -62,12 +70,22 @@ export class Live {
     else for (const apply of held) apply();
   }
 
+  /** Read the list again once every index that counts as complete has the changes of now. What came since stays pending. */
+  private settle(): void {
+    this.settling ??= setTimeout(() => {
+      this.settling = null;
+      this.isSettled = true;
+      this.onReset();
+    }, SETTLED_MS);
+  }
+
   private take(apply: () => void): void {
     if (!this.isPaused) apply();
     else if (this.held.length <= MOST_HELD) this.held.push(apply);
   }
 
   private apply(name: string, data: unknown): void {
+    this.lastChange = Date.now();
     const change = data as { id: string; cell?: string; cells?: readonly Cell[] } | null;
     if (name === "reset" || name === "incomplete" || (name === "complete" && this.rows.proof.value?.isComplete === false)) this.onReset();
     else if (change === null) return;
