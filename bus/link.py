@@ -23,6 +23,7 @@ from kombu.exceptions import KombuError
 
 from fleetlight.bus import topology
 from fleetlight.bus.amqp_transport import AmqpTransport
+from fleetlight.bus.confirms import Confirms
 from fleetlight.bus.external_exchange import Binding, split_address
 from fleetlight.bus.memory_transport import MemoryTransport
 from fleetlight.bus.read_ahead import ReadAheadTransport
@@ -67,9 +68,7 @@ class Link:
         self._confirm_timeout_s = settings.confirm_timeout_s
         self.is_memory, self._connection = _connection(transport_url, settings, heartbeat_s)
         self.address = _address(self._connection, is_memory=self.is_memory)
-        self._sent = 0
-        self._unconfirmed: set[int] = set()
-        self._refused = 0
+        self._confirms = Confirms()
         self._is_blocked = False
         try:
             with self.translated():
@@ -87,9 +86,7 @@ class Link:
                 if not self.is_memory:
                     self.channel.auto_decode = False
                     self._raw.on_blocked, self._raw.on_unblocked = self._on_blocked, self._on_unblocked
-                    self.channel.confirm_select()
-                    self.channel.events["basic_ack"].add(self._on_ack)
-                    self.channel.events["basic_nack"].add(self._on_nack)
+                    self._confirms.follow(self.channel)
         except BusError:
             self.abandon()
             raise
@@ -191,38 +188,26 @@ class Link:
         # mandatory: a message that reaches no queue comes back and counts as a failure, instead of vanishing.
         self.channel.basic_publish(message, exchange=exchange, routing_key=routing_key, mandatory=True)
         if not self.is_memory:
-            self._sent += 1
-            self._unconfirmed.add(self._sent)
+            self._confirms.begin()
 
     def _await_confirms(self) -> None:
         deadline = monotonic() + self._confirm_timeout_s
-        while self._unconfirmed:
+        while self._confirms.waiting:
             remaining_s = deadline - monotonic()
             if remaining_s <= 0 or not self.drain(remaining_s):
-                waiting = len(self._unconfirmed)
+                waiting = len(self._confirms.waiting)
                 why = _ALARM if self._is_blocked else ""
                 raise BusUnavailableError(
                     self.address, f"{waiting} messages were not confirmed within {self._confirm_timeout_s} s{why}"
                 )
-        if self._refused:
-            raise BusUnavailableError(self.address, f"the broker refused {self._refused} messages")
+        if refused := self._confirms.refused:
+            raise BusUnavailableError(self.address, f"the broker refused {len(refused)} messages")
 
     def _on_blocked(self, _reason: str) -> None:
         self._is_blocked = True
 
     def _on_unblocked(self) -> None:
         self._is_blocked = False
-
-    def _on_ack(self, tag: int, multiple: bool) -> None:
-        self._settle(tag, multiple)
-
-    def _on_nack(self, tag: int, multiple: bool) -> None:
-        self._refused += self._settle(tag, multiple)
-
-    def _settle(self, tag: int, multiple: bool) -> int:
-        settled = {other for other in self._unconfirmed if other <= tag} if multiple else {tag}
-        self._unconfirmed -= settled
-        return len(settled)
 
     def waiting(self, queue: str) -> int:
         """How many messages wait in a queue that is there. Raises BusUnavailableError."""
