@@ -226,7 +226,7 @@ class DeliverySettings(BaseModel):
 
     allowed_networks: inner addresses, or networks of them, that targets may have; unset: public addresses alone. Inner
         are loopback, private, link-local and other addresses that are not routed in the internet.
-    allow_unencrypted: whether targets may be http://, besides https://.
+    allow_unencrypted: whether targets may be http:// and amqp://, besides https:// and amqps://.
     max_attempts: an event that its target has refused so often is put aside.
     suspend_after_d: a subscription whose target has taken nothing for so many days is suspended.
     """

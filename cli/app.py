@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "deliverer": ("fleetlight.cli.processes.processes", "Deliver the events of subscriptions to their targets."),
     "subscribe": (
         "fleetlight.cli.subscribe",
-        "Subscriptions: saved queries whose changes are delivered to a webhook.",
+        "Subscriptions: saved queries whose changes are delivered to a webhook or a broker.",
     ),
     "explain": (
         "fleetlight.cli.explain",

@@ -9,7 +9,7 @@ import typer
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
-from fleetlight.api.subscriptions.handlers import NEW_SUBSCRIPTION, checked, new_test
+from fleetlight.api.subscriptions.handlers import NEW_SUBSCRIPTION, checked, key_of, new_test
 from fleetlight.api.subscriptions.questions import OPERATOR, OPERATOR_ROLES, question_of
 from fleetlight.api.subscriptions.targets import TargetRules
 from fleetlight.cells.fleet.fleet import Fleet
@@ -32,7 +32,7 @@ _ID = "6f1c0b6a-1f3e-4a7e-9a55-1de2f0c2a9b4"
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Subscriptions: saved queries whose changes are delivered to a webhook.",
+    help="Subscriptions: saved queries whose changes are delivered to a webhook or a broker.",
     epilog=examples("fleetlight subscribe list", f"fleetlight subscribe show {_ID}"),
 )
 
@@ -61,7 +61,7 @@ def add(
         typer.Option(
             envvar="FLEETLIGHT_SUBSCRIPTION_URL",
             metavar="URL",
-            help="Of the webhook; best in the environment where it lets its callers in.",
+            help="Of the webhook, or of the broker and its exchange; best in the environment: it lets callers in.",
             show_default=False,
         ),
     ],
@@ -75,7 +75,7 @@ def add(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Make a subscription of the operator, which ends with no user, and show its key, once."""
+    """Make a subscription of the operator, which ends with no user, and show the key of its webhook, once."""
     settings = load_settings(config, data_dir)
     document = {
         "name": name,
@@ -86,17 +86,20 @@ def add(
     }
     try:
         body = NEW_SUBSCRIPTION.check(document, 1)
-        asked, key = checked(body, Caller(OPERATOR, project, frozenset(OPERATOR_ROLES)), TargetRules(settings.delivery))
+        asked, secret = checked(
+            body, Caller(OPERATOR, project, frozenset(OPERATOR_ROLES)), TargetRules(settings.delivery)
+        )
         content = replace(asked, user_id=None)
     except BadRequestError as error:
         raise ConfigurationError(str(error)) from error
     with open_fleet(settings.fleet) as fleet:
         _check_question(content, fleet.cells())
         fleet.clock.look()
-        made = fleet.subscriptions.add(content, key, fleet.clock())
+        made = fleet.subscriptions.add(content, secret, fleet.clock())
     print_result(f"id: {made.id}")
-    print_result(f"key: {key.get_secret_value()}")
-    print_notice("the key is not shown again; the receiver checks signatures with it")
+    if (key := key_of(content, secret)) is not None:
+        print_result(f"key: {key}")
+        print_notice("the key is not shown again; the receiver checks signatures with it")
 
 
 @app.command("list", epilog=examples("fleetlight subscribe list", "fleetlight subscribe list --output json"))

@@ -14,6 +14,7 @@ import structlog
 
 from fleetlight.api.changes.watched_items import WatchedItems
 from fleetlight.api.http.errors import BadRequestError, ForbiddenError, NotFoundError
+from fleetlight.api.subscriptions.brokers import broker_address, is_broker
 from fleetlight.api.subscriptions.questions import caller_of, question_of
 from fleetlight.api.subscriptions.targets import TargetRules
 from fleetlight.cells.daemon_threads import DaemonThreads
@@ -22,6 +23,8 @@ from fleetlight.cells.errors import FleetUnreachableError, ResourceNotFoundError
 from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.subscriptions import Subscription, SubscriptionState
+from fleetlight.delivery.broker_link import BrokerLink
+from fleetlight.delivery.brokers import Broker
 from fleetlight.delivery.errors import StopDeliveryError
 from fleetlight.delivery.metrics import DelivererMetrics
 from fleetlight.delivery.outcomes import Target
@@ -90,6 +93,7 @@ class Deliverer:
         self._threads = DaemonThreads(_THREADS, "deliverer")
         self._shared = Shared(fleet.subscriptions, self._threads, patience, metrics, fleet.clock)
         self._codec = PositionCodec(None)
+        self._rules = rules
         self._calls = WebhookCalls(rules)
         self._runs: dict[str, tuple[SubscriptionRun, asyncio.Task[StopDeliveryError]]] = {}
         self._not_before: dict[str, float] = {}
@@ -165,8 +169,10 @@ class Deliverer:
 
     async def _target_of(self, subscription: Subscription) -> Target:
         """Raises ResourceNotFoundError."""
-        secret = await self._threads.run(partial(self._store.secret, subscription.id))
-        return Webhook(self._calls, subscription.content.target, secret)
+        secret, url = await self._threads.run(partial(self._store.secret, subscription.id)), subscription.content.target
+        if is_broker(url):
+            return Broker(BrokerLink(broker_address(url), secret, self._rules))
+        return Webhook(self._calls, url, secret)
 
     async def _note_end(self, subscription_id: str, task: "asyncio.Task[StopDeliveryError]") -> None:
         """A run has ended by itself."""

@@ -5,6 +5,11 @@ from typing import Protocol
 
 from fleetlight.api.subscriptions.events import Event
 
+INNER = "its address is an inner one, which the operator has not allowed"
+UNTRUSTED = "its certificate is not one that is trusted"
+UNREACHABLE = "it cannot be reached"
+"""Reasons, which say nothing of the inner network."""
+
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
@@ -40,3 +45,6 @@ class Target(Protocol):
     """Where one subscription is delivered to."""
 
     async def send(self, event: Event) -> Outcome: ...
+
+    async def close(self) -> None:
+        """Let go of what is of this target alone; nothing is sent afterwards."""

@@ -128,6 +128,7 @@ class SubscriptionRun:
             with suppress(FleetUnreachableError, TimeoutError):
                 async with asyncio.timeout(_LAST_SAVE_S):
                     await self._save()
+            await self._target.close()
         return stops[0]
 
     def replay(self, failed: FailedDelivery) -> None:

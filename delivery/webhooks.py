@@ -28,7 +28,7 @@ from yarl import URL
 
 from fleetlight.api.subscriptions.events import CONTENT_TYPE, Event
 from fleetlight.api.subscriptions.targets import InnerAddressError, TargetRules
-from fleetlight.delivery.outcomes import Away, Delivered, Outcome, Refused, Unwanted
+from fleetlight.delivery.outcomes import INNER, UNREACHABLE, UNTRUSTED, Away, Delivered, Outcome, Refused, Unwanted
 
 _TIMEOUT_S = 15.0
 # Shorter than servers keep a connection that nothing comes by: one that is about to be closed fails.
@@ -41,7 +41,6 @@ _AWAY = {
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 }
-_INNER = "its address is an inner one, which the operator has not allowed"
 
 
 class WebhookCalls:
@@ -97,6 +96,9 @@ class Webhook:
         }
         return await self._calls.post(self._url, headers, event.body.encode())
 
+    async def close(self) -> None:
+        """Its connections are those of all webhooks."""
+
 
 def _outcome(status: int, retry_after: str | None) -> Outcome:
     if 200 <= status < 300:
@@ -126,9 +128,9 @@ def _reason(error: Exception) -> str:
     """In words that say nothing of the inner network."""
     cause = error.os_error if isinstance(error, ClientConnectorError) else error
     if isinstance(cause, InnerAddressError):
-        return _INNER
+        return INNER
     if isinstance(error, ClientConnectorCertificateError):
-        return "its certificate is not one that is trusted"
+        return UNTRUSTED
     if isinstance(error, ClientConnectorError):
-        return "it cannot be reached"
+        return UNREACHABLE
     return f"the connection broke off ({type(error).__name__})"

@@ -20,7 +20,7 @@ from fleetlight.api.bodies.request_body import Body, RequestModel
 from fleetlight.api.caller import Caller, with_implied
 from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.errors import ConflictError, ParameterError
+from fleetlight.api.http.errors import BadRequestError, ConflictError, ParameterError
 from fleetlight.api.http.shapes import BOOL, INTEGER, TEXT, ListOf, Shape, or_null
 from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.item_query import MAX_FIELDS, number_in, size_of
@@ -28,6 +28,7 @@ from fleetlight.api.query.saved_views import MAX_FILTER
 from fleetlight.api.services import Services
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.times import time_shown, with_zone
+from fleetlight.api.subscriptions.brokers import is_broker, without_password
 from fleetlight.api.subscriptions.events import other_event
 from fleetlight.api.subscriptions.questions import question_of
 from fleetlight.api.subscriptions.targets import MAX_URL, SECRET_PREFIX, TargetRules, check_key
@@ -50,7 +51,8 @@ _KEY_BYTES = 32
 class SubscriptionBody(RequestModel):
     """filter: a text, empty for all. fields: those that events have. all_projects: for administrators.
 
-    url: of the webhook, which may have a password in it. secret: the key that it is signed with; unset: a new one.
+    url: of the webhook or the broker, which may have a password in it. secret: the key that a webhook is signed with;
+        unset: a new one.
     """
 
     name: Name
@@ -109,7 +111,7 @@ SUBSCRIPTIONS = ApiOperation(
 SUBSCRIBE = ApiOperation(
     "POST",
     _ALL,
-    Shape(_SHOWN | {"secret": TEXT}),
+    Shape(_SHOWN | {"secret": or_null(TEXT)}),
     success=201,
     body=NEW_SUBSCRIPTION,
     faults=(400, 403, 404),
@@ -169,11 +171,11 @@ class SubscriptionHandlers:
     async def create(self, request: ApiRequest) -> Response:
         """`POST /fleetlight/subscriptions`"""
         body, caller = await NEW_SUBSCRIPTION.read(request), request.caller
-        content, key = checked(body, caller, self._rules)
+        content, secret = checked(body, caller, self._rules)
         cells = await self._cells.cells()
         await made_aside(size_of(content.filter), lambda: question_of(content, cells))
-        added = await self._access.ask(lambda: self._store.add(content, key, self._clock()))
-        return json_answer(_shown(added, caller) | {"secret": key.get_secret_value()}, 201)
+        added = await self._access.ask(lambda: self._store.add(content, secret, self._clock()))
+        return json_answer(_shown(added, caller) | {"secret": key_of(content, secret)}, 201)
 
     async def show(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/subscriptions/{id}`"""
@@ -268,14 +270,8 @@ class SubscriptionHandlers:
 
 
 def checked(body: SubscriptionBody, caller: Caller, rules: TargetRules) -> tuple[SubscriptionContent, SecretStr]:
-    """What a body says, and the key that its webhook is signed with, which is new where none is given.
-
-    Raises BadRequestError. The query is not looked at.
-    """
-    url = body.url.get_secret_value()
-    rules.check_url(url)
-    if body.secret is not None:
-        check_key(body.secret)
+    """What a body says, and the secret of its target. Raises BadRequestError. The query is not looked at."""
+    target, secret = _target_of(body, rules)
     content = SubscriptionContent(
         user_id=caller.user_id,
         project_id=caller.project_id,
@@ -285,9 +281,31 @@ def checked(body: SubscriptionBody, caller: Caller, rules: TargetRules) -> tuple
         filter=body.filter,
         fields=body.fields,
         all_projects=body.all_projects,
-        target=url,
+        target=target,
     )
-    return content, body.secret or new_key()
+    return content, secret
+
+
+def _target_of(body: SubscriptionBody, rules: TargetRules) -> tuple[str, SecretStr]:
+    """As it is shown, and what is never shown: the password of a broker, or the key of a webhook, which is new where
+    none is given. Raises BadRequestError.
+    """
+    url = body.url.get_secret_value()
+    rules.check_url(url)
+    if is_broker(url):
+        if body.secret is not None:
+            raise BadRequestError(
+                "secret: a broker has none, since messages are not signed; its password is in the url"
+            )
+        return without_password(url)
+    if body.secret is not None:
+        check_key(body.secret)
+    return url, body.secret or new_key()
+
+
+def key_of(content: SubscriptionContent, secret: SecretStr) -> str | None:
+    """The key, for the answer that shows it; None for a broker, whose password no answer shows."""
+    return None if is_broker(content.target) else secret.get_secret_value()
 
 
 def new_key() -> SecretStr:
@@ -315,7 +333,7 @@ def _shown(subscription: Subscription, caller: Caller) -> dict[str, Any]:
         "id": subscription.id,
         **{name: getattr(content, name) for name in ("name", "what", "filter", "fields", "all_projects")},
         # The path of a webhook may be what lets its callers in.
-        "target": content.target if mine else f"{parts.scheme}://{parts.netloc}",
+        "target": content.target if mine else f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}",
         "state": subscription.state.value,
         "reason": subscription.reason,
         "owner": content.user_id,

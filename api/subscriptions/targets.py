@@ -8,16 +8,18 @@ connects (`TargetRules.check_address`), whatever a name means by then.
 from base64 import b64decode
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.settings import DeliverySettings
+from fleetlight.api.subscriptions.brokers import broker_address, is_broker
 
 SECRET_PREFIX = "whsec_"  # noqa: S105  # what Standard Webhooks has keys begin with
 MAX_URL = 2000
-_BROKERS = ("amqp", "amqps")
+_SCHEMES = ("https", "amqps")
+_UNENCRYPTED = ("http", "amqp")
 _FEWEST_KEY_BYTES, _MOST_KEY_BYTES = 24, 64
 # Prefixes in which an address of IPv4 is written as one of IPv6 (RFC 6052).
 _NAT64 = IPv6Network("64:ff9b::/96")
@@ -54,19 +56,21 @@ class TargetRules:
             raise BadRequestError(f"url: must be printable ASCII without blanks, of at most {MAX_URL} characters")
         if not host:
             raise BadRequestError("url: names no host")
-        self._check_scheme(parts)
+        self._check_scheme(parts.scheme)
         if parts.fragment:
             raise BadRequestError("url: must have no fragment (#)")
+        if is_broker(url):
+            broker_address(url)
+        elif parts.username or parts.password:
+            raise BadRequestError("url: a webhook has no user and no password: its receiver checks the signature")
         self._check_host(host)
 
-    def _check_scheme(self, parts: SplitResult) -> None:
-        if parts.scheme in _BROKERS:
-            raise BadRequestError(f"url: brokers ({parts.scheme}://) are not delivered to yet; webhooks are")
-        if parts.scheme != "https" and not (parts.scheme == "http" and self.settings.allow_unencrypted):
-            hint = "; for http:// the operator sets delivery.allow_unencrypted" if parts.scheme == "http" else ""
-            raise BadRequestError(f"url: begins with {parts.scheme[:20]}://; must begin with https://{hint}")
-        if parts.username or parts.password:
-            raise BadRequestError("url: a webhook has no user and no password: its receiver checks the signature")
+    def _check_scheme(self, scheme: str) -> None:
+        if scheme in _SCHEMES or (scheme in _UNENCRYPTED and self.settings.allow_unencrypted):
+            return
+        right = f"{scheme}s://" if scheme in _UNENCRYPTED else "https:// (a webhook) or amqps:// (a broker)"
+        hint = f"; for {scheme}:// the operator sets delivery.allow_unencrypted" if scheme in _UNENCRYPTED else ""
+        raise BadRequestError(f"url: begins with {scheme[:20]}://; must begin with {right}{hint}")
 
     def _check_host(self, host: str) -> None:
         try:

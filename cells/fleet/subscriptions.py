@@ -46,7 +46,8 @@ class SubscriptionState(StrEnum):
 class SubscriptionContent:
     """What its owner says. user_id: None of the operator, with no project for all. roles: of the owner then.
 
-    what, filter, fields: of a query, the filter a text, empty for none. target: the URL of a webhook.
+    what, filter, fields: of a query, the filter a text, empty for none. target: the URL of a webhook, or of a broker,
+    without its password.
     """
 
     user_id: str | None
@@ -121,8 +122,8 @@ class Subscriptions:
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
 
-    def add(self, content: SubscriptionContent, key: SecretStr, now: int) -> Subscription:
-        """Raises QuotaExceededError for one more of a user than MAX_OF_USER."""
+    def add(self, content: SubscriptionContent, secret: SecretStr, now: int) -> Subscription:
+        """secret: as `secret` gives it. Raises QuotaExceededError for one more of a user than MAX_OF_USER."""
         values = {"id": str(uuid4()), **asdict(content), "created_at": now, "confirmed_at": now, "delivered": 0}
         with self._database.writing() as connection:
             wait_for_lock(connection, f"subscriptions of user {content.user_id}")
@@ -132,7 +133,7 @@ class Subscriptions:
                 raise QuotaExceededError("subscriptions", requested=1, in_use=count, limit=MAX_OF_USER)
             connection.execute(insert(subscriptions).values(values | {"state": SubscriptionState.ACTIVE.value}))
             keeping = insert(subscription_secrets).values(subscription_id=values["id"])
-            connection.execute(keeping.values(secret=key.get_secret_value()))
+            connection.execute(keeping.values(secret=secret.get_secret_value()))
         return self.find(str(values["id"]))
 
     def all(self) -> list[Subscription]:
@@ -170,7 +171,7 @@ class Subscriptions:
             connection.execute(delete(subscriptions).where(_OWN.id == subscription_id))
 
     def secret(self, subscription_id: str) -> SecretStr:
-        """The key that its events are signed with. Raises ResourceNotFoundError."""
+        """The key that its events are signed with, or the password of its broker. Raises ResourceNotFoundError."""
         columns = subscription_secrets.c
         with self._database.reading() as connection:
             found = connection.scalar(select(columns.secret).where(columns.subscription_id == subscription_id))

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from fleetlight.api.subscriptions.brokers import BrokerAddress, broker_address
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.errors import ResourceNotFoundError
 from fleetlight.cells.fleet.subscriptions import MAX_OF_USER, DeliveryState, FailedDelivery, SubscriptionState
@@ -13,6 +14,8 @@ from tests.contract.compute_fleet import Api, ComputeFleet
 
 ALL = "/fleetlight/subscriptions"
 URL = "https://example.org/hook/path"
+BROKER = "amqps://ada:hid%25den@broker.example.org/red?exchange=fleet"
+KEY = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 ADA, BOB, ROOT = (
     {"X-User-Id": user, "X-Roles": role, "X-Project-Id": project}
     for user, role, project in (("ada", "member", "red"), ("bob", "member", "red"), ("root", "admin", "demo"))
@@ -67,10 +70,25 @@ def test_owner_subscribes_looks_and_unsubscribes(api: Api) -> None:
 
 
 def test_given_key_is_taken_and_no_later_answer_has_it(api: Api) -> None:
-    key = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-    made = subscribe(api, secret=key).json()
-    assert made["secret"] == key
-    assert key not in api.get(f"{ALL}/{made['id']}", ADA).text + api.get(ALL, ADA).text + api.get(ALL, ROOT).text
+    made = subscribe(api, secret=KEY).json()
+    assert made["secret"] == KEY
+    assert KEY not in api.get(f"{ALL}/{made['id']}", ADA).text + api.get(ALL, ADA).text + api.get(ALL, ROOT).text
+
+
+def test_password_of_a_broker_is_kept_and_in_no_answer(fleet: ComputeFleet, api: Api) -> None:
+    answer = subscribe(api, url=BROKER)
+    assert answer.status_code == 201, answer.text
+    made = answer.json()
+    assert (made["secret"], made["target"]) == (None, "amqps://ada@broker.example.org/red?exchange=fleet")
+    one = f"{ALL}/{made['id']}"
+    answers = [answer, *(api.get(path, user) for path in (ALL, one) for user in (ADA, ROOT))]
+    assert not any("hid" in each.text for each in answers)
+    assert api.get(one, ROOT).json()["target"] == "amqps://broker.example.org"
+    store = fleet.fleet.subscriptions
+    assert store.secret(made["id"]).get_secret_value() == "hid%den"
+    assert broker_address(store.find(made["id"]).content.target) == BrokerAddress(
+        is_encrypted=True, host="broker.example.org", port=5671, user="ada", virtual_host="red", exchange="fleet"
+    )
 
 
 @pytest.mark.parametrize("user", [BOB, {**ADA, "X-Project-Id": "blue"}])
@@ -106,7 +124,6 @@ def test_administrator_sees_and_ends_all_but_not_the_whole_target(api: Api) -> N
     ("values", "status", "says"),
     [
         ({"url": "http://example.org/"}, 400, "delivery.allow_unencrypted"),
-        ({"url": "ftp://example.org/"}, 400, "url: begins with ftp://"),
         ({"url": "https://"}, 400, "names no host"),
         ({"url": "https://[::1/"}, 400, "is no URL"),
         ({"url": "https://example.org:99999/"}, 400, "is no URL"),
@@ -116,7 +133,19 @@ def test_administrator_sees_and_ends_all_but_not_the_whole_target(api: Api) -> N
         ({"url": "https://localhost/"}, 400, "inner address"),
         ({"url": "https://169.254.169.254/latest"}, 400, "inner address"),
         ({"url": "https://[::ffff:10.0.0.1]/"}, 400, "inner address"),
-        ({"url": "amqps://ada:hidden@example.org/"}, 400, "not delivered to yet"),
+        ({"url": "ftp://example.org/"}, 400, "https:// (a webhook) or amqps:// (a broker)"),
+        ({"url": "amqp://ada:hidden@example.org/"}, 400, "must begin with amqps://; for amqp:// the operator sets"),
+        ({"url": "amqps://ada:hidden@127.0.0.1/"}, 400, "inner address"),
+        ({"url": "amqps://example.org/"}, 400, "names no user"),
+        ({"url": "amqps://ada@example.org/"}, 400, "has no password"),
+        ({"url": "amqps://ada:12/hidden@example.org/"}, 400, "names no user"),
+        ({"url": "amqps://ada:12?hidden@example.org/"}, 400, "names no user"),
+        ({"url": "amqps://ada:hidden#@example.org/"}, 400, "is no URL"),
+        ({"url": "amqps://ada:hidden%00@example.org/"}, 400, "the password has a %XX that"),
+        ({"url": "amqps://ada:hidden@example.org/%ff"}, 400, "the virtual host has a %XX that"),
+        ({"url": "amqps://ada:hidden@example.org/?exchange="}, 400, "the exchange must be 1 to 255 bytes"),
+        ({"url": "amqps://ada:hidden@example.org/?topic=hidden"}, 400, "?exchange=name"),
+        ({"url": "amqps://ada:hidden@example.org/", "secret": KEY}, 400, "secret: a broker has none"),
         ({"secret": "whsec_c2hvcnQ="}, 400, "24 to 64 bytes"),
         ({"filter": "=="}, 400, "filter"),
         ({"filter": 'os == "debian"'}, 400, "os"),

@@ -27,6 +27,10 @@ def tls_front(folder: Path, url: str) -> Iterator[str]:
         started.set()
         await stop.wait()
         server.close()
+        passing = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in passing:
+            task.cancel()
+        await asyncio.gather(*passing, return_exceptions=True)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()

@@ -53,12 +53,24 @@ def test_key_is_shown_once(run: Run, fleet: Fleet) -> None:
         assert key not in run("subscribe", *command).output
 
 
+def test_password_of_a_broker_is_never_shown(run: Run, fleet: Fleet) -> None:
+    result = run("subscribe", "add", "all", "--url", "amqps://ada:hidden@broker.example.org/")
+    [made] = fleet.subscriptions.all()
+    assert result.output == f"id: {made.id}\n"
+    assert fleet.subscriptions.secret(made.id).get_secret_value() == "hidden"
+    for command in (("list",), ("list", "--output", "json"), ("show", made.id)):
+        output = run("subscribe", *command).output
+        assert "amqps://ada@broker" in output
+        assert "hidden" not in output
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         (("--url", "http://example.org/"), "delivery.allow_unencrypted"),
         (("--url", "https://10.0.0.1/"), "is an inner address"),
         (("--url", "https://user:secret@example.org/"), "has no user and no password"),
+        (("--url", "amqps://user:secret@10.0.0.1/"), "is an inner address"),
         (("--url", URL, "--filter", "=="), "filter"),
         (("--url", URL, "--fields", "nam"), "name"),
     ],
