@@ -51,6 +51,7 @@ AllOption = Annotated[bool, typer.Option("--all", help="Every event that was ref
     epilog=examples(
         "fleetlight subscribe add billing --url https://billing.example.org/events --fields name,status",
         "fleetlight subscribe add web --url https://web.example.org/hook --filter 'name =~ m/^web/' --project demo",
+        "fleetlight subscribe add audit --url 'amqps://ada:…@broker.example.org/vhost?exchange=fleetlight.events'",
     )
 )
 def add(
@@ -61,7 +62,7 @@ def add(
         typer.Option(
             envvar="FLEETLIGHT_SUBSCRIPTION_URL",
             metavar="URL",
-            help="Of the webhook, or of the broker and its exchange; best in the environment: it lets callers in.",
+            help="Of the webhook, or of the broker and its exchange; best in the environment if it has a password.",
             show_default=False,
         ),
     ],

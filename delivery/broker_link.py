@@ -23,6 +23,7 @@ from fleetlight.api.subscriptions.targets import InnerAddressError, TargetRules
 from fleetlight.bus.confirms import Confirms
 from fleetlight.delivery.outcomes import INNER, UNREACHABLE, UNTRUSTED, Away, Delivered, Outcome, Refused
 
+# Together less than what a broker may take for events (fleetlight.delivery.brokers).
 _CONNECT_TIMEOUT_S = 4.0
 _MOST_ADDRESSES = 3
 _LAST_WORD_S = 1.0

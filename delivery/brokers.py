@@ -15,7 +15,7 @@ from fleetlight.delivery.outcomes import Away, Outcome
 _TIMEOUT_S = 15.0
 # No heartbeats are needed then, which would have to be sent while nothing else is.
 _KEEP_ALIVE_S = 30.0
-LAST_WORD_S = 1.0
+_LAST_WORD_S = 1.0
 
 
 class Broker:
@@ -43,7 +43,7 @@ class Broker:
     async def close(self) -> None:
         self._stay_open()
         try:
-            async with asyncio.timeout(LAST_WORD_S):
+            async with asyncio.timeout(_LAST_WORD_S):
                 await self._threads.run(self._link.close)
         except TimeoutError:
             self._link.abort()

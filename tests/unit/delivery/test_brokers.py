@@ -16,7 +16,7 @@ from fleetlight.api.subscriptions.brokers import BrokerAddress
 from fleetlight.api.subscriptions.events import other_event
 from fleetlight.api.subscriptions.targets import TargetRules
 from fleetlight.delivery.broker_link import BrokerLink
-from fleetlight.delivery.brokers import LAST_WORD_S, Broker
+from fleetlight.delivery.brokers import Broker
 from fleetlight.delivery.outcomes import Away, Outcome
 
 LOCAL = TargetRules(DeliverySettings(allowed_networks=("127.0.0.1",)))
@@ -106,4 +106,5 @@ def test_broker_that_hangs_is_away_after_a_time_and_let_go_of_at_once() -> None:
     with served(hang) as port:
         began_at = time.monotonic()
         assert asyncio.run(send_and_close(port)) == [Away("no answer in 0.2 s")]
-    assert time.monotonic() - began_at < LAST_WORD_S
+    # Before the link itself gives up what does not answer (4 s).
+    assert time.monotonic() - began_at < 3
