@@ -4,20 +4,21 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from struct import pack
 
 import pytest
+from amqp.exceptions import AccessRefused  # type: ignore[import-untyped]  # as kombu, which it belongs to
 from pydantic import SecretStr
 
 from fleetlight.api.settings import DeliverySettings
 from fleetlight.api.subscriptions.brokers import BrokerAddress
-from fleetlight.api.subscriptions.events import other_event
+from fleetlight.api.subscriptions.events import Event, other_event
 from fleetlight.api.subscriptions.targets import TargetRules
 from fleetlight.delivery.broker_link import BrokerLink
 from fleetlight.delivery.brokers import Broker
-from fleetlight.delivery.outcomes import Away, Outcome
+from fleetlight.delivery.outcomes import Away, Delivered, Outcome, Refused
 
 LOCAL = TargetRules(DeliverySettings(allowed_networks=("127.0.0.1",)))
 EVENT = other_event("a subscription", "test")
@@ -86,6 +87,27 @@ def test_what_is_no_broker_is_away(serve: Callable[[socket.socket], None]) -> No
 
 def test_connection_that_ends_at_once_is_away() -> None:
     assert outcome_of(lambda _: None) == Away("the connection broke off")
+
+
+class Choosy:
+    """Takes events until it comes to one that it refuses, as a broker with rights to single routing keys does."""
+
+    def __init__(self, refused: Event) -> None:
+        self._refused = refused
+
+    def publish(self, events: Sequence[Event], outcomes: dict[int, Outcome]) -> None:
+        for place, event in enumerate(events):
+            if event is self._refused:
+                raise AccessRefused("no", (60, 40))
+            outcomes[place] = Delivered()
+
+
+def test_one_of_several_events_is_refused_without_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BrokerLink, "_open", lambda _: Choosy(EVENT))
+    refused = Refused("the user may not publish this event (403)")
+    others = [other_event("a subscription", "test") for _ in range(2)]
+    outcomes = link_to(1).publish([others[0], EVENT, others[1]])
+    assert outcomes == [Delivered(), refused, Delivered()]
 
 
 def test_connection_to_an_inner_address_is_not_made() -> None:
