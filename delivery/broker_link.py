@@ -12,6 +12,7 @@ from itertools import islice
 from socket import SHUT_RDWR, SOCK_STREAM, gaierror, getaddrinfo, socket
 from typing import Any
 
+import structlog
 from amqp import Connection, Message  # type: ignore[import-untyped]  # as kombu, which it belongs to
 from amqp.exceptions import AMQPError, NotFound, RecoverableConnectionError, UnexpectedFrame  # type: ignore[import-untyped]
 from amqp.transport import SSLTransport, TCPTransport  # type: ignore[import-untyped]
@@ -22,6 +23,8 @@ from fleetlight.api.subscriptions.events import CONTENT_TYPE, Event
 from fleetlight.api.subscriptions.targets import InnerAddressError, TargetRules
 from fleetlight.bus.confirms import Confirms
 from fleetlight.delivery.outcomes import INNER, UNREACHABLE, UNTRUSTED, Away, Delivered, Outcome, Refused
+
+_log = structlog.get_logger(__name__)
 
 # Together less than what a broker may take for events (fleetlight.delivery.brokers).
 _CONNECT_TIMEOUT_S = 4.0
@@ -242,6 +245,8 @@ def _outcome_of(error: Exception) -> Outcome:
             return _refusal(tuple(error.method_sig), error.reply_code)
         case RecoverableConnectionError():
             return Away(_BROKE_OFF)
+    # The other side may have sent anything, and py-amqp may raise anything for that; so may a mistake of ours.
+    _log.warning("deliverer.not_understood", exc_info=error)
     return Away("it does not speak AMQP 0-9-1")
 
 

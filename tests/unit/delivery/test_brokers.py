@@ -11,6 +11,7 @@ from struct import pack
 import pytest
 from amqp.exceptions import AccessRefused  # type: ignore[import-untyped]  # as kombu, which it belongs to
 from pydantic import SecretStr
+from structlog.testing import capture_logs
 
 from fleetlight.api.settings import DeliverySettings
 from fleetlight.api.subscriptions.brokers import BrokerAddress
@@ -82,7 +83,9 @@ def speak_amqp_1(connection: socket.socket) -> None:
 
 @pytest.mark.parametrize("serve", [send_without_end, send_empty_frames, speak_amqp_1])
 def test_what_is_no_broker_is_away(serve: Callable[[socket.socket], None]) -> None:
-    assert outcome_of(serve) == Away("it does not speak AMQP 0-9-1")
+    with capture_logs() as logs:
+        assert outcome_of(serve) == Away("it does not speak AMQP 0-9-1")
+    assert [each["event"] for each in logs if each["log_level"] == "warning"] == ["deliverer.not_understood"]
 
 
 def test_connection_that_ends_at_once_is_away() -> None:
