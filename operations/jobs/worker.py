@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 from sqlalchemy import Connection, Engine
 
+from fleetlight.cells.database.commits import Commits
 from fleetlight.cells.database.engines import cell_failures, one_statement, writing
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, NoValidHostError, UnreadableRowError
 from fleetlight.cells.fleet.fleet import Fleet
@@ -49,7 +50,9 @@ _log = structlog.get_logger(__name__)
 
 _LONGEST_WAIT_S = 10.0
 POLL_INTERVAL_S = 0.1
-"""Between two looks at a queue without jobs."""
+"""Between two looks at a queue without jobs, or at whether anything was committed."""
+# Without a commit: a node may answer, and leases and rests end.
+_LONGEST_REST_S = 0.5
 # Between two looks at a job that waits for a node.
 _NODE_REST_S = 1.0
 _LARGEST_RESTING = 1000
@@ -93,6 +96,7 @@ class Worker:
         metrics: WorkerMetrics | None = None,
     ) -> None:
         self._engine = engine
+        self._commits = Commits(engine)
         self._fleet = fleet
         self._cell = cell
         self._vocabulary = vocabulary
@@ -119,7 +123,7 @@ class Worker:
                 self._is_waiting = False
             self._heartbeat()
             if not has_worked:
-                stop.wait(POLL_INTERVAL_S)
+                self._commits.wait(stop, POLL_INTERVAL_S, _LONGEST_REST_S)
 
     def run_once(self) -> bool:
         """One step of one job; False when there is none, or other workers have all there are.

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine, Row, select, update
 
 from fleetlight.bus.bus import Message
+from fleetlight.cells.database.commits import Commits
 from fleetlight.cells.database.engines import cell_failures, create_database_engine, writing
 from fleetlight.cells.database.leases import ExclusiveLock, open_leases
 from fleetlight.cells.errors import CellUnreachableError
@@ -32,6 +33,9 @@ from fleetlight.notifications.errors import BusError, MessageRefusedError
 from fleetlight.resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
+
+# Without a commit, so that what should not happen, a commit that was not seen, costs little.
+_LONGEST_REST_S = 1.0
 
 
 def is_relayed(cell: Cell) -> bool:
@@ -95,6 +99,7 @@ class Relay:
         self._sign = sign
         self._heartbeat = heartbeat
         self._bus = RelayBus(cell, check_bus)
+        self._commits = Commits(engine)
         self._publisher = publisher
         self._settings = settings
         self._clock = clock
@@ -133,9 +138,14 @@ class Relay:
                     self._is_waiting = False
                 self._heartbeat()
                 if published < self._settings.batch_size:
-                    stop.wait(self._settings.poll_interval_s)
+                    self._wait(stop)
         finally:
             self.close()
+
+    def _wait(self, stop: Event) -> None:
+        """Until there may be changes, or a heartbeat is due; one that stands by looks at each interval for the lock."""
+        longest_s = self._heartbeat_due - time.monotonic() if self._is_active else 0.0
+        self._commits.wait(stop, self._settings.poll_interval_s, min(longest_s, _LONGEST_REST_S))
 
     def run_once(self) -> int:
         """Publish at most one batch, and a heartbeat when it is due; returns the number of changes published.
