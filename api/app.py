@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 
 from starlette.applications import Starlette
@@ -25,6 +26,7 @@ from fleetlight.api.http.addresses import Addresses
 from fleetlight.api.http.faults import fault, no_such_address
 from fleetlight.api.http.foreign_pages import ForeignPages
 from fleetlight.api.http.request_metrics import RequestMetrics
+from fleetlight.api.http.request_traces import trace_request
 from fleetlight.api.identity.browser import CONSOLE, CONSOLE_HEADER, CookieLogins
 from fleetlight.api.identity.openid.strategy import embedded_service
 from fleetlight.api.image import routes as image
@@ -131,11 +133,12 @@ def create_app(parts: ApiParts) -> Application:
         await bulk_runner.end()
         application.close()
 
+    trace = None if parts.traces is None else partial(trace_request, parts.traces)
     web = Starlette(
         routes=[Route("/", answer_root), *compute.routes(others), *others],
         # In the order in which a request passes them.
         middleware=[
-            Middleware(RequestMetrics, observe=services.metrics.count_request),  # outermost: counts refusals too
+            Middleware(RequestMetrics, observe=services.metrics.count_request, trace=trace),  # outermost: refusals too
             Middleware(PacedBodies),  # so that the time of an answer ends when its caller has taken it
             Middleware(Addresses, refusal=_no_route),  # what follows reads addresses as text, with single slashes
             Middleware(ForeignPages, refusal=_refuse_foreign_page),  # a browser's login is not for pages of others

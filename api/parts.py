@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
@@ -19,6 +20,9 @@ from fleetlight.listing.sources import CellReader
 from fleetlight.operations.native_cells import NativeCells
 from fleetlight.operations.nodes.opening import NodeRpcs
 from fleetlight.resources.clock import Clock, system_clock
+
+if TYPE_CHECKING:
+    from fleetlight.bus.traces import Traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class ApiParts:
     nodes: what calls the agents of hosts; None: nothing does.
     delivery: what targets of subscriptions may be.
     index_backend: the kind of the index, as of `index.backend`; None when there is none.
+    traces: of the process; None: none are made.
     """
 
     cells: CellReader
@@ -56,4 +61,5 @@ class ApiParts:
     limits: SharedLimits | None = None
     nodes: NodeRpcs | None = None
     index_backend: str | None = None
+    traces: "Traces | None" = None
     delivery: DeliverySettings = field(default_factory=DeliverySettings)

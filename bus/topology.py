@@ -19,6 +19,8 @@ SIGNATURE_HEADER = "fleetlight-signature"
 PRODUCER_HEADER = "fleetlight-producer"
 REASON_HEADER = "fleetlight-reason"
 DETAIL_HEADER = "fleetlight-detail"
+TRACE_HEADER = "traceparent"
+"""W3C Trace Context, where its request is traced (fleetlight.bus.traces). Not signed: it only shows what happened."""
 
 TOPIC = "versioned_notifications"
 _DELIVERY_LIMIT = 1_000_000

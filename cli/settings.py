@@ -10,10 +10,11 @@ import os
 import tomllib
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
@@ -55,6 +56,7 @@ _OTHER_VARIABLES = {
     "FLEETLIGHT_POSTGRESQL_PORT",
     "FLEETLIGHT_RABBITMQ_PORT",
 }
+_OTLP_PROTOCOL = "http/protobuf"
 _LIST = """a list, as in ["one", "two"]"""
 _TEST_PREFIX = _PREFIX + "TEST_"
 
@@ -83,6 +85,34 @@ class MonitoringSettings(BaseModel):
         return ServedHosts(frozenset(self.hosts)) if self.hosts or is_loopback(self.host) else ANY_HOST
 
 
+class TracesSettings(BaseModel):
+    """Section `traces`: whether requests are traced, by OpenTelemetry (`fleetlight[traces]`).
+
+    enabled: send spans by OTLP over HTTP. Where to, how many and how is said by the standard variables of OpenTelemetry
+        (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER` and others), the same for all processes of a fleet.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    enabled: bool = False
+
+    @field_validator("enabled")
+    @classmethod
+    def _can_send(cls, enabled: bool) -> bool:
+        if not enabled:
+            return False
+        try:
+            import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+        except ImportError:
+            raise ValueError("OpenTelemetry is not installed: pip install 'fleetlight[traces]'") from None
+        for variable in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+            if protocol := os.environ.get(variable):
+                if protocol != _OTLP_PROTOCOL:
+                    raise ValueError(f"{variable} is {protocol!r}: spans are sent by {_OTLP_PROTOCOL!r} alone")
+                break
+        return True
+
+
 class Settings(BaseSettings):
     """All sections. The constructor takes those of the file; the environment goes before them."""
 
@@ -106,6 +136,7 @@ class Settings(BaseSettings):
     delivery: DeliverySettings = Field(default_factory=DeliverySettings)
     log: LogSettings = Field(default_factory=LogSettings)
     monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)
+    traces: TracesSettings = Field(default_factory=TracesSettings)
 
     @classmethod
     def settings_customise_sources(

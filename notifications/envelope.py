@@ -55,6 +55,10 @@ class _Inner(msgspec.Struct):
     request_id: Any = msgspec.field(name="_context_request_id", default=None)
 
 
+class _Context(msgspec.Struct):
+    request_id: str | None = msgspec.field(name="_context_request_id", default=None)
+
+
 # Such as "Expected `str`, got `int` - at `$.priority`" and "Object missing required field `priority`".
 _MSGSPEC_ERROR = re.compile(
     r"Expected `(?P<expected>[^`]+)`, got `(?P<found>[^`]+)`( - at `\$\.?(?P<where>[^`]*)`)?"
@@ -68,6 +72,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _decode_outer = msgspec.json.Decoder(_Outer).decode
 _decode_inner = msgspec.json.Decoder(_Inner).decode
+_decode_context = msgspec.json.Decoder(_Context).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -103,6 +108,14 @@ def decode(body: bytes) -> Notification:
     if inner.timestamp is None:
         raise EnvelopeError("timestamp", "is missing")
     return _notification(inner, inner.message_id, _read_timestamp(inner.timestamp))
+
+
+def request_id_of(body: bytes) -> str | None:
+    """The id of the request in a message body, of which nothing else is read; None where there is none."""
+    try:
+        return _decode_context(_decode_outer(body).message or body).request_id
+    except _UNREADABLE:
+        return None
 
 
 def read_sample(text: bytes, now: datetime) -> Notification:

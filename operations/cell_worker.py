@@ -1,6 +1,7 @@
 """The worker of a native cell: the engine of jobs, with the vocabulary and the nodes that there are."""
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
@@ -16,6 +17,9 @@ from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
 from fleetlight.operations.vocabulary import ALL_OPERATIONS
 from fleetlight.resources.clock import Clock, system_clock
 
+if TYPE_CHECKING:
+    from fleetlight.bus.traces import Traces
+
 
 def new_worker(
     engine: Engine,
@@ -27,6 +31,7 @@ def new_worker(
     heartbeat: Callable[[], None] = lambda: None,
     rpcs: NodeRpcs | None = None,
     metrics: WorkerMetrics | None = None,
+    traces: "Traces | None" = None,
 ) -> Worker:
     """As `Worker`. rpcs: what calls the agents of hosts, in the process; None: jobs of hosts with an agent wait."""
     rpcs = rpcs or NodeRpcs(NodesSettings())
@@ -41,4 +46,5 @@ def new_worker(
         maintenance=maintenance,
         heartbeat=heartbeat,
         metrics=metrics,
+        traces=traces,
     )

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,6 +17,22 @@ _PROJECT = "fleetlight.project"
 Observe = Callable[[str, str, str, str | None, float], None]
 """Takes method, route, status, project and seconds of a request. The status is `none` if it got no answer, the project
 "" if its caller has none, and None if no caller is known."""
+
+
+class TracesRequest(Protocol):
+    def __call__(
+        self,
+        scope: Scope,
+        start: Message | None,
+        /,
+        *,
+        method: str,
+        route: str,
+        project: str | None,
+        duration_s: float,
+    ) -> None:
+        """start: the message that begins the answer; None if there was none. The rest is as of Observe."""
+        ...
 
 
 def name_route(scope: Scope, path: str) -> None:
@@ -40,12 +56,14 @@ def route_found(scope: Scope) -> Mapping[str, Any]:
 class RequestMetrics:
     """Passes on requests, and tells of each when its answer begins.
 
-    Neither a client that reads slowly nor a stream of events counts as time that an answer took.
+    Neither a client that reads slowly nor a stream of events counts as time that an answer took. trace: None: no
+    request is traced.
     """
 
-    def __init__(self, app: ASGIApp, observe: Observe) -> None:
+    def __init__(self, app: ASGIApp, observe: Observe, trace: TracesRequest | None = None) -> None:
         self._app = app
         self._observe = observe
+        self._trace = trace
         self._paths: dict[Any, list[str]] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,22 +73,26 @@ class RequestMetrics:
         started = time.perf_counter()
         has_answered = False
 
-        def tell(status: str) -> None:
+        def tell(start: Message | None) -> None:
             method = scope["method"] if scope["method"] in METHODS else UNKNOWN
-            self._observe(method, self._route(scope), status, scope.get(_PROJECT), time.perf_counter() - started)
+            status = "none" if start is None else str(start["status"])
+            route, project, duration_s = self._route(scope), scope.get(_PROJECT), time.perf_counter() - started
+            self._observe(method, route, status, project, duration_s)
+            if self._trace is not None:
+                self._trace(scope, start, method=method, route=route, project=project, duration_s=duration_s)
 
         async def send_and_look(message: Message) -> None:
             nonlocal has_answered
             if message["type"] == "http.response.start":
                 has_answered = True
-                tell(str(message["status"]))
+                tell(message)
             await send(message)
 
         try:
             await self._app(scope, receive, send_and_look)
         finally:
             if not has_answered:
-                tell("none")
+                tell(None)
 
     def _route(self, scope: Scope) -> str:
         # A router leaves in the scope which endpoint it has found, and not by which route.

@@ -94,7 +94,7 @@ class ImageHandlers:
 
     def _endpoint(self, handler: Handler) -> Endpoint:
         async def answer(http: Request) -> Response:
-            request_id = f"req-{uuid4()}"
+            request_id = http.state.request_id = f"req-{uuid4()}"
             with structlog.contextvars.bound_contextvars(request_id=request_id):
                 try:
                     caller = await self._identity.authenticate(http.headers, ClientConnection.of(http))

@@ -149,9 +149,8 @@ class RapiEndpoint:
 
     async def answer(self, http: HttpRequest) -> Response:
         """The answer to any request; what goes wrong is one too."""
-        with structlog.contextvars.bound_contextvars(
-            request_id=f"req-{uuid4()}", address=address_of_client(http.scope)
-        ):
+        request_id = http.state.request_id = f"req-{uuid4()}"
+        with structlog.contextvars.bound_contextvars(request_id=request_id, address=address_of_client(http.scope)):
             try:
                 return await self._answer(http)
             except Exception as error:  # noqa: BLE001  # the edge: every failure becomes a fault

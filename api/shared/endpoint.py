@@ -140,8 +140,7 @@ class Middleware:
 
     async def answer(self, http: HttpRequest, respond: Callable[[int], Awaitable[Response]]) -> Response:
         """Negotiate the microversion, call `respond` with its minor part, and answer what goes wrong with a fault."""
-        request_id = f"req-{uuid4()}"
-        http.state.request_id = request_id
+        request_id = http.state.request_id = f"req-{uuid4()}"
         version_headers: list[tuple[str, str]] = []
         with structlog.contextvars.bound_contextvars(request_id=request_id, address=address_of_client(http.scope)):
             try:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
@@ -21,6 +22,9 @@ from fleetlight.indexer.stream.liveness import Probes
 from fleetlight.operations.native_cells import NativeCells
 from fleetlight.operations.nodes.opening import opened_nodes
 
+if TYPE_CHECKING:
+    from fleetlight.bus.traces import Traces
+
 
 @asynccontextmanager
 async def open_parts(
@@ -31,10 +35,11 @@ async def open_parts(
     indexer: Probes | None = None,
     command: Command | None = None,
     limits: SharedLimits | None = None,
+    traces: "Traces | None" = None,
 ) -> AsyncIterator[ApiParts]:
     """What the application is made of, as the settings say; closed at the end.
 
-    indexer, command, limits: what there is beside this process; see fleetlight.api.app.ApiParts.
+    indexer, command, limits, traces: what there is beside this process; see fleetlight.api.app.ApiParts.
     """
 
     def cells() -> Sequence[Cell]:
@@ -74,6 +79,7 @@ async def open_parts(
                 limits=limits,
                 nodes=node_rpcs,
                 delivery=settings.delivery,
+                traces=traces,
             )
     finally:
         await pool.close()

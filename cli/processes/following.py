@@ -5,6 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from threading import Event
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -32,6 +33,9 @@ from fleetlight.indexer.stream.follower import FollowerParts
 from fleetlight.indexer.stream.service import IndexerService
 from fleetlight.indexer.writing.leases import CellLeases
 
+if TYPE_CHECKING:
+    from fleetlight.bus.traces import Traces
+
 _log = structlog.get_logger(__name__)
 
 _PREPARED_INTERVAL_S = 0.2
@@ -54,11 +58,12 @@ def keep_indexing(
     watching: Watching = _unwatched,
     *,
     keys: Keyring | None = None,
+    traces: "Traces | None" = None,
 ) -> None:
     """`run_indexer`, started again whenever the index fails it: for a process that has more to do than indexing."""
     longest_wait_s = settings.indexer.retry_wait_max_s
     retrying = retrying_until(stop, IndexerError, _log_failure, first_wait_s=1, longest_wait_s=longest_wait_s)
-    retrying(run_indexer, settings, fleet, metrics, stop, watching, keys=keys)
+    retrying(run_indexer, settings, fleet, metrics, stop, watching, keys=keys, traces=traces)
 
 
 def _log_failure(error: IndexerError, attempt: int, _wait_s: float) -> None:
@@ -73,10 +78,12 @@ def run_indexer(
     watching: Watching = _unwatched,
     *,
     keys: Keyring | None = None,
+    traces: "Traces | None" = None,
 ) -> None:
     """Bring the changes of all cells into the index until `stop` is set.
 
-    keys: what relays sign with, refreshed here; known to this call alone unless given.
+    keys: what relays sign with, refreshed here; known to this call alone unless given. traces: of the process;
+    None: none are made.
     Raises IndexUnavailableError when the index cannot be opened, IndexRequestError when it refuses something.
     """
 
@@ -118,6 +125,7 @@ def run_indexer(
             settings=settings.indexer,
             metrics=metrics,
             clock=fleet.clock,
+            traces=traces,
         )
         service = IndexerService(
             cells,

@@ -25,6 +25,7 @@ from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
 from fleetlight.cli.processes.newer_tables import telling_of_newer_tables
 from fleetlight.cli.processes.parts import ProcessPart, Run, raise_failure
 from fleetlight.cli.processes.starting import ProbesOfStart, when_reachable
+from fleetlight.cli.processes.tracing import opened_traces
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.indexer.stream.liveness import Probes
 
@@ -58,9 +59,10 @@ def indexer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
         _refuse_in_process_buses(fleet.cells())
         if make_url(settings.fleet.database_url.get_secret_value()).get_backend_name() == "sqlite":
             _log.info("indexer.shares_no_cells", reason=_NOT_SHARED)
-        return partial(run_indexer, settings, fleet, metrics, watching=probes.watching)
+        return partial(run_indexer, settings, fleet, metrics, watching=probes.watching, traces=traces)
 
-    _run_until_signal("indexer", settings, registry, probes, begin, fleet_timeout_s=_FLEET_TIMEOUT_S)
+    with opened_traces(settings.traces) as traces:
+        _run_until_signal("indexer", settings, registry, probes, begin, fleet_timeout_s=_FLEET_TIMEOUT_S)
 
 
 @app.command(epilog=examples("fleetlight relay", "fleetlight relay --cell cell1"))
@@ -91,9 +93,11 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
         if not native and cell is not None:
             raise ConfigurationError(f"there is no native cell to relay: '{cell}' is not one")
         _refuse_in_process_buses(native)
-        return partial(run_relays, settings, relayed_cells, heartbeats, metrics, keys=keys, clock=fleet.clock)
+        clock = fleet.clock
+        return partial(run_relays, settings, relayed_cells, heartbeats, metrics, keys=keys, clock=clock, traces=traces)
 
-    _run_until_signal("relays", settings, registry, heartbeats, begin)
+    with opened_traces(settings.traces) as traces:
+        _run_until_signal("relays", settings, registry, heartbeats, begin)
 
 
 @app.command(epilog=examples("fleetlight worker", "fleetlight worker --cell cell1"))
@@ -124,9 +128,11 @@ def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataD
         # Asked also when no cell is named: whether the fleet database can be used shows now.
         if not worked_cells() and cell is not None:
             raise ConfigurationError(f"cell {fleet.cell(cell).name} is not a native one: nothing is carried out there")
-        return partial(run_workers, settings, fleet, worked_cells, heartbeats, rpcs=rpcs, metrics=metrics)
+        return partial(
+            run_workers, settings, fleet, worked_cells, heartbeats, rpcs=rpcs, metrics=metrics, traces=traces
+        )
 
-    with opened_nodes(settings.nodes, registry) as rpcs:
+    with opened_nodes(settings.nodes, registry) as rpcs, opened_traces(settings.traces) as traces:
         _run_until_signal("workers", settings, registry, heartbeats, begin)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -17,6 +18,9 @@ from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
 from fleetlight.cli.processes.parts import ProcessPart, raise_failure, stop_all
 from fleetlight.cli.settings import Settings
 from fleetlight.resources.clock import Clock
+
+if TYPE_CHECKING:
+    from fleetlight.bus.traces import Traces
 
 _log = structlog.get_logger(__name__)
 
@@ -38,10 +42,12 @@ def run_relay(
     *,
     keys: Keyring,
     clock: Clock,
+    traces: "Traces | None" = None,
 ) -> None:
     """Relay the changes of one native cell until `stop` is set; connections of its own.
 
-    keys: what to sign with. clock: of the fleet: heartbeats say by it up to when a cell is known.
+    keys: what to sign with. clock: of the fleet: heartbeats say by it up to when a cell is known. traces: of the
+    process; None: none are made.
     """
     takeover_after_s = settings.fleet.takeover_after_s
     engine = create_database_engine(cell.database_url, idle_transaction_timeout_s=takeover_after_s)
@@ -58,6 +64,7 @@ def run_relay(
             check_bus=publisher.check,
             metrics=metrics,
             takeover_after_s=takeover_after_s,
+            traces=traces,
         ).run(stop)
     finally:
         publisher.close()
@@ -73,13 +80,15 @@ def run_relays(
     *,
     keys: Keyring,
     clock: Clock,
+    traces: "Traces | None" = None,
 ) -> None:
     """Relay the changes of some native cells, each in a thread of its own, until `stop` is set.
 
     choose_cells, errors: as for `run_for_cells`. heartbeats: those of the threads are among them while they run. keys:
-    what to sign with, which the function that chooses the cells refreshes. clock: of the fleet.
+    what to sign with, which the function that chooses the cells refreshes. clock, traces: as of `run_relay`.
     """
-    run = partial(with_heartbeat, partial(run_relay, settings, metrics, keys=keys, clock=clock), heartbeats)
+    relay = partial(run_relay, settings, metrics, keys=keys, clock=clock, traces=traces)
+    run = partial(with_heartbeat, relay, heartbeats)
     run_for_cells("relay", run, settings, choose_cells, stop)
 
 

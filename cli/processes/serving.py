@@ -27,6 +27,7 @@ from fleetlight.cli.processes.api_monitoring import answering_of_api
 from fleetlight.cli.processes.api_parts import open_parts
 from fleetlight.cli.processes.luxi_serving import serving_socket
 from fleetlight.cli.processes.supervising import Child, ChildContext
+from fleetlight.cli.processes.tracing import opened_traces
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.stream.liveness import Probes
 
@@ -84,9 +85,15 @@ class SharedApiState:
         sys.setswitchinterval(_GIVE_WAY_S)
         self.limits.begin(number)
         settings = self.settings_of(number)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with opened_traces(settings.traces) as traces, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             parts = open_parts(
-                settings, fleet, self.identity, indexer=indexer, command=context.command_probes, limits=self.limits
+                settings,
+                fleet,
+                self.identity,
+                indexer=indexer,
+                command=context.command_probes,
+                limits=self.limits,
+                traces=traces,
             )
             runner.run(_serve(settings, parts, listener, context, on_ready))
 

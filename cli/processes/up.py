@@ -46,6 +46,7 @@ from fleetlight.cli.processes.parts import ProcessPart, Run, raise_failure, stop
 from fleetlight.cli.processes.relaying import run_relay
 from fleetlight.cli.processes.simulated_agents import SimulatedAgents
 from fleetlight.cli.processes.supervising import Child, ChildContext, supervise
+from fleetlight.cli.processes.tracing import opened_traces
 from fleetlight.cli.processes.working import worker_of
 from fleetlight.cli.secret_files import kept_or_new, new_password
 from fleetlight.cli.settings import Settings, load_embedded_settings, with_api_options
@@ -60,6 +61,7 @@ from fleetlight.operations.simulation.simulated_instances import PROJECTS, hosts
 from fleetlight.operations.simulation.simulator import Simulator
 
 if TYPE_CHECKING:
+    from fleetlight.bus.traces import Traces
     from fleetlight.cli.processes.serving import SharedApiState
 
 app = typer.Typer()
@@ -234,8 +236,12 @@ class _Background:
         stop = Event()
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
         metrics, probes = CollectorRegistry(), IndexerProbes()
-        with open_fleet(self._settings.fleet) as fleet, opened_nodes(self._settings.nodes, metrics) as nodes:
-            stages = self._stages(fleet, nodes, metrics, probes)
+        with (
+            open_fleet(self._settings.fleet) as fleet,
+            opened_nodes(self._settings.nodes, metrics) as nodes,
+            opened_traces(self._settings.traces) as traces,
+        ):
+            stages = self._stages(fleet, nodes, metrics, probes, traces)
             parts: list[list[ProcessPart]] = []
             try:
                 with context.answering(metrics, probes):
@@ -252,15 +258,28 @@ class _Background:
         raise_failure([part for started in parts for part in started])
 
     def _stages(
-        self, fleet: Fleet, nodes: NodeRpcs, metrics: CollectorRegistry, probes: IndexerProbes
+        self,
+        fleet: Fleet,
+        nodes: NodeRpcs,
+        metrics: CollectorRegistry,
+        probes: IndexerProbes,
+        traces: "Traces | None",
     ) -> Sequence[Mapping[str, Run]]:
         """The parts by their names, in the order in which they stop."""
         settings = self._settings
         # The indexer looks whether there are new ones, for itself and for the relays.
         keys = Keyring(fleet.cell_keys, fleet.clock)
-        relay = partial(run_relay, settings, RelayMetrics(metrics), keys=keys, clock=fleet.clock)
-        indexing = partial(keep_indexing, settings, fleet, IndexerMetrics(metrics), watching=probes.watching, keys=keys)
-        working = partial(worker_of, settings, rpcs=nodes, metrics=WorkerMetrics(metrics))
+        relay = partial(run_relay, settings, RelayMetrics(metrics), keys=keys, clock=fleet.clock, traces=traces)
+        indexing = partial(
+            keep_indexing,
+            settings,
+            fleet,
+            IndexerMetrics(metrics),
+            watching=probes.watching,
+            keys=keys,
+            traces=traces,
+        )
+        working = partial(worker_of, settings, rpcs=nodes, metrics=WorkerMetrics(metrics), traces=traces)
         simulating: dict[str, Run] = {}
         if self._simulation is not None:
             simulating["simulator"] = self._simulator(fleet, *self._simulation).run

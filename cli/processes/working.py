@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
@@ -26,6 +27,9 @@ from fleetlight.operations.opcodes.filters.applying import HeldJobs
 from fleetlight.operations.opcodes.instances.expire_reservations import Expirer
 from fleetlight.operations.opcodes.refresh import Refresher
 
+if TYPE_CHECKING:
+    from fleetlight.bus.traces import Traces
+
 _EXPIRY_INTERVAL_S = 1.0
 _HELD_JOBS_INTERVAL_S = 1.0
 _REFRESH_LOOK_INTERVAL_S = 5.0
@@ -40,13 +44,16 @@ def run_workers(
     *,
     rpcs: NodeRpcs | None = None,
     metrics: WorkerMetrics | None = None,
+    traces: "Traces | None" = None,
 ) -> None:
     """Carry out the jobs of some native cells, each in a thread of its own, until `stop` is set.
 
     choose_cells, errors: as for `run_for_cells`. heartbeats: as for `run_relays`. rpcs: what calls agents.
-    metrics: where workers count.
+    metrics: where workers count. traces: of the process; None: none are made.
     """
-    run = partial(with_heartbeat, partial(run_worker, settings, fleet, rpcs=rpcs, metrics=metrics), heartbeats)
+    run = partial(
+        with_heartbeat, partial(run_worker, settings, fleet, rpcs=rpcs, metrics=metrics, traces=traces), heartbeats
+    )
     run_for_cells("worker", run, settings, choose_cells, stop)
 
 
@@ -59,16 +66,17 @@ def run_worker(
     *,
     rpcs: NodeRpcs | None = None,
     metrics: WorkerMetrics | None = None,
+    traces: "Traces | None" = None,
 ) -> None:
     """Carry out the jobs of one native cell until `stop` is set; connections of its own.
 
-    rpcs, metrics: as of `worker_of`.
+    rpcs, metrics, traces: as of `run_workers`.
     """
     engine = create_database_engine(
         cell.database_url, must_exist=True, idle_transaction_timeout_s=settings.fleet.takeover_after_s
     )
     try:
-        worker_of(settings, engine, fleet, cell, beat, rpcs=rpcs, metrics=metrics).run(stop)
+        worker_of(settings, engine, fleet, cell, beat, rpcs=rpcs, metrics=metrics, traces=traces).run(stop)
     finally:
         engine.dispose()
 
@@ -82,6 +90,7 @@ def worker_of(
     *,
     rpcs: NodeRpcs | None = None,
     metrics: WorkerMetrics | None = None,
+    traces: "Traces | None" = None,
 ) -> Worker:
     """A worker of one native cell. rpcs: what calls the agents of its hosts. Both are of the process."""
     pruner = Pruner(engine, cell, kept_s=settings.fleet.jobs_kept_h * 3600, kept_count=settings.fleet.jobs_kept_count)
@@ -100,4 +109,6 @@ def worker_of(
     if interval_s:
         reclaimer = Reclaimer(Acceptance(engine, fleet, cell), engine, cell, interval_s)
         maintenance.append(MaintenanceTask(reclaimer.reclaim, interval_s))
-    return new_worker(engine, fleet, cell, maintenance=maintenance, heartbeat=beat, rpcs=rpcs, metrics=metrics)
+    return new_worker(
+        engine, fleet, cell, maintenance=maintenance, heartbeat=beat, rpcs=rpcs, metrics=metrics, traces=traces
+    )

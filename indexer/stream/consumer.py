@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from fleetlight.bus.bus import Delivery, Headers, Message
 from fleetlight.bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
@@ -27,6 +27,9 @@ from fleetlight.indexer.writing.dead_letters import DeadLetter, DeadLetters, Dea
 from fleetlight.indexer.writing.progress import ProgressTracker
 from fleetlight.indexer.writing.rereading import Rereader
 from fleetlight.indexer.writing.retrying_writer import WritesAndReads
+
+if TYPE_CHECKING:
+    from fleetlight.bus.traces import Traces
 
 T = TypeVar("T")
 
@@ -58,6 +61,7 @@ class Consumer:
 
     on_done: called after each batch. assignment: whether this indexer gets the messages of the cell.
     on_item_lost: called when a message of the cell's about something else than an instance can never be indexed.
+    traces: of the process; None: none are made.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class Consumer:
         on_done: Callable[[], None] = _nothing,
         assignment: CellAssignment | None = None,
         on_item_lost: Callable[[], None] = _nothing,
+        traces: "Traces | None" = None,
     ) -> None:
         self._cell_uuid = cell_uuid
         self._receiver = receiver
@@ -93,6 +98,7 @@ class Consumer:
         self._on_done = on_done
         self._assignment = assignment or CellAssignment()
         self._on_item_lost = on_item_lost
+        self._traces = traces
         self._dead_letters_due_s = 0.0
         self._pending: deque[ReceivedBatch] = deque()
         self._threads = ThreadPoolExecutor(settings.writes_in_flight, thread_name_prefix="index-write")
@@ -190,6 +196,8 @@ class Consumer:
             self._tracker.heard(heartbeat.sequence, heartbeat.at)
         self._receiver.ack(received.deliveries)
         self._pending.popleft()
+        if self._traces is not None:
+            self._traces.written(self._cell_uuid, received.traced, received.received_at, self._reading.clock())
         self._on_done()
         for outcome, count in received.outcomes:
             self._metrics.messages_handled(self._cell_uuid, outcome, count)

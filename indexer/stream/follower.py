@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event, Lock
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -40,6 +41,9 @@ from fleetlight.indexer.writing.retrying_writer import RetryingWriter, WritesAnd
 from fleetlight.notifications.errors import BusError
 from fleetlight.resources.clock import Clock, system_clock
 
+if TYPE_CHECKING:
+    from fleetlight.bus.traces import Traces
+
 _log = structlog.get_logger(__name__)
 
 
@@ -52,6 +56,7 @@ class FollowerParts:
         failures: keep dead letters. journals: get the changes of cells that number nothing.
     clock: of the fleet, since that of this machine may be wrong. saving: held while progress is saved. lists_delay_s:
         how long a list may still rely on what the index has just taken back.
+    traces: of the process; None: none are made.
     """
 
     open_receiver: Callable[[Cell], MessageSource]
@@ -67,6 +72,7 @@ class FollowerParts:
     saving: Lock = field(default_factory=Lock)
     lists_delay_s: float = LISTS_DELAY_S
     announcer: KnowsAnnouncers = no_producers
+    traces: "Traces | None" = None
 
 
 class Follower(ABC):
@@ -188,6 +194,7 @@ class Follower(ABC):
             on_done=self.sign_of_life.give,
             assignment=self.assignment,
             on_item_lost=on_item_lost,
+            traces=self._parts.traces,
         )
         try:
             yield consumer, rereader

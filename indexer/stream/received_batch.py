@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from fleetlight.bus.bus import Delivery, Headers, Message
-from fleetlight.bus.topology import RESOURCE_HEADER, REVISION_HEADER
+from fleetlight.bus.topology import RESOURCE_HEADER, REVISION_HEADER, TRACE_HEADER
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.producer_keys import Announcer
 from fleetlight.indexer.backends.base import WriteResult
@@ -54,17 +54,20 @@ class ReceivedBatch:
     """The messages `deliveries`, read when this is made; may raise CellUnreachableError then.
 
     sequences: of the messages that count. sources: uuid -> the message that its document came from. dead: messages that
-    gave no document, and why. write: the write of the documents, once it has begun.
+    gave no document, and why. received_at: microseconds, by the clock of `reading`. write: the write of
+    the documents, once it has begun.
     """
 
     def __init__(
         self, cell_uuid: str, deliveries: Sequence[Delivery], reading: MessageReading, *, watermark: int
     ) -> None:
         self.deliveries = deliveries
-        self.batch = Batch(cell_uuid, reading.horizon(), reading.rows, reading.own_rows, now=reading.clock())
+        self.received_at = reading.clock()
+        self.batch = Batch(cell_uuid, reading.horizon(), reading.rows, reading.own_rows, now=self.received_at)
         self.sequences: list[int] = []
         self.sources: dict[str, Delivery] = {}
         self.dead: list[_Dead] = []
+        self._traced: list[Delivery] = []
         self.write: Future[WriteResult] | None = None
         self._cell_uuid = cell_uuid
         self._reading = reading
@@ -93,6 +96,11 @@ class ReceivedBatch:
     @property
     def letters(self) -> Sequence[DeadLetter]:
         return [DeadLetter.of(_message(delivery), error) for delivery, error in self.dead]
+
+    @property
+    def traced(self) -> Sequence[Delivery]:
+        """The messages that count, are not dead, and are part of a trace (fleetlight.bus.traces)."""
+        return [each for each in self._traced if all(each is not dead for dead, _ in self.dead)]
 
     @property
     def has_lost_item(self) -> bool:
@@ -138,6 +146,8 @@ class ReceivedBatch:
                     self._duplicates += 1
                     return
                 self.sequences.append(sequence)
+                if TRACE_HEADER in delivery.headers:
+                    self._traced.append(delivery)
             about = self.batch.take(
                 delivery.body,
                 revision,

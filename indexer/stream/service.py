@@ -371,6 +371,8 @@ class IndexerService:
                 running.stop.set()
         for reached in followed:
             self._parts.metrics.searchable(reached.progress, highest_known[reached.progress.cell_uuid])
+            if (traces := self._parts.traces) is not None:
+                traces.searchable(reached.progress.cell_uuid, reached.progress.watermark, self._parts.clock())
 
     def _has_gone_back(self, progress: CellProgress) -> bool:
         return self._running[progress.cell_uuid].follower.progress.watermark < progress.watermark

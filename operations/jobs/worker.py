@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from sqlalchemy import Connection, Engine
@@ -46,6 +46,9 @@ from fleetlight.operations.jobs.queue import (
 from fleetlight.operations.jobs.vocabulary import MakeCall, Operation, Step, Task, Vocabulary
 from fleetlight.resources.clock import Clock, system_clock
 
+if TYPE_CHECKING:
+    from fleetlight.bus.traces import Traces
+
 _log = structlog.get_logger(__name__)
 
 _LONGEST_WAIT_S = 10.0
@@ -79,6 +82,7 @@ class Worker:
     maintenance: called between jobs, as fleetlight.operations.actions.reclaiming.
     heartbeat: called by `run` after each step, and before each wait for what is away.
     node_rest_s: how long a job rests whose node is away. metrics: where `run` counts; nowhere unless given.
+    traces: of the process; None: none are made.
     """
 
     def __init__(
@@ -94,6 +98,7 @@ class Worker:
         heartbeat: Callable[[], None] = lambda: None,
         node_rest_s: float = _NODE_REST_S,
         metrics: WorkerMetrics | None = None,
+        traces: "Traces | None" = None,
     ) -> None:
         self._engine = engine
         self._commits = Commits(engine)
@@ -106,6 +111,7 @@ class Worker:
         self._heartbeat = heartbeat
         self._node_rest_s = node_rest_s
         self._metrics = metrics or WorkerMetrics()
+        self._traces = traces
         self._count_due_s = 0.0
         self._resting: dict[str, float] = {}
         self._is_waiting = False
@@ -143,8 +149,23 @@ class Worker:
 
     def _count_if_ended(self, place: JobPosition, job: Job) -> None:
         """To be called when the transaction has been committed that may have ended `job`."""
-        if job.status in ENDED:
-            self._metrics.ended(self._cell.uuid, place.operation, job.status, place.received_at)
+        if job.status not in ENDED:
+            return
+        self._metrics.ended(self._cell.uuid, place.operation, job.status, place.received_at)
+        if self._traces is not None:
+            self._traces.job_ended(
+                job.request.request_id,
+                f"job {place.operation}",
+                place.received_at,
+                self._clock(),
+                self._attributes(job),
+                has_failed=job.status is not Status.SUCCESS,
+            )
+
+    def _attributes(self, job: Job) -> dict[str, str | int | bool]:
+        about = {} if job.instance_uuid is None else {"fleetlight.instance": job.instance_uuid}
+        number = job_number(self._cell, job.id)
+        return {"fleetlight.cell": self._cell.uuid, "fleetlight.job": number, "fleetlight.status": job.status, **about}
 
     def _rests(self, place: JobPosition) -> bool:
         """Whether a job waits for a node, so that it is not looked at each time that another one goes on."""

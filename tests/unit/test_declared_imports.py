@@ -19,6 +19,7 @@ EXTRAS = {
     "redis": {"operations/nodes/stores/redis.py"},
     "libvirt": {"agents/drivers/libvirt.py"},
     "export": {"cli/export_files.py"},
+    "traces": {"bus/traces.py", "cli/processes/tracing.py"},
 }
 # They run in environments of their own, with Nova (scripts/nova-environment) and with mutmut (scripts/mutate).
 ELSEWHERE = {"tests/nova", "bench/nova_peer.py", "scripts/mutants.py"}

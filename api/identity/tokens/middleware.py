@@ -82,7 +82,7 @@ class IdentityMiddleware:
 
         async def answer(http: Request) -> Response:
             root = Links.of(http, self._link_prefix).root
-            request_id = f"req-{uuid4()}"
+            request_id = http.state.request_id = f"req-{uuid4()}"
             with structlog.contextvars.bound_contextvars(request_id=request_id, address=address_of_client(http.scope)):
                 try:
                     response = await handler(http, root)

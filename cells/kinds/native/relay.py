@@ -8,7 +8,7 @@ same numbers: a change may be published twice, never under two numbers, and ther
 import time
 from collections.abc import Callable, Sequence
 from threading import Event
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -31,6 +31,9 @@ from fleetlight.cells.tables import changes
 from fleetlight.notifications.envelope import size_problem
 from fleetlight.notifications.errors import BusError, MessageRefusedError
 from fleetlight.resources.clock import Clock, system_clock
+
+if TYPE_CHECKING:
+    from fleetlight.bus.traces import Traces
 
 _log = structlog.get_logger(__name__)
 
@@ -77,6 +80,7 @@ class Relay:
     check_bus: called by a relay before it takes over, after a failure, and now and then while it stands by; raises
         BusError.
     takeover_after_s: how long the active one may show no sign of life (fleetlight.cells.database.leases).
+    traces: of the process; None: none are made.
     """
 
     def __init__(
@@ -92,11 +96,13 @@ class Relay:
         check_bus: Callable[[], None] = lambda: None,
         metrics: RelayMetrics | None = None,
         takeover_after_s: float | None = None,
+        traces: "Traces | None" = None,
     ) -> None:
         self._engine = engine
         self._metrics = metrics or RelayMetrics(CollectorRegistry(), clock)
         self._cell = cell
         self._sign = sign
+        self._traces = traces
         self._heartbeat = heartbeat
         self._bus = RelayBus(cell, check_bus)
         self._commits = Commits(engine)
@@ -245,18 +251,26 @@ class Relay:
         """
         sent = [row for row in rows if self._is_sent(row)]
         try:
-            self._publisher.publish([self._message_of(row) for row in sent])
+            self._send(sent)
         except MessageRefusedError:
             # The broker does not say over which of them.
             for row in sent:
                 try:
-                    self._publisher.publish([self._message_of(row)])
+                    self._send([row])
                 except MessageRefusedError as error:
                     self._leave_out(row, error.reason)
                 self._heartbeat()
 
+    def _send(self, rows: Sequence[Row[Any]]) -> None:
+        """Raises BusError."""
+        messages, began_at = [self._message_of(row) for row in rows], self._clock()
+        self._publisher.publish(messages)
+        if self._traces is not None:
+            self._traces.published(messages, [row.committed_at for row in rows], began_at, self._clock())
+
     def _message_of(self, row: Row[Any]) -> Message:
-        return self._sign(to_message(self._cell, row, self._numbers.epoch))
+        message = to_message(self._cell, row, self._numbers.epoch)
+        return self._sign(message if self._traces is None else self._traces.begun(message))
 
     def _is_sent(self, row: Row[Any]) -> bool:
         problem = size_problem(row.message)

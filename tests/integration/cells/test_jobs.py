@@ -8,11 +8,12 @@ from itertools import count
 from random import Random
 
 import pytest
+from opentelemetry.trace import StatusCode
 from sqlalchemy import Engine, delete, event
 from structlog.testing import capture_logs
 
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.model import Cell
+from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.cells.tables import jobs
 from fleetlight.operations.jobs.canceling import cancel_job
 from fleetlight.operations.jobs.ending import end_jobs
@@ -22,6 +23,7 @@ from fleetlight.operations.jobs.pruning import Pruner
 from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
 from fleetlight.operations.jobs.worker import Worker
 from tests.support.fleets.tiny_vocabulary import TINY, JobCell, RememberingNodes, no_op, status_of
+from tests.support.traced import RecordedTraces
 from tests.support.waiting import wait_until
 
 _SUCCESS = {Status.SUCCESS}
@@ -69,6 +71,25 @@ def test_operation_that_fails_ends_its_job_with_those_behind_it(world: JobCell) 
         ("job.failed", world.number(failing), "fail")
     ]
     assert (world.status(failing), world.status(well)) == ("error", "success")
+
+
+def test_job_is_a_span_of_the_trace_of_its_request(world: JobCell) -> None:
+    recorded = RecordedTraces()
+    request = RequestContext("req-46f4d8ac-e61c-452d-926b-b508626a50af")
+    ended = [world.add(no_op(), request=request), world.add(NewOperation("fail"), request=request), world.add(no_op())]
+    worker = Worker(world.engine, world.fleet, world.cell, TINY, world.nodes, clock=world.clock, traces=recorded.traces)
+    while worker.run_once():
+        pass
+    assert [world.status(job) for job in ended] == ["success", "error", "success"]
+    assert {
+        (span.name, span.status.status_code, span.attributes["fleetlight.status"], span.attributes["fleetlight.job"])
+        for span in recorded.spans
+        if span.attributes is not None and span.parent is not None and span.parent.span_id == 0x46F4D8ACE61C452D
+    } == {
+        ("job no-op", StatusCode.UNSET, "success", world.number(ended[0])),
+        ("job fail", StatusCode.ERROR, "error", world.number(ended[1])),
+    }
+    assert len(recorded.spans) == 2
 
 
 def test_operation_that_no_vocabulary_has_ends_its_job(world: JobCell) -> None:

@@ -28,10 +28,11 @@ from fleetlight.cells.tables import cell_state, changes, epochs
 from fleetlight.notifications.envelope import LARGEST_BODY_BYTES, Notification, decode, encode
 from fleetlight.notifications.errors import BusError, BusUnavailableError, EnvelopeError, MessageRefusedError
 from fleetlight.notifications.payloads.fleetlight import CellHeartbeatPayload, FullInstancePayload
-from fleetlight.resources.clock import Clock
+from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.fields import from_microseconds, to_microseconds
 from tests.support.fleets.indexer_worlds import in_thread
 from tests.support.fleets.instance_operations import InstanceOperations
+from tests.support.traced import RecordedTraces, times
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.no_rerun
@@ -254,6 +255,34 @@ def test_relay_waits_until_a_bus_that_cannot_be_used_is_put_right(
     stop.set()
     thread.join(60)
     assert not thread.is_alive()
+
+
+def test_span_of_a_change_begins_at_its_commit_and_ends_when_the_bus_has_it(
+    operations: InstanceOperations, engine: Engine, cell: Cell, bus: Bus
+) -> None:
+    recorded = RecordedTraces()
+    operations.create({})
+    request = "req-46f4d8ac-e61c-452d-926b-b508626a50af"
+    asked_for = Notification("service.update", {}, "nova-compute:h", "INFO", from_microseconds(1), "an-id", request)
+    append_external(engine, cell, encode(asked_for), "versioned_notifications.info")
+    now = count(system_clock() + 60_000_000, 1000)
+    bus.is_away = True
+    with closing(Relay(engine, cell, bus, SETTINGS, lambda: next(now), traces=recorded.traces)) as relay:
+        fail_to_relay(relay, 2)
+        assert recorded.spans == []
+        bus.is_away = False
+        drain(relay)
+    untraced, traced = bus.changes
+    [span] = recorded.spans
+    assert span.context is not None
+    assert span.attributes is not None
+    assert "traceparent" not in untraced.headers
+    assert traced.headers["traceparent"] == f"00-46f4d8ace61c452d926bb508626a50af-{span.context.span_id:016x}-01"
+    began, ended = times(span)
+    with engine.connect() as connection:
+        assert began == connection.scalar(select(changes.c.committed_at).where(changes.c.sequence == 2))
+    assert ended - began > 60_000_000
+    assert span.attributes["fleetlight.outbox_wait_ms"] == (ended - 1000 - began) // 1000
 
 
 def test_only_one_of_two_relays_publishes_and_the_other_takes_over(

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, select
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.job_numbers import job_number
-from fleetlight.cells.model import Cell
+from fleetlight.cells.model import NO_REQUEST, Cell, RequestContext
 from fleetlight.cells.tables import job_locks, job_log, job_operations, jobs
 from fleetlight.operations.jobs.model import Lock, NewJob, NewOperation, Status
 from fleetlight.operations.jobs.nodes import NodeCall, Nodes
@@ -100,8 +100,9 @@ class JobCell:
         *operations: NewOperation,
         priority: int = 0,
         depends_on: Mapping[int, Collection[Status]] | None = None,
+        request: RequestContext = NO_REQUEST,
     ) -> int:
-        job = NewJob(operations, priority=priority, depends_on=depends_on or {})
+        job = NewJob(operations, request, priority=priority, depends_on=depends_on or {})
         with writing(self.engine) as connection:
             [job_id] = add_jobs(connection, TINY, [job], self.clock())
         return job_id

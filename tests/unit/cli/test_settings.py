@@ -1,5 +1,6 @@
 """One file, the environment, and errors that say what would be right."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,24 @@ def test_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None
 def test_environment_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEETLIGHT_FLEET_DATABASE_URL", "sqlite:///fleet.db")
     assert load_settings(None, None).fleet.database_url.get_secret_value() == "sqlite:///fleet.db"
+
+
+def test_traces_without_opentelemetry_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    assert not load_settings(write_config(FLEET + "[traces]\nenabled = false\n"), None).traces.enabled
+    assert error_of(FLEET + "[traces]\nenabled = true\n") == (
+        "configuration: traces.enabled (FLEETLIGHT_TRACES_ENABLED) is True: "
+        "OpenTelemetry is not installed: pip install 'fleetlight[traces]'"
+    )
+
+
+def test_traces_by_another_protocol_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL is 'grpc': spans are sent by 'http/protobuf' alone" in error_of(
+        FLEET + "[traces]\nenabled = true\n"
+    )
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
+    assert load_settings(write_config(FLEET + "[traces]\nenabled = true\n"), None).traces.enabled
 
 
 def test_lists_in_the_environment_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +187,7 @@ def test_section_in_the_environment_that_does_not_exist_is_named(monkeypatch: py
         "did you mean 'FLEETLIGHT_SEARCH_ENABLED'?",
         "configuration: there is no section 'verbose' (FLEETLIGHT_VERBOSE); "
         "known: api, bus, delivery, fleet, identity, index, indexer, keystone, log, monitoring, nodes, openid, relay, "
-        "scheduler, search, upstream",
+        "scheduler, search, traces, upstream",
     ]
 
 

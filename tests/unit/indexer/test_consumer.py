@@ -10,7 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fleetlight.bus.bus import Headers, Message
-from fleetlight.bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from fleetlight.bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER, TRACE_HEADER
+from fleetlight.bus.traces import Traces
 from fleetlight.cells.fleet.producer_keys import Announcer, RefusedAnnouncement
 from fleetlight.cells.model import Change, InstanceRow
 from fleetlight.cells.payloads.instance_payload import to_payload
@@ -38,6 +39,7 @@ from tests.support.memory.memory_bus import MemoryBus
 from tests.support.memory.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
 from tests.support.memory.memory_fleet import MemoryFailures
 from tests.support.memory.memory_index import MemoryIndex, versions
+from tests.support.traced import RecordedTraces
 from tests.support.waiting import wait_until
 
 SETTINGS = IndexerSettings(batch_max_messages=4, retry_wait_max_s=0.01)
@@ -53,6 +55,7 @@ class Stage:
         *,
         reads_own_rows: bool = False,
         takes_announcements: bool = True,
+        traces: Traces | None = None,
     ) -> None:
         self.bus = MemoryBus()
         self.cell = MemoryCell()
@@ -108,6 +111,7 @@ class Stage:
             ),
             assignment=self.assignment,
             on_item_lost=lambda: self.items_lost.append(1),
+            traces=traces,
         )
 
     def _is_of_relay(self, headers: Headers, body: bytes) -> bool:
@@ -144,6 +148,25 @@ def test_changes_are_written_then_the_watermark_moves_and_they_are_acknowledged(
     assert stage.tracker.watermark == 10
     assert stage.bus.acknowledged == 10
     assert stage.index.writes == [4, 4, 2]
+
+
+def test_traces_go_on_with_messages_of_the_relay_that_were_written() -> None:
+    recorded = RecordedTraces()
+    stage = Stage(traces=recorded.traces)
+
+    def traced(message: Message, span: str) -> Message:
+        trace = f"00-46f4d8ace61c452d926bb508626a50af-{span * 16}-01"
+        return replace(message, headers={**message.headers, TRACE_HEADER: trace})
+
+    written, torn, forged = (stage.cell.create() for _ in range(3))
+    stage.is_of_relay = lambda headers, _body: headers != forged_headers
+    forged_headers = traced(forged, "3").headers
+    stage.consume(
+        traced(written, "1"), traced(replace(torn, body=b"torn"), "2"), traced(forged, "3"), stage.cell.create()
+    )
+    stage.consumer.close()
+    recorded.traces.searchable(CELL_UUID, 4, stage.now)
+    assert [span.parent and f"{span.parent.span_id:x}" for span in recorded.spans] == ["1" * 16]
 
 
 def test_messages_of_one_instance_in_a_batch_collapse_to_the_newest(stage: Stage) -> None:
