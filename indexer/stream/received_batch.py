@@ -99,7 +99,9 @@ class ReceivedBatch:
 
     @property
     def traced(self) -> Sequence[Delivery]:
-        """The messages that count, are not dead, and are part of a trace (fleetlight.bus.traces)."""
+        """The messages of the relay that are part of a trace (fleetlight.bus.traces) and not dead, duplicates too: the
+        change of one may have been read from the changelog first.
+        """
         return [each for each in self._traced if all(each is not dead for dead, _ in self.dead)]
 
     @property
@@ -142,12 +144,12 @@ class ReceivedBatch:
             if not is_of_relay:
                 sequence = revision = instance_uuid = None
             if sequence is not None:
+                if TRACE_HEADER in delivery.headers:
+                    self._traced.append(delivery)
                 if sequence <= self._watermark:
                     self._duplicates += 1
                     return
                 self.sequences.append(sequence)
-                if TRACE_HEADER in delivery.headers:
-                    self._traced.append(delivery)
             about = self.batch.take(
                 delivery.body,
                 revision,

@@ -15,18 +15,20 @@ from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.errors import InstanceNotFoundError, InvalidTransitionError
 from fleetlight.cells.fleet.adoption import map_instances
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.kinds.native.outbox import append_external
 from fleetlight.cells.kinds.native.registration import register_native_cell, remember_cell
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.migrations import upgrade_fleet
 from fleetlight.cells.tables import changes
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
-from fleetlight.notifications.envelope import encode, read_sample
+from fleetlight.notifications.envelope import Notification, encode, read_sample
 from fleetlight.operations.simulation.simulated_instances import new_instance, new_metadata
 from tests.support.fleets.changing_nodes import ChangingNodes
 from tests.support.fleets.indexer_worlds import World
 from tests.support.fleets.instance_operations import InstanceOperations
 from tests.support.played.producers import announcement, let_announce
+from tests.support.traced import RecordedTraces, times
 from tests.support.waiting import wait_until
 
 NOW = 1_790_000_000_000_000
@@ -74,6 +76,21 @@ def test_index_equals_the_cell_while_operations_go_on(world: World) -> None:
         progress = world.progress()
         assert progress is not None
         wait_until(lambda: (world.progress() or progress).fresh_as_of > progress.fresh_as_of)
+
+
+def test_trace_goes_on_over_the_bus_and_ends_where_searches_find_the_change(world: World) -> None:
+    recorded = RecordedTraces()
+    request = "req-46f4d8ac-e61c-452d-926b-b508626a50af"
+    asked_for = Notification("service.update", {}, "nova-compute:h", "INFO", datetime.now(UTC), "an-id", request)
+    with world.relaying(traces=recorded.traces), world.indexing(traces=recorded.traces):
+        append_external(world.engine, world.cell, encode(asked_for), ROUTING_KEY)
+        wait_until(lambda: len(recorded.spans) == 2)
+    publish, index = recorded.spans
+    assert (publish.name, index.name) == ("publish", "index")
+    assert publish.context is not None
+    assert index.parent is not None
+    assert (index.parent.trace_id, index.parent.span_id) == (publish.context.trace_id, publish.context.span_id)
+    assert times(publish)[0] < times(index)[0] < times(index)[1]
 
 
 def test_what_the_bus_forgot_while_the_indexer_was_down_is_caught_up_with(world: World) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy import Engine, func, select
 from fleetlight.bus.bus import Message, Publisher, Receiver
 from fleetlight.bus.no_bus import NoBus
 from fleetlight.bus.settings import BusSettings
+from fleetlight.bus.traces import Traces
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.cell_keys import Keyring
@@ -62,19 +63,24 @@ class World:
 
     @contextmanager
     def relaying(
-        self, loses: Callable[[Message], bool] = lambda _: False, *, signs: bool = True, fleet: Fleet | None = None
+        self,
+        loses: Callable[[Message], bool] = lambda _: False,
+        *,
+        signs: bool = True,
+        fleet: Fleet | None = None,
+        traces: Traces | None = None,
     ) -> Iterator[None]:
         """loses: says of each message whether the bus loses it. signs: as relays do that know of keys.
 
         fleet: who else has the cell, and knows with which key.
         """
         publisher = _LossyPublisher(self.cell, loses)
-        with closing(publisher), in_thread(self._relay(publisher, fleet or self.fleet, signs=signs).run):
+        with closing(publisher), in_thread(self._relay(publisher, fleet or self.fleet, signs, traces).run):
             yield
 
     @contextmanager
-    def indexing(self, bus: BusSettings | None = None) -> Iterator[IndexerService]:
-        with indexing(self.fleet, self.index, bus=bus) as service:
+    def indexing(self, bus: BusSettings | None = None, *, traces: Traces | None = None) -> Iterator[IndexerService]:
+        with indexing(self.fleet, self.index, bus=bus, traces=traces) as service:
             yield service
 
     @contextmanager
@@ -103,12 +109,13 @@ class World:
                 clock=system_clock,
             )
 
-    def _relay(self, publisher: Publishes, fleet: Fleet, *, signs: bool) -> Relay:
+    def _relay(self, publisher: Publishes, fleet: Fleet, signs: bool, traces: Traces | None) -> Relay:
         if not signs:
             return Relay(self.engine, self.cell, publisher, RELAY)
         keys = Keyring(fleet.cell_keys)
         keys.refresh()  # as processes do when they begin
-        return Relay(self.engine, self.cell, publisher, RELAY, sign=partial(keys.sign, self.cell.uuid))
+        sign = partial(keys.sign, self.cell.uuid)
+        return Relay(self.engine, self.cell, publisher, RELAY, sign=sign, traces=traces)
 
     def rows(self) -> Sequence[InstanceRow]:
         with closing(open_changelog_adapter(self.cell)) as adapter:
@@ -168,6 +175,7 @@ def indexing(
     *,
     lists_delay_s: float = 0,
     bus: BusSettings | None = None,
+    traces: Traces | None = None,
 ) -> Iterator[IndexerService]:
     """An indexer of all cells of a fleet, and the sealer of its index, in threads.
 
@@ -199,6 +207,7 @@ def indexing(
             settings=settings,
             metrics=IndexerMetrics(CollectorRegistry()),
             lists_delay_s=lists_delay_s,
+            traces=traces,
         )
         service = IndexerService(
             cells, parts, open_adapter=open_changelog_adapter, refresh_interval_s=0.05, cells_refresh_interval_s=0.2

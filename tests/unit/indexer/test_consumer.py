@@ -169,6 +169,17 @@ def test_traces_go_on_with_messages_of_the_relay_that_were_written() -> None:
     assert [span.parent and f"{span.parent.span_id:x}" for span in recorded.spans] == ["1" * 16]
 
 
+def test_trace_of_a_change_that_the_changelog_brought_first_ends_with_its_message() -> None:
+    recorded = RecordedTraces()
+    stage = Stage(watermark=1, traces=recorded.traces)
+    known = stage.cell.create()
+    trace = f"00-46f4d8ace61c452d926bb508626a50af-{'1' * 16}-01"
+    stage.consume(replace(known, headers={**known.headers, TRACE_HEADER: trace}))
+    stage.consumer.close()
+    recorded.traces.searchable(CELL_UUID, 1, stage.now)
+    assert [span.name for span in recorded.spans] == ["index"]
+
+
 def test_messages_of_one_instance_in_a_batch_collapse_to_the_newest(stage: Stage) -> None:
     first = stage.cell.create()
     uuid = next(iter(stage.cell.rows))
