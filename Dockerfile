@@ -1,5 +1,5 @@
 # One image for every process of Fleetlight; which one is said by the command (docker-compose.yml). It has the extras
-# `keystone` and `nova`, and nothing that installs or builds.
+# `keystone`, `nova`, `openid` and `traces`, and nothing that installs or builds.
 FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b AS build
 WORKDIR /build
 COPY requirements-image.lock requirements-build.lock ./

@@ -203,6 +203,7 @@ def test_relay_that_hangs_is_not_alive(world: World, monkeypatch: pytest.MonkeyP
         *,
         keys: Keyring,
         clock: Clock,
+        traces: None,
     ) -> None:
         stop.wait()
 
