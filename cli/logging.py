@@ -29,6 +29,7 @@ _CHATTY = {
     "elastic_transport": logging.ERROR,  # warns of each failed attempt
     "kombu": logging.WARNING,
     "kombu.connection": logging.ERROR,  # warns that `memory://` names no host
+    "opentelemetry.exporter": logging.ERROR,  # warns of each failed attempt
     "psycopg": logging.ERROR,  # warns of an error in a pipeline that it raises too
     "sqlalchemy": logging.WARNING,
     "uvicorn": logging.WARNING,
