@@ -5,7 +5,7 @@ what a change carries anyway says which trace it belongs to, up to the relay; fr
 header of W3C Trace Context. Only a process that sends traces imports this module.
 """
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from threading import local
@@ -72,7 +72,7 @@ class Traces:
         self._ids = ids
         self._sampler, provider.sampler = provider.sampler, ALWAYS_ON
         self._tracer = provider.get_tracer("fleetlight")
-        self._written = defaultdict[str, deque[tuple[Delivery, int, int]]](lambda: deque(maxlen=_MOST_WRITTEN))
+        self._written: dict[str, deque[tuple[Delivery, int, int]]] = {}
 
     def trace_of(self, request_id: str | None) -> int | None:
         """The id of the trace of a request; None if it is not sampled, or the request has no id that is a random UUID.
@@ -144,11 +144,11 @@ class Traces:
 
     def written(self, cell_uuid: str, deliveries: Iterable[Delivery], received_at: int, written_at: int) -> None:
         """Messages of a cell with the header are in the index, and not searchable yet."""
-        self._written[cell_uuid].extend((each, received_at, written_at) for each in deliveries)
+        self._waiting(cell_uuid).extend((each, received_at, written_at) for each in deliveries)
 
     def searchable(self, cell_uuid: str, watermark: int, at: int) -> None:
         """Searches find all changes of a cell up to `watermark`."""
-        waiting = self._written[cell_uuid]
+        waiting = self._waiting(cell_uuid)
         while waiting and int(waiting[0][0].headers[SEQUENCE_HEADER]) <= watermark:
             delivery, received_at, written_at = waiting.popleft()
             span = _span_of(delivery.headers[TRACE_HEADER])
@@ -163,6 +163,10 @@ class Traces:
                     parent_id=span.span_id,
                     events={"written": written_at},
                 )
+
+    def _waiting(self, cell_uuid: str) -> deque[tuple[Delivery, int, int]]:
+        # In one step, which a defaultdict is not: a thread that writes and one that refreshes may both be the first.
+        return self._written.setdefault(cell_uuid, deque(maxlen=_MOST_WRITTEN))
 
     def _record(
         self,
