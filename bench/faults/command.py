@@ -16,6 +16,7 @@ from fleetlight.cli.logging import LogSettings, configure_logging
 from scripts.servers.opensearch import OpenSearch
 
 _ROUNDS = 10
+_FEED = "feed: changes that a consumer lost / got twice / got out of order / cursors that it was refused"
 _SHARED = {"elasticsearch": "FLEETLIGHT_TEST_ELASTICSEARCH_URL", "rabbitmq": "FLEETLIGHT_TEST_AMQP_URL"}
 _SHARED["postgresql"] = "FLEETLIGHT_TEST_POSTGRESQL_URL"
 
@@ -68,10 +69,11 @@ def main(words: list[str]) -> int:
 
 
 def _table(outcomes: list[FaultOutcome]) -> Table:
-    table = Table("fault", "events", "lost", "doubled", "resurrected", "verify", "recovery")
+    table = Table("fault", "events", "lost", "doubled", "resurrected", "verify", "feed", "recovery", caption=_FEED)
     for outcome in outcomes:
         cost = outcome.damage
-        counts = (outcome.events, cost.lost, cost.doubled, cost.resurrected, cost.unverified)
+        feed = (cost.feed_lost, cost.feed_doubled, cost.feed_disordered, cost.feed_refused)
+        counts = (outcome.events, cost.lost, cost.doubled, cost.resurrected, cost.unverified, "/".join(map(str, feed)))
         table.add_row(outcome.fault, *map(str, counts), f"{outcome.recovery_s:.1f} s")
     return table
 
@@ -86,5 +88,9 @@ def _as_json(outcome: FaultOutcome, seed: int) -> dict[str, object]:
         "doubled": cost.doubled,
         "resurrected": cost.resurrected,
         "differences_found_by_verify": cost.unverified,
+        "feed_lost": cost.feed_lost,
+        "feed_doubled": cost.feed_doubled,
+        "feed_disordered": cost.feed_disordered,
+        "feed_refused": cost.feed_refused,
         "recovery_s": round(outcome.recovery_s, 3),
     }

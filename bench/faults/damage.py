@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
 
 from sqlalchemy import func, select
 
@@ -33,20 +34,21 @@ class Damage:
     doubled: documents that are no row of their cell, and revisions that were announced under two numbers.
     resurrected: instances that are deleted in their cell and not in the index.
     unverified: differences that `index verify` finds.
+    feed_lost, feed_doubled, feed_disordered: of the changes that a consumer of the feed got (bench.faults.follower).
+    feed_refused: cursors of it that were refused, though nothing was restored.
     """
 
     lost: int = 0
     doubled: int = 0
     resurrected: int = 0
     unverified: int = 0
+    feed_lost: int = 0
+    feed_doubled: int = 0
+    feed_disordered: int = 0
+    feed_refused: int = 0
 
     def __add__(self, other: "Damage") -> "Damage":
-        return Damage(
-            self.lost + other.lost,
-            self.doubled + other.doubled,
-            self.resurrected + other.resurrected,
-            self.unverified + other.unverified,
-        )
+        return Damage(*map(add, astuple(self), astuple(other)))
 
 
 def damage(world: World, writer: IndexWriter, journal: Mapping[str, Promise]) -> Damage:
@@ -78,8 +80,13 @@ def has_caught_up(world: World, writer: IndexWriter, since: int) -> bool:
     return True
 
 
+def rows_of(adapter: ChangelogAdapter) -> Mapping[str, InstanceRow]:
+    """All instances of a cell by uuid, the deleted ones too."""
+    return {row.uuid: row for row in adapter.read_page(PageRequest(EVERYTHING, _BY_UUID, _ALL))}
+
+
 def _of_cell(world: World, adapter: ChangelogAdapter, writer: IndexWriter, promises: Mapping[str, Promise]) -> Damage:
-    rows = {row.uuid: row for row in adapter.read_page(PageRequest(EVERYTHING, _BY_UUID, _ALL))}
+    rows = rows_of(adapter)
     documents = writer.read(rows.keys())
     equal = {uuid for uuid, document in documents.items() if _is_equal(document, rows[uuid])}
     strangers = writer.revisions(adapter.cell.uuid, _HEX).keys() - rows.keys()

@@ -15,6 +15,7 @@ from typing import TypeVar
 from elasticsearch import ApiError
 
 from bench.faults import processes
+from bench.faults.follower import FeedFollower
 from bench.faults.index_damage import DAMAGES, IndexDamage
 from bench.faults.lists import Judged, Lists
 from bench.faults.load import FaultLoad
@@ -60,7 +61,7 @@ class FaultStage:
     folder: for logs. watermark: up to which change the index has everything of a cell. fresh_as_of: up to which moment
     it says that it has. is_right: whether the index says that it has all that the cells have after a moment
     (microseconds since the epoch), and has it, and nothing else; nothing may be changed meanwhile. clock: of the
-    operations. notes: what was measured, as sentences.
+    operations. follower: of the feed of changes. notes: what was measured, as sentences.
     """
 
     world: World
@@ -73,6 +74,7 @@ class FaultStage:
     fresh_as_of: Callable[[Cell], int]
     is_right: Callable[[int], bool]
     clock: JumpingClock
+    follower: FeedFollower
     stack: ExitStack
     generator: random.Random = field(init=False)
     notes: list[str] = field(default_factory=list)
@@ -90,11 +92,13 @@ class FaultStage:
         self.run(processes.indexer(self.world))
 
     def run_api(self, environment: Mapping[str, str] | None = None, asks: random.Random | None = None) -> Lists:
-        """An API, and its callers. asks: chooses their lists (Lists)."""
+        """An API, its callers, and the follower of the feed. asks: chooses their lists (Lists)."""
         port = free_port()
         self.run(processes.daemon(self.world, f"api --port {port} --processes 1", self.folder, environment))
         limit_s = self.world.settings.search.staleness_limit_s
-        return self.stack.enter_context(closing(Lists(f"http://127.0.0.1:{port}", self.load, limit_s, asks)))
+        address = f"http://127.0.0.1:{port}"
+        self.follower.ask_at(address)
+        return self.stack.enter_context(closing(Lists(address, self.load, limit_s, asks)))
 
     def operate(self, at_least: int = 20, at_most: int = 80) -> None:
         """Let a random number of operations go by."""
@@ -145,6 +149,7 @@ class InjectedFault:
     own: tuple[str, ...] = ()
     sqlite_index: bool = False
     small_disk: bool = False
+    restores_cell: bool = False
 
 
 def kill_indexer(stage: FaultStage) -> None:
@@ -510,7 +515,7 @@ FAULTS = {
         InjectedFault("clock jumps", clock_jumps, cells="postgresql"),
         InjectedFault("clock of an API wrong", wrong_clock_of_api, cells="postgresql"),
         InjectedFault("fleet database restored", restore_fleet_database),
-        InjectedFault("cell restored", restore_cell),
+        InjectedFault("cell restored", restore_cell, restores_cell=True),
         InjectedFault("full cluster", full_cluster),
         InjectedFault("full disk", full_disk, small_disk=True),
         InjectedFault("slow cell", slow_cell, cells="postgresql"),

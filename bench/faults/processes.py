@@ -124,7 +124,7 @@ def relays(
             publisher = change(cell, Publisher(cell.transport_url, cell.uuid, settings.bus))
             stack.callback(publisher.close)
             relay = Relay(engine, cell, publisher, settings.relay, clock, sign=partial(keys.sign, cell.uuid))
-            stack.enter_context(_in_thread(relay.run))
+            stack.enter_context(in_thread(relay.run))
         yield
 
 
@@ -137,12 +137,13 @@ def indexer(world: World) -> Iterator[None]:
         def run(stop: threading.Event) -> None:
             keep_indexing(settings, fleet, IndexerMetrics(CollectorRegistry()), stop)
 
-        with _in_thread(run):
+        with in_thread(run):
             yield
 
 
 @contextmanager
-def _in_thread(run: Callable[[threading.Event], object]) -> Iterator[None]:
+def in_thread(run: Callable[[threading.Event], object]) -> Iterator[None]:
+    """`run` beside what is done meanwhile. run: until the event is set."""
     stop = threading.Event()
     with ThreadPoolExecutor(1) as threads:
         done = threads.submit(run, stop)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench.faults.damage import Damage, damage, has_caught_up
 from bench.faults.faults import FaultStage, InjectedFault, JumpingClock
+from bench.faults.follower import following
 from bench.faults.load import FaultLoad
 from bench.faults.world import Servers, World, new_world
 from fleetlight.cells.model import Cell
@@ -101,6 +102,7 @@ def run_fault(fault: InjectedFault, supply: Supply, folder: Path, *, seed: int, 
                 fresh_as_of=lambda cell: _progress(writer, cell).fresh_as_of,
                 is_right=lambda since: _is_right(world, writer, load, since),
                 clock=clock,
+                follower=processes.enter_context(following(world, seed)),
                 stack=processes,
             )
             load.start()
@@ -121,9 +123,9 @@ def _recovered(stage: FaultStage, fault: InjectedFault, writer: IndexWriter) -> 
 
     def all_is_right() -> bool:
         nonlocal found
-        if not has_caught_up(world, writer, over_at):
+        if not has_caught_up(world, writer, over_at) or not stage.follower.has_caught_up(world):
             return False
-        found = damage(world, writer, load.journal)
+        found = damage(world, writer, load.journal) + stage.follower.damage(world, is_restored=fault.restores_cell)
         return found == Damage()
 
     try:
@@ -132,7 +134,8 @@ def _recovered(stage: FaultStage, fault: InjectedFault, writer: IndexWriter) -> 
         # Damage that stays is an outcome; an index that never catches up is not one that can be put into numbers.
         if found == Damage():
             raise
-    return FaultOutcome(fault.name, load.events, found, time.monotonic() - begun_s, stage.notes)
+    recovery_s = time.monotonic() - begun_s
+    return FaultOutcome(fault.name, load.events, found, recovery_s, [*stage.notes, stage.follower.summary()])
 
 
 def _is_right(world: World, writer: IndexWriter, load: FaultLoad, since: int) -> bool:

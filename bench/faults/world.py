@@ -31,7 +31,7 @@ from tests.support.servers.index_server import backend_at, index_client
 
 CELLS = 8
 
-Sections = Mapping[str, Mapping[str, float]]
+Sections = Mapping[str, Mapping[str, float | str]]
 """Keys of a configuration by section, besides the addresses."""
 
 # Short waits: what is waited for comes back within seconds here. And a page has all servers that there are. Outboxes
@@ -43,7 +43,8 @@ _SHORT_WAITS: Sections = {
     "indexer": {"hole_timeout_s": 1.0, "retry_wait_max_s": 1.0, "audit_interval_s": 1.0, "audit_share": 0.5},
     "relay": {"retry_wait_max_s": 1.0, "heartbeat_interval_s": 0.5, "poll_interval_s": 0.4},
     "bus": {"confirm_timeout_s": 5.0},
-    "api": {"max_limit": 10_000},
+    # A consumer of the feed goes from one API to another with its cursor.
+    "api": {"max_limit": 10_000, "watch_key": "a secret of sixteen letters"},
     "search": {"enabled": True, "staleness_limit_s": 3.0, "retry_after_s": 1.0},
 }
 

@@ -2,10 +2,9 @@
 list, and has each change once.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
-from urllib.parse import urlencode
 from uuid import uuid4
 
 import pytest
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.errors import CellUnreachableError
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet
+from tests.support.feed_consumer import Changed, FeedConsumer
 from tests.support.fleets.changing_nodes import ChangingNodes
 
 FIELDS = "uuid,serial_no,name,tags,be/memory"
@@ -28,8 +28,6 @@ FILTERS = (
 )
 FLAVOR = {"flavorid": "1", "vcpus": 1, "root_gb": 1, "ephemeral_gb": 0}
 KEYED = ApiSettings(watch_key="a secret of sixteen letters")
-Changed = tuple[str, int]
-"""Which instance, and its revision then."""
 
 cells = st.sampled_from(CELLS)
 names = st.sampled_from(["a1", "a2", "b1"])
@@ -96,66 +94,31 @@ class World:
         self.changed.append((uuid, changed.revision))
 
 
-class Consumer:
-    """A copy of a list. rows, cursor: what it has stored, together. seen: the changes that it has got and stored.
-
-    apis: processes of one API, of which it asks the first.
-    """
+class Consumer(FeedConsumer):
+    """One that asks the first of `apis`, processes of one API."""
 
     def __init__(
         self, apis: list[Api], headers: Mapping[str, str], text: str, *, what: str = "instance", fields: str = FIELDS
     ) -> None:
-        self._apis = apis
-        self._headers = headers
-        self._asked = {"what": what, "filter": text}
-        self._fields = fields
-        self.rows: dict[str, list[Any]] = {}
-        self.seen: list[Changed] = []
-        self.is_complete = False
-        self.cursor = self._ask({})[1]["cursor"]
+        super().__init__(lambda address, more: apis[0].get(address, headers, more), fields, what=what, filter=text)
+        self.copy = self.new_copy()
 
     def begin(self, world: World, meanwhile: Sequence[Any]) -> None:
         """List what there is; more changes while pages are read."""
-        self.rows, marker = self.listed(limit=2)
-        for change in meanwhile:
+        left = list(meanwhile)
+        rows = self.listed(limit=2, between_pages=lambda: world.change(*left.pop(0)) if left else None)
+        self.copy = replace(self.copy, rows=rows)
+        for change in left:
             world.change(*change)
-            if marker is not None:
-                rows, marker = self.listed(limit=2, marker=marker)
-                self.rows |= rows
-        if marker is not None:
-            self.rows |= self.listed(marker=marker)[0]
-
-    def listed(self, **more: Any) -> tuple[dict[str, list[Any]], str | None]:
-        asked = urlencode({"fields": self._fields, **self._asked, **more})
-        answer = self._apis[0].get(f"/fleetlight/query?{asked}", self._headers, {"Fleetlight-Consistency": "strong"})
-        assert answer.headers["Fleetlight-Complete"] == "true"
-        return {row[0][1]: row for row in answer.json()["data"]}, answer.json()["marker"]
-
-    def poll(self, *, stores: bool) -> None:
-        """stores: whether it does not crash before it has stored what it got."""
-        changes, end = self._ask({"after": self.cursor, "fields": self._fields})
-        if stores:
-            self.cursor, self.is_complete = end["cursor"], end["complete"]
-            for change in changes:
-                self.seen.append((change["id"], change["revision"]))
-                self._apply(change)
 
     def check(self, pool: Leaving) -> None:
         """Whether it has what the list has, if it was told so since the last change."""
-        if self.is_complete and not pool.away:
-            assert self.rows == self.listed()[0]
+        if self.copy.is_complete and not pool.away:
+            assert self.copy.rows == self.listed()
 
-    def _apply(self, change: Mapping[str, Any]) -> None:
-        if change["kind"] == "leave":
-            self.rows.pop(change["id"], None)
-        else:
-            self.rows[change["id"]] = change["cells"]
-
-    def _ask(self, more: Mapping[str, str]) -> tuple[Sequence[Any], Any]:
-        answer = self._apis[0].get(f"/fleetlight/changes?{urlencode({**self._asked, **more})}", self._headers)
-        assert answer.status_code == 200, answer.text
-        *changes, end = map(json.loads, answer.text.splitlines())
-        return changes, end
+    def forget_completeness(self) -> None:
+        """Something may have changed."""
+        self.copy = replace(self.copy, is_complete=False)
 
 
 def run(
@@ -177,14 +140,14 @@ def run(
             case _:
                 change(action, *arguments)
                 for consumer in consumers:
-                    consumer.is_complete = False
+                    consumer.forget_completeness()
     pool.away.clear()
     for consumer in consumers:
-        consumer.is_complete = False
-        while not consumer.is_complete:
+        consumer.forget_completeness()
+        while not consumer.copy.is_complete:
             consumer.poll(stores=True)
         consumer.check(pool)
-        assert len(consumer.seen) == len(set(consumer.seen)), "each change once"
+        assert len(consumer.copy.changes) == len(set(consumer.copy.changes)), "each change once"
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +185,7 @@ def test_copy_of_a_consumer_is_the_list_whenever_the_feed_says_that_it_is_comple
     filtered.begin(world, meanwhile)
     whole.begin(world, ())
     run(after, consumers, pool, apis, world.change)
-    assert sorted(whole.seen) == sorted(world.changed[known:]), "none is missing"
+    assert sorted(whole.copy.changes) == sorted(world.changed[known:]), "none is missing"
 
 
 hosts = st.integers(0, 4)
@@ -277,5 +240,5 @@ def test_copy_of_the_nodes_is_the_list_whenever_the_feed_says_that_it_is_complet
     fields = "uuid,serial_no,name,offline,drained,role,cell"
     consumers = [Consumer(apis, {}, each, what="node", fields=fields) for each in (text, "")]
     for consumer in consumers:
-        consumer.rows = consumer.listed(limit=1000)[0]
+        consumer.begin_anew()
     run(steps, consumers, pool, apis, nodes.change)
