@@ -25,11 +25,12 @@ from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.processes.api_parts import open_parts
 from tests.contract.compute_fleet import Api
 from tests.support.feed_consumer import Changed, Copy, CursorRefusedError, FeedConsumer, Get, NoAnswerError, Rows
+from tests.support.waiting import wait_until
 
 _WAIT_S = 5
-_PAUSE_S = 0.2  # so that an answer has more than one change, and the other threads the processor
+_PAUSE_S = 0.5  # so that an answer has more than one change, and the other threads the processor
 _TIMEOUT_S = 60.0
-_CRASHES = 0.2
+_CRASHES = 0.3
 
 
 class FeedFollower:
@@ -74,6 +75,11 @@ class FeedFollower:
             self._has_begun = False
             return "refused"
         return "stored" if stores else "crashed"
+
+    def has_begun(self) -> bool:
+        """Whether it has a copy, which from now on has to get each change."""
+        assert self._failure is None, self._failure
+        return self._has_begun
 
     def has_caught_up(self, world: World) -> bool:
         """Whether the feed says that the copy is the list, with all that is published."""
@@ -147,7 +153,7 @@ def _published(cell: Cell) -> int:
 
 @contextmanager
 def following(world: World, seed: int) -> Iterator[FeedFollower]:
-    """A follower in a thread, at an API in this process until it is sent to another one."""
+    """A follower in a thread that has begun, at an API in this process until it is sent to another one."""
     settings = world.settings
     with asyncio.Runner() as runner, ExitStack() as stack:
         fleet = stack.enter_context(open_fleet(settings.fleet))
@@ -158,6 +164,7 @@ def following(world: World, seed: int) -> Iterator[FeedFollower]:
         follower = FeedFollower(api.get, Random(seed))
         with in_thread(follower.run):
             try:
+                wait_until(follower.has_begun)
                 yield follower
             finally:
                 # A poll that waits is answered.
