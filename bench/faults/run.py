@@ -130,9 +130,10 @@ def _recovered(stage: FaultStage, fault: InjectedFault, writer: IndexWriter) -> 
 
     try:
         wait_until(all_is_right, timeout_s=_RECOVERY_S)
-    except AssertionError:
-        # Damage that stays is an outcome; an index that never catches up is not one that can be put into numbers.
+    except AssertionError as error:
+        # Damage that stays is an outcome; what never catches up is not one that can be put into numbers.
         if found == Damage():
+            error.add_note(stage.follower.summary())
             raise
     recovery_s = time.monotonic() - begun_s
     return FaultOutcome(fault.name, load.events, found, recovery_s, [*stage.notes, stage.follower.summary()])

@@ -444,8 +444,9 @@ def test_consumer_of_the_documentation_keeps_a_copy(fleet: ComputeFleet) -> None
     assert copied() == {one: "one", two: "two"}
     three = create(fleet, display_name="three")
     fleet.operations("south").delete(two)
-    change(fleet, "north", one, display_name="first")
-    assert copied() == {one: "first", three: "three"}
+    # Of what Unicode takes for the end of a line JSON escapes only some.
+    change(fleet, "north", one, display_name="first\u2028line")
+    assert copied() == {one: "first\u2028line", three: "three"}
     copy.execute("UPDATE cursor SET text = 'of another fleet'")
     copied()
-    assert copied() == {one: "first", three: "three"}
+    assert copied() == {one: "first\u2028line", three: "three"}

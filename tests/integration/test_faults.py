@@ -1,4 +1,5 @@
-"""The index equals the cells after every fault: a short run of those of `scripts/bench faults` that anybody can cause.
+"""The index equals the cells after every fault, and the copy of a consumer of the feed too, which has had each change
+once: a short run of those of `scripts/bench faults` that anybody can cause.
 
 Eight cells under a load of operations, real servers. What is cut off is cut by a proxy, since the servers are shared;
 what is killed was started for it. Nothing here depends on how fast anything is: a fault is caused when a number of
