@@ -140,7 +140,7 @@ class InjectedFault:
 
     cells: the kind of database that the cells have. own: names of the servers that it must have for itself, since it
     kills them. sqlite_index: the index is a SQLite file. small_disk: so it is, on a small disk of its own, which takes
-    root to make.
+    root to make. restores_cell: changes of a cell are taken back, so that consumers of the feed have to begin anew.
     """
 
     name: str
