@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from bench import feed_webhooks
 from bench.feed_load import Task
 from bench.measure import Figure, at_most, figure, interleaved
 from fleetlight.api.caller import Caller
@@ -39,9 +40,10 @@ _ADMIN = Caller("ada", "demo", frozenset({"admin"}))
 
 
 def run(directory: Path, quick: bool) -> Iterator[Figure]:
-    """quick: 5 seconds of changes instead of 30, and fewer rounds."""
+    """quick: 5 seconds of changes instead of 30, a tenth of the deliveries, and fewer rounds."""
     yield from _costs(rounds=3 if quick else 15)
     yield from _waits(directory, seconds=5 if quick else 30)
+    yield from feed_webhooks.run(directory / "webhooks", count=2_000 if quick else 20_000)
 
 
 class _Watching:
