@@ -15,6 +15,7 @@ from fleetlight.cli.app import app
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.elasticsearch import preparation
 from fleetlight.indexer.backends.elasticsearch.examination import examine
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import IndexerError, IndexUnavailableError
@@ -143,6 +144,24 @@ def test_copy_of_a_closed_index_is_not_taken_for_a_closed_one(
         writer.prepare()
         writer.save_progress([progress])
         assert writer.load_progress() == {progress.cell_uuid: progress}
+
+
+def test_index_that_the_server_makes_while_ours_is_prepared_is_dropped_by_the_next_attempt(
+    elasticsearch_url: str, elasticsearch_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a document that came too early; at first such an index has no mapping at all."""
+    name = f"{elasticsearch_prefix}-progress"
+    with (
+        index_client(elasticsearch_url, request_timeout=30) as client,
+        closing(open_writer(index_at(elasticsearch_url, elasticsearch_prefix))) as writer,
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(preparation, "drop_guessed", lambda *_: client.indices.create(index=name))
+            with pytest.raises(IndexUnavailableError, match="by itself"):
+                writer.prepare()
+        writer.prepare()
+        [made] = client.indices.get_mapping(index=name).values()
+        assert made["mappings"]["dynamic"] == "strict"
 
 
 @pytest.mark.parametrize("shut", [IndexDamage.close, IndexDamage.block_reading], ids=["closed", "blocked"])

@@ -91,7 +91,7 @@ class Preparation:
         """The name of the index that is to be made: the process that makes the index of the progress decides."""
         if not mappings_of(self._client, self._names.progress):
             self._create_progress(new_physical_name(self._names))
-        mapping = _only(mappings_of(self._client, self._names.progress))
+        mapping = _ours(mappings_of(self._client, self._names.progress))
         return str(mapping["_meta"]["instances_index"])
 
     def _create_progress(self, physical: str) -> None:
@@ -105,7 +105,7 @@ class Preparation:
         if not found:
             self._create_progress(physical)
             return
-        mapping = _only(found)
+        mapping = _ours(found)
         wanted = progress_mapping(physical)
         is_older = not wanted["properties"].keys() <= mapping["properties"].keys()
         if is_older or mapping.get("_meta") != wanted["_meta"]:
@@ -138,6 +138,17 @@ class Preparation:
 def remove_all(client: Client, index: str, query: Mapping[str, Any]) -> None:
     """Remove what a query finds, of an index that is not sealed."""
     send(client, "POST", f"/{index}/_delete_by_query?refresh=true&conflicts=proceed", {"query": query})
+
+
+def _ours(mappings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of the one index of a name; raises IndexAbsentError for what the server has made since `drop_guessed`.
+
+    A document has come too early for it. The next attempt drops it.
+    """
+    mapping: Mapping[str, Any] = _only(mappings)
+    if mapping.get("dynamic") != "strict":
+        raise IndexAbsentError(f"the server has made {', '.join(mappings)} by itself while it was prepared")
+    return mapping
 
 
 def _only(found: Mapping[str, T]) -> T:
