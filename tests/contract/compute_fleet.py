@@ -356,7 +356,7 @@ class ComputeFleet:
             reached = len(rows) if watermark is None else watermark
             self._writer.save_progress([CellProgress(self.cells[name].uuid, reached, moment, is_complete)])
         self._writer.make_searchable()
-        if self.index_settings.backend == "elasticsearch":
+        if self.index_settings.backend != "sqlite":
             # As the sealer of an indexer does each half second.
             self._writer.open_seal(lambda: max(system_clock(), fresh_as_of or 0)).check(lambda _: False, 0)
 

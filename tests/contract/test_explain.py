@@ -55,7 +55,7 @@ def test_fresh_stale_and_unknown_cells_have_their_reasons_and_queries(fleet_of_a
     of_index = json.dumps(sources["index"]["query"])
     assert fleet.cells["north"].uuid in of_index
     assert fleet.cells["east"].uuid not in of_index
-    assert ("dsl" if fleet.index_settings.backend == "elasticsearch" else "sql") in sources["index"]["query"]
+    assert ("sql" if fleet.index_settings.backend == "sqlite" else "dsl") in sources["index"]["query"]
 
 
 def test_consistency_of_the_request_is_a_reason(fleet: ComputeFleet) -> None:
