@@ -56,7 +56,10 @@ def _remove_buses(amqp_url: str, composition: Composition) -> None:
 
 def test_what_docker_compose_starts_works_together_and_stops_well(composition: Composition) -> None:
     composition.up()
-    with httpx.Client(base_url=f"http://127.0.0.1:{composition.ports['api']}", timeout=60) as client:
+    # Docker first looks at the health of a process ten seconds after its start, when the API listens; we look at once.
+    later = httpx.HTTPTransport(retries=6)
+    url = f"http://127.0.0.1:{composition.ports['api']}"
+    with httpx.Client(base_url=url, timeout=60, transport=later) as client:
         answer = client.get("/v2.1/servers", params={"limit": 1})
         assert (answer.status_code, answer.json()) == (200, {"servers": []})
 
