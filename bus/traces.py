@@ -65,7 +65,8 @@ class GivenIds(IdGenerator):
 class Traces:
     """Makes the spans of a process, each when what it is about has ended; any thread may call. Times are microseconds.
 
-    provider: with `ids`; its sampler decides once, of a trace without a parent, and whoever knows the id decides alike.
+    provider: with `ids`; its sampler decides once, of a trace without a parent, and every process decides alike, by the
+        id.
     """
 
     def __init__(self, provider: TracerProvider, ids: GivenIds) -> None:

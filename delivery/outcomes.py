@@ -47,4 +47,4 @@ class Target(Protocol):
     async def send(self, event: Event) -> Outcome: ...
 
     async def close(self) -> None:
-        """Let go of what is of this target alone; nothing is sent afterwards."""
+        """Close what belongs to this target alone; nothing is sent afterwards."""

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,20 +20,16 @@ Observe = Callable[[str, str, str, str | None, float], None]
 "" if its caller has none, and None if no caller is known."""
 
 
-class TracesRequest(Protocol):
-    def __call__(
-        self,
-        scope: Scope,
-        start: Message | None,
-        /,
-        *,
-        method: str,
-        route: str,
-        project: str | None,
-        duration_s: float,
-    ) -> None:
-        """start: the message that begins the answer; None if there was none. The rest is as of Observe."""
-        ...
+@dataclass(frozen=True, slots=True)
+class AnsweredRequest:
+    """The values are those of Observe. start: the message that begins the answer; None if there was none."""
+
+    scope: Scope
+    start: Message | None
+    method: str
+    route: str
+    project: str | None
+    duration_s: float
 
 
 def name_route(scope: Scope, path: str) -> None:
@@ -60,7 +57,7 @@ class RequestMetrics:
     request is traced.
     """
 
-    def __init__(self, app: ASGIApp, observe: Observe, trace: TracesRequest | None = None) -> None:
+    def __init__(self, app: ASGIApp, observe: Observe, trace: Callable[[AnsweredRequest], None] | None = None) -> None:
         self._app = app
         self._observe = observe
         self._trace = trace
@@ -79,7 +76,7 @@ class RequestMetrics:
             route, project, duration_s = self._route(scope), scope.get(_PROJECT), time.perf_counter() - started
             self._observe(method, route, status, project, duration_s)
             if self._trace is not None:
-                self._trace(scope, start, method=method, route=route, project=project, duration_s=duration_s)
+                self._trace(AnsweredRequest(scope, start, method, route, project, duration_s))
 
         async def send_and_look(message: Message) -> None:
             nonlocal has_answered

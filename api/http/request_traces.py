@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
-from starlette.types import Message, Scope
 
-from fleetlight.api.http.request_metrics import UNKNOWN
+from fleetlight.api.http.request_metrics import UNKNOWN, AnsweredRequest
 
 if TYPE_CHECKING:
     from fleetlight.bus.traces import Traces
@@ -22,17 +21,9 @@ _OF_ANSWER = {
 _LONGEST = 3000
 
 
-def trace_request(
-    traces: "Traces",
-    scope: Scope,
-    start: Message | None,
-    *,
-    method: str,
-    route: str,
-    project: str | None,
-    duration_s: float,
-) -> None:
-    """Record the span of a request that has a request id and is sampled. start: of its answer; None: it got none."""
+def trace_request(traces: "Traces", request: AnsweredRequest) -> None:
+    """Record the span of a request that has a request id and is sampled."""
+    scope, start = request.scope, request.start
     request_id = scope.get("state", {}).get("request_id")
     trace_id = traces.trace_of(request_id)
     if trace_id is None:
@@ -42,19 +33,19 @@ def trace_request(
     asked = Headers(scope=scope)
     answered = Headers(raw=[] if start is None else start["headers"])
     attributes: dict[str, str | int | bool] = {
-        "http.request.method": method,
-        "http.route": route,
+        "http.request.method": request.method,
+        "http.route": request.route,
         "fleetlight.request_id": request_id,
         **({"http.response.status_code": status} if status else {}),
-        **({"fleetlight.project_id": project} if project else {}),
+        **({"fleetlight.project_id": request.project} if request.project else {}),
         # A wrong value could be any text.
         **(_values(asked, _OF_REQUEST) if 0 < status < 400 else {}),
         **_values(answered, _OF_ANSWER),
     }
     traces.answered(
         trace_id,
-        method if route == UNKNOWN else f"{method} {route}",
-        now - round(duration_s * 1_000_000),
+        request.method if request.route == UNKNOWN else f"{request.method} {request.route}",
+        now - round(request.duration_s * 1_000_000),
         now,
         attributes,
         has_failed=not 0 < status < 500,

@@ -185,7 +185,7 @@ def link_to(url: str, **changed: Any) -> BrokerLink:
     ("changed", "outcome"),
     [
         ({"virtual_host": "hidden"}, Away("there is no such virtual host, or the user may not use it (530)")),
-        # A name that RabbitMQ lets nobody make, and an exchange of it that takes nothing from outside.
+        # A name that RabbitMQ reserves, and an exchange of its own to which clients cannot publish.
         ({"exchange": "amq.hidden"}, Away("there is no such exchange, and the user may not make it (403)")),
         ({"exchange": "amq.rabbitmq.trace"}, Refused("the user may not publish this event (403)")),
         ({"port": 1}, Away("it cannot be reached")),

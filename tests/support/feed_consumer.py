@@ -123,5 +123,5 @@ class FeedConsumer:
 
 
 def _numbers(end: Any) -> Mapping[str, int | None]:
-    """By cell, which administrators alone are told."""
+    """By cell, which only answers to administrators have."""
     return {name: cell["sequence"] for name, cell in end.get("cells", {}).items()}
