@@ -159,20 +159,23 @@ class Receiver:
         """Whether messages outlive this process."""
         return not is_in_memory(self._transport_url)
 
-    def receive(self, max_messages: int, max_bytes: int, wait_s: float) -> list[Delivery]:
+    def receive(
+        self, max_messages: int, max_bytes: int, wait_s: float, *, first_within_s: float | None = None
+    ) -> list[Delivery]:
         """The next messages: as soon as they are `max_messages` or `max_bytes`, or `wait_s` after the first one.
 
-        Empty if nothing arrived within `wait_s`. A single message may be larger than `max_bytes`. Call it, or
-        `keep_alive`, every few seconds. Raises BusUnavailableError.
+        Empty if nothing arrived within `first_within_s`, which is `wait_s` unless given. A single message may be larger
+        than `max_bytes`. Call it, or `keep_alive`, every few seconds. Raises BusUnavailableError.
         """
         was_open = self._link is not None
+        first_within_s = wait_s if first_within_s is None else first_within_s
         try:
-            return self._receive(max_messages, max_bytes, wait_s)
+            return self._receive(max_messages, max_bytes, wait_s, first_within_s)
         except BusUnavailableError:
             self._abandon()
             if not was_open:
                 raise
-        return self._receive(max_messages, max_bytes, wait_s)
+        return self._receive(max_messages, max_bytes, wait_s, first_within_s)
 
     def keep_alive(self) -> None:
         """Keep the connection while the caller does something else for long; a broken one is left for `receive`."""
@@ -260,11 +263,11 @@ class Receiver:
         self._forget()
         link.close()
 
-    def _receive(self, max_messages: int, max_bytes: int, wait_s: float) -> list[Delivery]:
+    def _receive(self, max_messages: int, max_bytes: int, wait_s: float, first_within_s: float) -> list[Delivery]:
         link = self._link or self._open_link()
         batch: list[Delivery] = []
         size = 0
-        deadline = monotonic() + wait_s
+        deadline = monotonic() + first_within_s
         while True:
             while self._arrived and len(batch) < max_messages:
                 if batch and size + len(self._arrived[0].body) > max_bytes:

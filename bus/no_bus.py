@@ -18,8 +18,10 @@ class NoBus:
     def is_durable(self) -> bool:
         return False
 
-    def receive(self, max_messages: int, max_bytes: int, wait_s: float) -> list[Delivery]:
-        time.sleep(wait_s)
+    def receive(
+        self, max_messages: int, max_bytes: int, wait_s: float, *, first_within_s: float | None = None
+    ) -> list[Delivery]:
+        time.sleep(wait_s if first_within_s is None else first_within_s)
         return []
 
     def keep_alive(self) -> None:

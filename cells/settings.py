@@ -53,7 +53,7 @@ class RelaySettings(BaseModel):
 
     batch_size: changes published (and confirmed) at once.
     heartbeat_interval_s: time between two heartbeats; the age that the index can prove is never better than this.
-    poll_interval_s: time between two looks at an empty outbox.
+    poll_interval_s: how often a database is asked whether anything was committed, while nothing is.
     retry_wait_max_s: longest wait between two attempts while the bus or the cell is away.
     changelog_retention_h: how long a published change stays, for indexers that have to catch up, for lists as of a
         moment and for exact usage.

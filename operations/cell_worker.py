@@ -7,6 +7,7 @@ from sqlalchemy import Engine
 
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
+from fleetlight.operations.jobs.maintenance import MaintenanceTask
 from fleetlight.operations.jobs.metrics import WorkerMetrics
 from fleetlight.operations.jobs.worker import Worker
 from fleetlight.operations.nodes.cell_hosts import CellHosts
@@ -27,7 +28,7 @@ def new_worker(
     cell: Cell,
     *,
     clock: Clock = system_clock,
-    maintenance: Sequence[Callable[[], object]] = (),
+    maintenance: Sequence[MaintenanceTask] = (),
     heartbeat: Callable[[], None] = lambda: None,
     rpcs: NodeRpcs | None = None,
     metrics: WorkerMetrics | None = None,

@@ -1,46 +1,171 @@
-"""Waiting for the next commit to a database, for a process that has found nothing to do in it."""
+"""Whether anything was committed to a database: asked for all cells of a process together, and waited for.
 
-import os
+Each database has a question that is far cheaper than a look at its tables, and whose answer is another one after every
+commit that a look would see: SQLite the version of its data (https://sqlite.org/pragma.html#pragma_data_version),
+PostgreSQL its snapshot, which is one for all databases of a server
+(https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-PG-SNAPSHOT).
+
+Why not NOTIFY: docs/decisions/0049.
+"""
+
 import time
-from threading import Event
+import weakref
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from threading import Event, Lock, Thread
+from typing import Any, cast
 from urllib.parse import unquote
 
-from sqlalchemy import Engine
+from sqlalchemy import URL, Engine
+from sqlalchemy.exc import DBAPIError
 
-# Clocks of file systems go in steps of some milliseconds: two commits of one step leave the same time.
-_CLOCK_STEP_NS = 50_000_000
+_LONGEST_REST_S = 10.0
+_QUESTIONS = {"sqlite": "PRAGMA data_version", "postgresql": "SELECT pg_current_snapshot()::text"}
 
 
 class Commits:
-    """Whether anybody may have committed to the database of `engine`, asked far more cheaply than by a query.
-
-    SQLite writes each commit to the log beside its file (https://sqlite.org/wal.html#the_wal_file). Other databases say
-    nothing to those who are not connected: there anything may have been committed at any time.
-    """
+    """What was committed to the database of `engine`, by any process, since its user looked at it last."""
 
     def __init__(self, engine: Engine) -> None:
-        is_file = engine.dialect.name == "sqlite"
-        name = unquote(str(engine.url.database).removeprefix("file:"))
-        self._log = f"{name}-wal" if is_file else None
-        self._seen: tuple[int, int, int] | None = None
+        self._engine = engine
+        self._database = _database_of(engine.url)
+        self._seen = 0
+        self._look_due_s = 0.0
+
+    def may_be_new(self) -> bool:
+        """Whether anything may have been committed since the last call: to be asked before the look.
+
+        False is certain as long as no hand puts other files in the place of the database; so it is never said for long.
+        Raises nothing: if a database does not answer, the look says so.
+        """
+        now_s, version = time.monotonic(), self._database.version(self._engine)
+        is_new = version != self._seen or now_s >= self._look_due_s
+        if is_new:
+            self._seen, self._look_due_s = version, now_s + _LONGEST_REST_S
+        return is_new
 
     def wait(self, stop: Event, interval_s: float, longest_s: float) -> None:
-        """Wait until something may have been committed since the last wait: it is asked every `interval_s`.
+        """Wait until something may be new, for which is asked every `interval_s`; at most `longest_s`, or until `stop`.
 
-        Returns as well when `stop` is set, and after `longest_s`, or the interval where that is longer.
+        `stop` is noticed within the interval.
         """
-        until_s = time.monotonic() + longest_s
-        while not stop.wait(interval_s) and not self._may_be_new() and time.monotonic() < until_s:
-            pass
+        self._database.watcher.wait(_Wait(self._database, self._engine, self._seen, stop, interval_s), longest_s)
 
-    def _may_be_new(self) -> bool:
-        if self._log is None:
-            return True
+
+class _Database:
+    """What is asked: a file of SQLite, or a server of PostgreSQL; over one connection for all who ask."""
+
+    def __init__(self, dialect: str, watcher: "_Watcher") -> None:
+        self.watcher = watcher
+        self._question = _QUESTIONS[dialect]
+        self._mutex = Lock()
+        self._connection: Any = None
+        self._answer: object = None
+        self._version = 0
+        self._closing: weakref.finalize[..., _Database] | None = None
+
+    def version(self, engine: Engine) -> int:
+        """Another number than before when anything may have been committed since. engine: what may connect."""
+        with self._mutex:
+            answer = self._ask(engine)
+            if answer is None or answer != self._answer:
+                self._version += 1
+            self._answer = answer
+            return self._version
+
+    def _ask(self, engine: Engine) -> object:
+        """None if there is no answer."""
         try:
-            found = os.stat(self._log)
-        except OSError:
-            return True
-        state = found.st_ino, found.st_size, found.st_mtime_ns
-        is_new = state != self._seen
-        self._seen = state if time.time_ns() - found.st_mtime_ns > _CLOCK_STEP_NS else None
-        return is_new
+            if self._connection is None:
+                self._connect(engine)
+            return self._connection.execute(self._question).fetchone()
+        except _failures_of(engine):
+            self._disconnect()
+            return None
+
+    def _connect(self, engine: Engine) -> None:
+        pooled = engine.raw_connection()
+        self._connection = pooled.driver_connection
+        # Its own from now on: answers of SQLite count for the connection that has asked, and engines come and go.
+        pooled.detach()
+        self._closing = weakref.finalize(self, self._connection.close)
+        if engine.dialect.name != "sqlite":
+            self._connection.autocommit = True
+
+    def _disconnect(self) -> None:
+        if self._closing is not None:
+            self._closing()
+        self._connection = self._closing = None
+
+
+def _failures_of(engine: Engine) -> tuple[type[Exception], ...]:
+    """Those of the driver, which come as they are from its own connections, too."""
+    return OSError, DBAPIError, cast("type[Exception]", engine.dialect.loaded_dbapi.Error)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Wait:
+    database: _Database
+    engine: Engine
+    seen: int
+    stop: Event
+    interval_s: float
+    is_over: Event = field(default_factory=Event)
+
+
+class _Watcher:
+    """One thread that asks for all who wait: a thousand that ask for themselves take a processor to be woken."""
+
+    def __init__(self) -> None:
+        self._mutex = Lock()
+        self._waits: set[_Wait] = set()
+        self._thread: Thread | None = None
+
+    def wait(self, wait: _Wait, longest_s: float) -> None:
+        with self._mutex:
+            self._waits.add(wait)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = Thread(target=self._watch, name="commits", daemon=True)
+                self._thread.start()
+        try:
+            wait.is_over.wait(longest_s)
+        finally:
+            with self._mutex:
+                self._waits.discard(wait)
+
+    def _watch(self) -> None:
+        """Until no one waits."""
+        pause = Event()
+        while waits := self._waiting():
+            engines = {wait.database: wait.engine for wait in waits}
+            versions = {database: database.version(engine) for database, engine in engines.items()}
+            for wait in waits:
+                if wait.stop.is_set() or versions[wait.database] != wait.seen:
+                    wait.is_over.set()
+            pause.wait(min(wait.interval_s for wait in waits))
+
+    def _waiting(self) -> Sequence[_Wait]:
+        with self._mutex:
+            if not self._waits:
+                self._thread = None
+            return list(self._waits)
+
+
+_files = _Watcher()
+_databases: "weakref.WeakValueDictionary[Hashable, _Database]" = weakref.WeakValueDictionary()
+_databases_mutex = Lock()
+
+
+def _database_of(url: URL) -> _Database:
+    dialect = url.get_backend_name()
+    key: Hashable
+    if dialect == "sqlite":
+        key, watcher = unquote(str(url.database).removeprefix("file:")), _files
+    else:
+        # A server that hangs keeps no others waiting.
+        key, watcher = (url.host, url.port, url.query.get("host"), url.query.get("port")), _Watcher()
+    with _databases_mutex:
+        found = _databases.get(key)
+        if found is None:
+            found = _databases[key] = _Database(dialect, watcher)
+        return found

@@ -96,15 +96,16 @@ def worker_of(
     pruner = Pruner(engine, cell, kept_s=settings.fleet.jobs_kept_h * 3600, kept_count=settings.fleet.jobs_kept_count)
     metrics = metrics or WorkerMetrics()
     mappings = MappingUpkeep(NativeAdapter(cell, engine=engine), fleet, metrics)
+    held, expirer = HeldJobs(engine, cell), Expirer(engine, cell)
     maintenance = [
         MaintenanceTask(pruner.prune),
         MaintenanceTask(mappings.step),
-        MaintenanceTask(HeldJobs(engine, cell).release, _HELD_JOBS_INTERVAL_S),
-        MaintenanceTask(Expirer(engine, cell).expire, _EXPIRY_INTERVAL_S),
+        MaintenanceTask(held.release, _HELD_JOBS_INTERVAL_S, rest_s=held.rest_s),
+        MaintenanceTask(expirer.expire, _EXPIRY_INTERVAL_S, rest_s=expirer.rest_s),
     ]
     if settings.nodes.refresh_interval_s:
         refresher = Refresher(engine, cell, settings.nodes.refresh_interval_s)
-        maintenance.append(MaintenanceTask(refresher.submit, _REFRESH_LOOK_INTERVAL_S))
+        maintenance.append(MaintenanceTask(refresher.submit, _REFRESH_LOOK_INTERVAL_S, rest_s=refresher.rest_s))
     interval_s = settings.fleet.reclaim_instance_interval_s
     if interval_s:
         reclaimer = Reclaimer(Acceptance(engine, fleet, cell), engine, cell, interval_s)

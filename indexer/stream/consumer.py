@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 _KEEP_ALIVE_INTERVAL_S = 1.0
 _DEAD_LETTERS_INTERVAL_S = 15.0
+# So many times longer the first message is waited for than others behind it: a cell without changes takes no processor.
+_IDLE_WAITS = 5
 
 
 class MessageSource(DeadLetterSink, Protocol):
@@ -42,7 +44,9 @@ class MessageSource(DeadLetterSink, Protocol):
 
     @property
     def is_active(self) -> bool: ...
-    def receive(self, max_messages: int, max_bytes: int, wait_s: float) -> list[Delivery]: ...
+    def receive(
+        self, max_messages: int, max_bytes: int, wait_s: float, *, first_within_s: float | None = None
+    ) -> list[Delivery]: ...
     def keep_alive(self) -> None: ...
     def waiting(self) -> int: ...
     def ack(self, deliveries: Sequence[Delivery]) -> None: ...
@@ -111,7 +115,10 @@ class Consumer:
         """
         settings = self._settings
         deliveries = self._receiver.receive(
-            settings.batch_max_messages, settings.batch_max_bytes, settings.batch_wait_s
+            settings.batch_max_messages,
+            settings.batch_max_bytes,
+            settings.batch_wait_s,
+            first_within_s=settings.batch_wait_s * (_IDLE_WAITS if self.is_idle else 1),
         )
         if deliveries:
             self._metrics.batch_received(self._cell_uuid, len(deliveries))

@@ -29,6 +29,7 @@ from fleetlight.operations.jobs.ending import end_jobs, end_operation
 from fleetlight.operations.jobs.errors import JobCanceledError, JobError, NodeAwayError, UnknownOperationError
 from fleetlight.operations.jobs.failures import ends_alone
 from fleetlight.operations.jobs.locks import take_locks, want_locks
+from fleetlight.operations.jobs.maintenance import MaintenanceTask
 from fleetlight.operations.jobs.metrics import WorkerMetrics
 from fleetlight.operations.jobs.model import ENDED, Job, JobPosition, Stage, Status
 from fleetlight.operations.jobs.nodes import Nodes
@@ -54,11 +55,8 @@ _log = structlog.get_logger(__name__)
 _LONGEST_WAIT_S = 10.0
 POLL_INTERVAL_S = 0.1
 """Between two looks at a queue without jobs, or at whether anything was committed."""
-# Without a commit: a node may answer, and leases and rests end.
-_LONGEST_REST_S = 0.5
 # Between two looks at a job that waits for a node.
 _NODE_REST_S = 1.0
-_LARGEST_RESTING = 1000
 _UNREACHABLE = (CellUnreachableError, FleetUnreachableError)
 # What the text says all of; no mistake of this program, and callers could fill logs with tracebacks.
 _EXPLAINED = (NoValidHostError, UnreadableRowError, JobError)
@@ -79,7 +77,7 @@ class Worker:
     """One worker of one cell. `run` until `stop` is set, or `run_once` for a single step.
 
     vocabulary: what jobs consist of. nodes: of the cell.
-    maintenance: called between jobs, as fleetlight.operations.actions.reclaiming.
+    maintenance: done between jobs, as fleetlight.operations.actions.reclaiming.
     heartbeat: called by `run` after each step, and before each wait for what is away.
     node_rest_s: how long a job rests whose node is away. metrics: where `run` counts; nowhere unless given.
     traces: of the process; None: none are made.
@@ -94,7 +92,7 @@ class Worker:
         nodes: Nodes,
         *,
         clock: Clock = system_clock,
-        maintenance: Sequence[Callable[[], object]] = (),
+        maintenance: Sequence[MaintenanceTask] = (),
         heartbeat: Callable[[], None] = lambda: None,
         node_rest_s: float = _NODE_REST_S,
         metrics: WorkerMetrics | None = None,
@@ -121,15 +119,17 @@ class Worker:
         self._metrics.cell_known(self._cell.uuid)
         retrying = retrying_until(stop, _UNREACHABLE, self._tell_of_wait, longest_wait_s=_LONGEST_WAIT_S)
         while not stop.is_set():
-            for task in (*self._maintenance, self._count_queue):
-                retrying(task)
-            has_worked = retrying(self.run_once)
+            may_be_new = self._commits.may_be_new()
+            for task in self._maintenance:
+                retrying(task, may_be_new=may_be_new)
+            retrying(self._count_queue)
+            has_worked = (self._has_rested() or may_be_new) and retrying(self.run_once)
             if self._is_waiting and not stop.is_set():
                 _log.info("worker.cell_worked_again", cell=self._cell.name)
                 self._is_waiting = False
             self._heartbeat()
             if not has_worked:
-                self._commits.wait(stop, POLL_INTERVAL_S, _LONGEST_REST_S)
+                self._commits.wait(stop, POLL_INTERVAL_S, max(0.0, self._due_s() - time.monotonic()))
 
     def run_once(self) -> bool:
         """One step of one job; False when there is none, or other workers have all there are.
@@ -169,10 +169,17 @@ class Worker:
 
     def _rests(self, place: JobPosition) -> bool:
         """Whether a job waits for a node, so that it is not looked at each time that another one goes on."""
-        now = time.monotonic()
-        if len(self._resting) > _LARGEST_RESTING:
-            self._resting = {key: until for key, until in self._resting.items() if now < until}
-        return now < self._resting.get(place.key, 0.0)
+        return time.monotonic() < self._resting.get(place.key, 0.0)
+
+    def _has_rested(self) -> bool:
+        """Whether the rest of a job has ended since the last call."""
+        now, resting = time.monotonic(), self._resting
+        self._resting = {key: until for key, until in resting.items() if now < until}
+        return len(self._resting) < len(resting)
+
+    def _due_s(self) -> float:
+        """When there is something to do even if nothing is committed, by the monotonic clock."""
+        return min(self._count_due_s, *(task.due_s for task in self._maintenance), *self._resting.values())
 
     def _together(self) -> Iterator[Sequence[JobPosition]]:
         """Where the jobs are that something can be done for, in order: one whose next step calls a node by itself."""

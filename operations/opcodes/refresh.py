@@ -4,6 +4,7 @@ Contract: contracts/ganeti-node-state-cache, 9.
 """
 
 import random
+from math import inf
 
 from pydantic import Field
 from sqlalchemy import Connection, Engine, exists, select, update
@@ -72,6 +73,11 @@ class Refresher:
         self._cell = cell
         self._interval_s = interval_s
         self._clock = clock
+        self._next_at: int | None = None
+
+    def rest_s(self) -> float:
+        """How long none is due, unless something was committed since the last look."""
+        return inf if self._next_at is None else (self._next_at - self._clock()) / MICROSECONDS_PER_SECOND
 
     def submit(self) -> int:
         """Queue a job, unless one waits or runs; returns how many. Raises CellUnreachableError."""
@@ -89,8 +95,9 @@ class Refresher:
     def _is_due(self, connection: Connection) -> bool:
         columns = periodic_jobs.c
         has_agents = exists(select(compute_nodes.c.id).where(compute_nodes.c.agent_address.is_not(None)))
-        is_due = (columns.operation == NodeSnapshotRefresh.OP_ID, columns.due_at <= self._clock())
-        return connection.execute(select(columns.operation).where(*is_due, has_agents)).first() is not None
+        statement = select(columns.due_at).where(columns.operation == NodeSnapshotRefresh.OP_ID, has_agents)
+        self._next_at = connection.execute(statement).scalar()
+        return self._next_at is not None and self._next_at <= self._clock()
 
     def _take(self, connection: Connection) -> bool:
         """Whether it was still due; it is not any more."""

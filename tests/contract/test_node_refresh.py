@@ -1,6 +1,7 @@
 """The operation that asks nodes for everything: its job, what it announces, and when it comes by itself."""
 
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +275,7 @@ def test_refresh_waits_for_agents_that_start(fleet: ComputeFleet) -> None:
     for seconds in (30, 20):
         postpone_refresh(engine, cell, seconds, clock)
     refresher = Refresher(engine, cell, 300, clock)
-    assert refresher.submit() == 0
+    assert (refresher.submit(), refresher.rest_s()) == (0, 30)
     clock.wait(30)
     assert refresher.submit() == 1
 
@@ -291,5 +292,5 @@ def test_refresh_that_waits_still_is_not_doubled(fleet: ComputeFleet, hosts: Pla
 
 
 def test_cell_without_agents_is_not_refreshed(fleet: ComputeFleet) -> None:
-    cell = fleet.cells["east"]
-    assert Refresher(fleet.engine("east"), cell, 300).submit() == 0
+    refresher = Refresher(fleet.engine("east"), fleet.cells["east"], 300)
+    assert (refresher.submit(), refresher.rest_s()) == (0, inf)

@@ -5,7 +5,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from struct import pack
-from threading import Thread
+from threading import Thread, Timer
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -155,6 +155,17 @@ def test_nothing_to_receive_is_an_empty_batch_after_the_wait(bus: Bus) -> None:
     started = time.monotonic()
     assert receiver.receive(1, LARGE, 0.2) == []
     assert 0.15 < time.monotonic() - started < 5
+
+
+def test_first_message_may_be_waited_for_longer_than_others_behind_it(bus: Bus) -> None:
+    receiver = bus.receiver()
+    receiver.receive(1, LARGE, 0.01)
+    later = Timer(0.2, bus.publisher().publish, [_messages(1)])
+    later.start()
+    started = time.monotonic()
+    assert _numbers(receiver.receive(2, LARGE, 0.01, first_within_s=30)) == [1]
+    assert time.monotonic() - started < 20
+    later.join()
 
 
 def test_prefetch_bounds_what_is_received_without_acknowledgement(bus: Bus) -> None:

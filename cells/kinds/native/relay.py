@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-# Without a commit, so that what should not happen, a commit that was not seen, costs little.
-_LONGEST_REST_S = 1.0
-
 
 def is_relayed(cell: Cell) -> bool:
     """Whether a relay is active for the native cell; raises CellUnreachableError and DatabaseUrlError."""
@@ -115,6 +112,8 @@ class Relay:
         self._has_failed = False
         self._numbers = RelayNumbers(engine, self._lock)
         self._may_have_unpublished = True
+        # Of what was committed since the last look for changes, and since the last look at the numbers.
+        self._may_be_unnumbered = self._may_be_restored = True
         self._all_numbered_at: int | None = None
         self._heartbeat_due = 0.0
         self._pruning = ChangelogPruning(engine, clock, retention_h=settings.changelog_retention_h)
@@ -150,8 +149,11 @@ class Relay:
 
     def _wait(self, stop: Event) -> None:
         """Until there may be changes, or a heartbeat is due; one that stands by looks at each interval for the lock."""
-        longest_s = self._heartbeat_due - time.monotonic() if self._is_active else 0.0
-        self._commits.wait(stop, self._settings.poll_interval_s, min(longest_s, _LONGEST_REST_S))
+        if self._is_active:
+            longest_s = max(0.0, self._heartbeat_due - time.monotonic())
+            self._commits.wait(stop, self._settings.poll_interval_s, longest_s)
+        else:
+            stop.wait(self._settings.poll_interval_s)
 
     def run_once(self) -> int:
         """Publish at most one batch, and a heartbeat when it is due; returns the number of changes published.
@@ -196,7 +198,7 @@ class Relay:
         # While the bus is away all relays try, one after the other: one that cannot publish changes nothing.
         self._bus.require()
         # The relay that was active before may have been cut off anywhere.
-        self._may_have_unpublished = True
+        self._may_have_unpublished = self._may_be_unnumbered = self._may_be_restored = True
         self._numbers.begin_epoch()
 
     def _tell_what_waits(self) -> None:
@@ -216,11 +218,9 @@ class Relay:
 
     def _publish_batch(self) -> int:
         rows = self._unpublished() if self._may_have_unpublished else []
+        self._may_have_unpublished = bool(rows)
         if not rows:
-            looked_at = self._clock()
-            numbered = self._numbers.give(self._settings.batch_size)
-            if numbered < self._settings.batch_size:
-                self._all_numbered_at = looked_at
+            numbered = self._give_numbers()
             if not numbered:
                 self._metrics.nothing_waits(self._cell.uuid)
                 return 0
@@ -243,6 +243,17 @@ class Relay:
         if not self._may_have_unpublished:
             self._metrics.nothing_waits(self._cell.uuid)
         return len(rows)
+
+    def _give_numbers(self) -> int:
+        """To what was committed until now, at most a batch; returns to how many."""
+        looked_at = self._clock()
+        if self._commits.may_be_new():
+            self._may_be_unnumbered = self._may_be_restored = True
+        numbered = self._numbers.give(self._settings.batch_size) if self._may_be_unnumbered else 0
+        self._may_be_unnumbered = numbered == self._settings.batch_size
+        if not self._may_be_unnumbered:
+            self._all_numbered_at = looked_at
+        return numbered
 
     def _publish(self, rows: Sequence[Row[Any]]) -> None:
         """Publish what the bus takes. A change too large for it, which would stop all others, is left out there.
@@ -301,14 +312,15 @@ class Relay:
 
     def _publish_heartbeat(self, at: int) -> None:
         """Promise that whatever was committed before `at` has a number up to the highest given out."""
-        sequence, is_restored = self._numbers.look()
-        self._metrics.numbered(self._cell.uuid, sequence)
-        if is_restored:
+        if self._may_be_restored and self._numbers.was_restored():
             self._numbers.begin_again()
             # There may be changes in the older copy that have no number yet.
-            self._all_numbered_at, self._may_have_unpublished = None, True
+            self._all_numbered_at, self._may_have_unpublished, self._may_be_unnumbered = None, True, True
             return
-        self._publisher.publish([self._sign(heartbeat_message(self._cell, sequence, at, self._numbers.epoch))])
+        self._may_be_restored = False
+        self._metrics.numbered(self._cell.uuid, self._numbers.last)
+        message = heartbeat_message(self._cell, self._numbers.last, at, self._numbers.epoch)
+        self._publisher.publish([self._sign(message)])
 
     def _before_retry(self, error: Exception, attempt: int, _wait_s: float) -> None:
         self._is_waiting = True

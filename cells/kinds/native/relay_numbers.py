@@ -8,7 +8,7 @@ from fleetlight.cells.kinds.native.epochs import begin_epoch, current_epoch
 from fleetlight.cells.tables import cell_state, changes
 
 _WITHOUT_NUMBER = select(changes.c.id).where(changes.c.sequence.is_(None)).order_by(changes.c.id)
-# Asked ten times a second of each cell, also while nothing happens: making the statement would cost as much again.
+# Asked after every commit of a cell: making the statement would cost as much again.
 _FIRST_WITHOUT_NUMBER = _WITHOUT_NUMBER.limit(1)
 _LAST_SEQUENCE = select(cell_state.c.last_sequence)
 
@@ -54,11 +54,14 @@ class RelayNumbers:
         self.last = last + numbered
         return numbered
 
-    def look(self) -> tuple[int, bool]:
-        """The highest number given out, and whether an older copy of the database was put in its place meanwhile."""
+    def was_restored(self) -> bool:
+        """Whether an older copy of the database was put in its place meanwhile; if not, `last` is known afterwards."""
         with self._engine.connect() as connection:
             last = connection.execute(_LAST_SEQUENCE).scalar_one()
-            return last, self._is_older(connection, last)
+            if self._is_older(connection, last):
+                return True
+        self.last = last
+        return False
 
     def begin_again(self) -> None:
         """Begin an epoch in an older copy of the database. Raises RelayReplacedError."""

@@ -7,6 +7,7 @@ operations are filtered: an action of the compute API was accepted, and its call
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from sqlalchemy import Connection, Engine, case, select, update
@@ -64,6 +65,11 @@ class HeldJobs:
         self._engine = engine
         self._cell = cell
         self._clock = clock
+
+    @staticmethod
+    def rest_s() -> float:
+        """How long none may go on unless something is committed: for ever."""
+        return inf
 
     def release(self) -> int:
         """Let jobs go on that may begin now; returns how many. Raises CellUnreachableError."""

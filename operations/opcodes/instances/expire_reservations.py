@@ -1,5 +1,7 @@
 """Reservations that end by themselves: a job for each, which finds out whether it still is a reservation."""
 
+from math import inf
+
 from sqlalchemy import Engine
 
 from fleetlight.cells.database.engines import cell_failures, writing
@@ -10,9 +12,10 @@ from fleetlight.operations.jobs.queue import add_jobs
 from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
 from fleetlight.operations.opcodes.building import instance_lock, operation
 from fleetlight.operations.opcodes.instances.remove import remove_reservation
-from fleetlight.operations.opcodes.instances.reservation_expiries import expired, is_over
+from fleetlight.operations.opcodes.instances.reservation_expiries import expired, is_over, next_expiry
 from fleetlight.operations.opcodes.opcode import InstanceOpCode
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 
 class InstanceExpire(InstanceOpCode):
@@ -48,12 +51,18 @@ class Expirer:
         self._engine = engine
         self._cell = cell
         self._clock = clock
+        self._next_at: int | None = None
+
+    def rest_s(self) -> float:
+        """How long none ends, unless something was committed since the last look."""
+        return inf if self._next_at is None else (self._next_at - self._clock()) / MICROSECONDS_PER_SECOND
 
     def expire(self) -> int:
         """Queue jobs that end them, at most AT_ONCE; returns how many. Raises CellUnreachableError."""
         with cell_failures(self._cell.name):
             # Looked at without the lock for writing, of which SQLite has only one.
             with self._engine.connect() as connection:
+                self._next_at = next_expiry(connection)
                 if not expired(connection, self._clock(), 1, InstanceExpire.OP_ID):
                     return 0
             with writing(self._engine) as connection:

@@ -1,6 +1,6 @@
 """Moments at which reservations end by themselves."""
 
-from sqlalchemy import Connection, delete, exists, insert, select
+from sqlalchemy import Connection, delete, exists, func, insert, select
 
 from fleetlight.cells.tables import job_operations, reservation_expiries
 
@@ -22,6 +22,12 @@ def is_over(connection: Connection, instance_uuid: str, now: int) -> bool:
     columns = reservation_expiries.c
     at = connection.scalar(select(columns.expires_at).where(columns.instance_uuid == instance_uuid))
     return at is not None and at <= now
+
+
+def next_expiry(connection: Connection) -> int | None:
+    """The first moment at which a reservation ends, in microseconds since the epoch; None if none ends by itself."""
+    first: int | None = connection.scalar(select(func.min(reservation_expiries.c.expires_at)))
+    return first
 
 
 def expired(connection: Connection, now: int, limit: int, operation: str) -> list[str]:

@@ -110,6 +110,25 @@ def drain(relay: Relay) -> None:
         pass
 
 
+@pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
+def test_relay_of_a_cell_without_commits_promises_without_a_query(
+    operations: InstanceOperations, new_relay: NewRelay, bus: Bus, engine: Engine, clock: Clock
+) -> None:
+    operations.create({"display_name": "first"})
+    relay = new_relay(heartbeat_interval_s=1e-9)
+    drain(relay)
+    statements: list[str] = []
+    event.listen(engine, "before_cursor_execute", lambda _c, _cursor, text, *_: statements.append(text))
+    for _ in range(3):
+        relay.run_once()
+    assert statements == []
+    assert [(each.sequence, to_microseconds(each.at) > 0) for each in bus.heartbeats[-3:]] == [(1, True)] * 3
+    assert len({each.at for each in bus.heartbeats[-3:]}) == 3, "each is of the moment at which nothing was new"
+    operations.create({"display_name": "second"})
+    relay.run_once()
+    assert bus.sequences == [1, 2]
+
+
 def test_changes_are_published_in_order_with_their_numbers_in_the_headers(
     operations: InstanceOperations, relay: Relay, bus: Bus, cell: Cell
 ) -> None:

@@ -12,7 +12,7 @@ from threading import Event
 from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import Engine, func, select, text, update
+from sqlalchemy import Engine, event, func, select, text, update
 from sqlalchemy.engine import make_url
 from structlog.testing import capture_logs
 
@@ -29,6 +29,8 @@ from fleetlight.indexer.stream.liveness import Probe
 from fleetlight.operations.cell_worker import new_worker
 from fleetlight.operations.instances.instance_actions import ERROR, SUCCESS, InstanceActionLog
 from fleetlight.operations.instances.instance_migrations import MigrationLog, MigrationQuery
+from fleetlight.operations.jobs import worker as worker_module
+from fleetlight.operations.jobs.maintenance import MaintenanceTask
 from fleetlight.operations.jobs.worker import Worker
 from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.fleets.indexer_worlds import in_thread
@@ -124,9 +126,11 @@ def test_worker_that_has_jobs_and_gets_nothing_done_is_not_alive_until_it_does(
 
 @pytest.mark.parametrize("is_away", [True, False])
 def test_worker_that_has_nothing_to_do_or_waits_for_its_database_is_alive(
-    acting: ActingCell, fleet: Fleet, cell: Cell, is_away: bool
+    acting: ActingCell, fleet: Fleet, cell: Cell, is_away: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Starting it again would not help."""
+    # What wakes it at the latest, well before it would count as stuck.
+    monkeypatch.setattr(worker_module, "_COUNT_INTERVAL_S", 0.05)
     followed = replace(cell, database_url="sqlite:////nowhere/at/all.db") if is_away else acting.cell
     beats: list[None] = []
 
@@ -137,14 +141,33 @@ def test_worker_that_has_nothing_to_do_or_waits_for_its_database_is_alive(
         wait_until(lambda: len(beats) > 4)
 
 
+@pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
+def test_worker_without_commits_asks_its_database_nothing(acting: ActingCell, fleet: Fleet) -> None:
+    acting.instance()
+    statements: list[str] = []
+    beats: list[None] = []
+    tasks = [MaintenanceTask(lambda: 0, 0.02)]
+    worker = new_worker(acting.engine, fleet, acting.cell, maintenance=tasks, heartbeat=lambda: beats.append(None))
+    with in_thread(worker.run):
+        wait_until(lambda: len(beats) > 5)
+        event.listen(acting.engine, "before_cursor_execute", lambda _c, _cursor, text, *_: statements.append(text))
+        before = len(beats)
+        wait_until(lambda: len(beats) > before + 10)
+        assert statements == []
+        uuid = acting.instance()
+        acting.accept(uuid, "os-stop")
+        wait_until(lambda: acting.state(uuid)[0] == "stopped")
+
+
 def test_worker_that_had_to_wait_says_when_it_goes_on(acting: ActingCell, fleet: Fleet) -> None:
     failures = iter([CellUnreachableError(acting.cell.name, "it is away")])
 
-    def reclaim() -> None:
+    def reclaim() -> int:
         for failure in failures:
             raise failure
+        return 0
 
-    worker = new_worker(acting.engine, fleet, acting.cell, maintenance=[reclaim])
+    worker = new_worker(acting.engine, fleet, acting.cell, maintenance=[MaintenanceTask(reclaim)])
     with capture_logs() as logs, in_thread(worker.run):
         wait_until(lambda: len(logs) == 2)
     assert [entry["event"] for entry in logs] == ["worker.waiting", "worker.cell_worked_again"]

@@ -44,7 +44,9 @@ class MemoryReceiver:
     def is_durable(self) -> bool:
         return self._bus.is_durable
 
-    def receive(self, max_messages: int, max_bytes: int, wait_s: float) -> list[Delivery]:
+    def receive(
+        self, max_messages: int, max_bytes: int, wait_s: float, *, first_within_s: float | None = None
+    ) -> list[Delivery]:
         self._require_bus()
         batch: list[Delivery] = []
         size = 0

@@ -7,6 +7,7 @@ from threading import Event
 import pytest
 from prometheus_client import CollectorRegistry
 
+from fleetlight.operations.jobs.maintenance import AT_ONCE, MaintenanceTask
 from fleetlight.operations.jobs.metrics import WorkerMetrics
 from fleetlight.operations.jobs.vocabulary import Vocabulary
 from fleetlight.operations.jobs.worker import Worker
@@ -37,13 +38,17 @@ class Counted:
             vocabulary,
             SimulatedHosts(),
             metrics=WorkerMetrics(self.registry),
-            maintenance=[self._stop.set],
+            maintenance=[MaintenanceTask(self._end)],
         )
 
     def begin(self) -> None:
         """Count, and do the first step."""
         self._stop.clear()
         self._worker.run(self._stop)
+
+    def _end(self) -> int:
+        self._stop.set()
+        return AT_ONCE
 
     def work(self) -> None:
         self.begin()
