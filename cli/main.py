@@ -6,6 +6,7 @@ from types import FrameType
 
 from fleetlight.cli.collector import look_for_garbage_seldom
 from fleetlight.cli.errors import INTERRUPTED
+from fleetlight.cli.open_files import allow_open_files
 
 
 def main() -> None:
@@ -15,6 +16,7 @@ def main() -> None:
     """
     signal.signal(signal.SIGTERM, _interrupt)
     look_for_garbage_seldom()
+    allow_open_files()
     try:
         from fleetlight.cli.app import app  # noqa: PLC0415 -- Ctrl-C while this is imported is no reason for a traceback
 
