@@ -102,9 +102,9 @@ class NovaServer:
             self._drop(str(url.database))
 
     @contextmanager
-    def peer(self) -> Iterator["Peer"]:
-        """Nova, over the deployment of now."""
-        peer = self._run("serve")
+    def peer(self, threads: int) -> Iterator["Peer"]:
+        """Nova, over the deployment of now. threads: its `cell_worker_thread_pool_size`."""
+        peer = self._run("serve", str(threads))
         try:
             yield peer
         finally:
@@ -114,8 +114,8 @@ class NovaServer:
         for name in list(self._names):
             self._drop(name)
 
-    def _run(self, command: str) -> "Peer":
-        return Peer([str(self._python), str(_PEER), command, str(self._folder / "world.json")], self._folder)
+    def _run(self, *command: str) -> "Peer":
+        return Peer([str(self._python), str(_PEER), str(self._folder / "world.json"), *command], self._folder)
 
     def _create(self, template: URL | None = None) -> URL:
         name = f"{_NAMESPACE}_{uuid4().hex}"

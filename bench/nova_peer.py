@@ -1,9 +1,9 @@
-"""Nova's own list, timed by `scripts/bench list`: `nova_peer.py prepare|serve WORLD.json`, in the environment of Nova.
+"""Nova's own list, timed by `scripts/bench list`: `nova_peer.py WORLD.json prepare|serve N`, in Nova's environment.
 
 The file says `api` and `template` (URLs of databases) and `folder`. `prepare` makes both schemas with the migrations of
-Nova, and in the cell one instance that all others are copied from. `serve` reads requests, lines of JSON with `limit`
-and `delay_s` (added to each statement), lists, and writes a line when it has; `{"tell": true}` has it write the uuids
-of the list before.
+Nova, and in the cell one instance that all others are copied from. `serve`, which asks N cells at once, reads requests,
+lines of JSON with `limit` and `delay_s` (added to each statement), lists, and writes a line when it has; `{"tell":
+true}` has it write the uuids of the list before.
 """
 
 from __future__ import annotations
@@ -102,12 +102,14 @@ def serve() -> None:
 
 
 def main() -> None:
-    world = json.loads(pathlib.Path(sys.argv[2]).read_text())
+    world = json.loads(pathlib.Path(sys.argv[1]).read_text())
     configure(world)
-    if sys.argv[1] == "prepare":
-        prepare(world)
-    else:
-        serve()
+    match sys.argv[2:]:
+        case ["prepare"]:
+            prepare(world)
+        case ["serve", threads]:
+            nova.conf.CONF.set_override("cell_worker_thread_pool_size", int(threads))
+            serve()
 
 
 if __name__ == "__main__":
