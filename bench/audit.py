@@ -6,14 +6,15 @@ that, a document is deleted, one is added and one is altered, one after the othe
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from uuid import uuid4
 
 from elasticsearch import Elasticsearch
 
-from bench.measure import Figure, at_most, figure
-from bench.recovery import Followed, followed_fleet, processor_s
+from bench.measure import Figure, Goal, at_most, figure
+from bench.process_tree import processor_shares
+from bench.recovery import Followed, followed_fleet
 from tests.support.waiting import wait_until
 
 _COUNT, _QUICK_COUNT = 1_000_000, 8_000
@@ -28,42 +29,35 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
     count, window_s = (_QUICK_COUNT, _QUICK_WINDOW_S) if quick else (_COUNT, _WINDOW_S)
     with followed_fleet(directory, count) as followed:
         followed.wait()
-        yield from _found(followed)
-        with_audit = _processors(followed, window_s)
-        config = followed.world.config
-        config.write_text(config.read_text() + _NO_AUDIT)
-        followed.processes["indexer"].kill()
-        followed.processes["indexer"].start()
-        followed.wait()
-        without = _processors(followed, window_s)
+        yield from repaired(followed, ("hole", "surplus", "altered"))
+        yield share(followed, window_s, goal=None if quick else _SHARE_GOAL)
+
+
+def share(followed: Followed, window_s: float = _WINDOW_S, *, goal: Goal | None = _SHARE_GOAL) -> Figure:
+    """What the audit takes of a processor. After that it does next to nothing any more."""
+    pids = {kind: followed.servers[kind].pid for kind in ("postgresql", "elasticsearch")}
+    indexer, config = followed.processes["indexer"], followed.world.config
+    with_audit = processor_shares({"indexer": indexer.pid, **pids}, window_s)
+    config.write_text(config.read_text() + _NO_AUDIT)
+    indexer.kill()
+    indexer.start()
+    followed.wait()
+    without = processor_shares({"indexer": indexer.pid, **pids}, window_s)
     shares = {name: with_audit[name] - without[name] for name in with_audit}
     parts = ", ".join(f"{name} {share:.3f} ({with_audit[name]:.3f} in all)" for name, share in shares.items())
-    yield figure(
+    return figure(
         "audit.share",
-        sum(shares.values()) * 1e6 / max(count, 1e6),
+        sum(shares.values()) * 1e6 / max(followed.count, 1e6),
         "processors",
-        f"what the audit takes at its default pace, {count} instances in {len(followed.world.cells)} cells: {parts}",
+        f"what the audit of {followed.count} instances in {len(followed.world.cells)} cells takes at its default pace: "
+        f"{parts}",
         runs=1,
-        goal=None if quick else _SHARE_GOAL,
+        goal=goal,
     )
 
 
-def _processors(followed: Followed, window_s: float) -> Mapping[str, float]:
-    """What each takes of a processor, in a window."""
-    before = _processor_s(followed)
-    begun_s = time.monotonic()
-    time.sleep(window_s)
-    took_s = time.monotonic() - begun_s
-    return {name: (spent_s - before[name]) / took_s for name, spent_s in _processor_s(followed).items()}
-
-
-def _processor_s(followed: Followed) -> dict[str, float]:
-    servers = {kind: processor_s(followed.servers[kind].pid) for kind in ("postgresql", "elasticsearch")}
-    return {"indexer": processor_s(followed.processes["indexer"].pid), **servers}
-
-
-def _found(followed: Followed) -> Iterator[Figure]:
-    """How long it takes until the audit has repaired what was done to a document."""
+def repaired(followed: Followed, names: Sequence[str]) -> Iterator[Figure]:
+    """How long it takes until the audit has repaired what was done to a document: a "hole", "surplus", "altered"."""
     index = f"{followed.world.settings.index.prefix}-instances-write"
     with Elasticsearch(followed.world.servers.elasticsearch, request_timeout=60) as client:
         hole, altered, copied = client.search(index=index, size=3, sort="uuid_high")["hits"]["hits"]
@@ -85,7 +79,8 @@ def _found(followed: Followed) -> Iterator[Figure]:
             "surplus": (add, lambda: name_of(stranger) is None),
             "altered": (alter, lambda: name_of(altered["_id"]) != "altered"),
         }
-        for name, (cause, is_repaired) in causes.items():
+        for name in names:
+            cause, is_repaired = causes[name]
             cause()
             begun_s = time.monotonic()
             is_in_time = True

@@ -24,7 +24,6 @@ from bench import (
     query,
     recovery,
     reservations,
-    scale,
     scheduler,
     sync,
     usage,
@@ -32,6 +31,7 @@ from bench import (
 )
 from bench.faults.command import main as break_things
 from bench.measure import Figure
+from bench.scale import run as scale
 
 BENCHES = {
     "audit": audit.run,

@@ -21,7 +21,7 @@ from playwright.sync_api import Browser
 
 from bench.listing_http import api_process
 from bench.measure import Figure, at_most, figure
-from bench.recovery import processor_s
+from bench.process_tree import processor_s
 from tests.support.fleets.console_fleet import ConsoleFleet, console_fleet
 from tests.support.waiting import wait_until
 

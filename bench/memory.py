@@ -11,10 +11,10 @@ from pathlib import Path
 
 from sqlalchemy import Engine, insert, select, update
 
-from bench.faults.processes import Daemon
 from bench.faults.world import Servers
 from bench.followed_world import FollowedWorld, followed_world
 from bench.measure import Figure, at_most, figure
+from bench.process_tree import memory_mib
 from bench.steady_load import change_steadily
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.tables import changes, instances
@@ -39,22 +39,22 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
     with followed_world(directory, servers, {"relay": {"changelog_retention_h": _MINUTE_H}}) as followed:
         flood = _Flood(followed)
         flood.run(_WARM_UP)
-        before_mib = _memory_mib(followed.indexer)
+        before_mib = memory_mib(followed.indexer.pid)
         count = 20_000 if quick else 1_000_000
         flood.run(count)
-        yield _growth("memory.messages", before_mib, _memory_mib(followed.indexer), f"{count:,} changes later")
-        before_mib = _memory_mib(followed.indexer)
+        yield _growth("memory.messages", before_mib, memory_mib(followed.indexer.pid), f"{count:,} changes later")
+        before_mib = memory_mib(followed.indexer.pid)
         away_s = 10 if quick else 600
         followed.world.proxies["elasticsearch"].cut()
         load = change_steadily(followed.world.config, rate=_RATE, seconds=away_s)
-        after_mib = _memory_mib(followed.indexer)
+        after_mib = memory_mib(followed.indexer.pid)
         what = f"after {away_s} s with the index away, in which {load.count:,} changes came"
         yield _growth("memory.index_away", before_mib, after_mib, what)
         followed.world.proxies["elasticsearch"].restore()
         back_s = time.monotonic()
         followed.wait_until_current()
         what = f"when the index had all of them, {time.monotonic() - back_s:.0f} s after it was back"
-        yield _growth("memory.recovered", before_mib, _memory_mib(followed.indexer), what)
+        yield _growth("memory.recovered", before_mib, memory_mib(followed.indexer.pid), what)
 
 
 class _Flood:
@@ -90,11 +90,6 @@ def _announced(engine: Engine) -> list[dict[str, object]]:
     names = ("instance_uuid", "event_type", "routing_key", "message")
     with engine.connect() as connection:
         return [dict(row) for row in connection.execute(select(*(changes.c[name] for name in names))).mappings()]
-
-
-def _memory_mib(process: Daemon) -> float:
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 def _growth(name: str, before_mib: float, after_mib: float, what: str) -> Figure:

@@ -5,12 +5,10 @@ PostgreSQL, RabbitMQ and Elasticsearch that are started for this. Each is killed
 systemd does it (deploy/systemd), servers after some seconds, from when they answer the time counts. Then the index is
 deleted, and what comes back by itself is compared with a rebuild in the same run.
 
-A member of a project asks for a page again and again meanwhile. Nothing in here is fast or slow by itself: the proxies
-of the world are in this process, so the figures say a little too much.
+A member of a project asks for a page again and again meanwhile.
 """
 
 import itertools
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,8 +23,9 @@ from bench import fleet as made_up
 from bench.faults.index_damage import IndexDamage
 from bench.faults.processes import Daemon, daemon
 from bench.faults.run import Supply
-from bench.faults.world import CELLS, Servers, World, new_world
+from bench.faults.world import CELLS, Sections, Servers, World, new_world
 from bench.measure import Figure, Goal, at_most, figure
+from bench.process_tree import processor_s
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.fleet.fleet import InstanceMapping
 from fleetlight.cells.kinds.native.instance_rows import add_rows
@@ -45,20 +44,62 @@ _RESTART_S = 2.0  # RestartSec in deploy/systemd
 _AWAY_S = 30.0  # processes that wait for a server wait the longest then
 _SEARCH = {"enabled": True, "retry_after_s": 5.0}  # as in docker-compose.yml
 _PROCESS_GOAL, _SERVER_GOAL, _EMPTY_GOAL = at_most(5), at_most(10), at_most(1)
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def run(directory: Path, quick: bool) -> Iterator[Figure]:
     """quick: 4,000 instances instead of 200,000."""
     count = _QUICK_COUNT if quick else _COUNT
     with followed_fleet(directory, count) as followed:
-        yield _as_figure("synced", followed.wait(), f"an empty index has {count} instances", goal=None)
-        for name, process in followed.processes.items():
-            recovery = followed.after(process.kill, process.start, _RESTART_S)
-            yield _as_figure(f"{name}_killed", recovery, f"{name} killed")
-        for kind, server in followed.servers.items():
-            yield _server_killed(followed, kind, server)
-        yield from _emptied(followed)
+        yield from synced(followed)
+        yield from processes_killed(followed)
+        yield from servers_killed(followed)
+        yield from (rebuilding := list(rebuilt(followed)))
+        yield from (again := list(emptied(followed)))
+        ratio = again[0].value / rebuilding[0].value
+        yield figure("recovery.emptied.ratio", ratio, "ratio", "to the rebuild", runs=1, goal=_EMPTY_GOAL)
+
+
+def synced(followed: "Followed") -> Iterator[Figure]:
+    """How long an index takes that was just made."""
+    what = f"processes begun, with {followed.count} instances and an empty index"
+    yield _as_figure("synced", followed.wait(), what, goal=None)
+
+
+def processes_killed(followed: "Followed") -> Iterator[Figure]:
+    """Each in turn, from when it is killed."""
+    for name, process in followed.processes.items():
+        recovery = followed.after(process.kill, process.start, _RESTART_S)
+        yield _as_figure(f"{name}_killed", recovery, f"{name} killed")
+
+
+def servers_killed(followed: "Followed") -> Iterator[Figure]:
+    """Each in turn, from when it answers again."""
+    for kind, server in followed.servers.items():
+        with followed.being_asked():
+            server.kill()
+            time.sleep(_AWAY_S)
+            server.start()
+        what = f"{kind} killed, from when it answers again"
+        yield _as_figure(f"{kind}_killed", followed.wait(), what, goal=_SERVER_GOAL)
+
+
+def rebuilt(followed: "Followed") -> Iterator[Figure]:
+    """How long the command takes, beside the indexer."""
+    log = followed.world.config.parent / "rebuild.log"
+    rebuilding = Daemon("index rebuild", followed.world.config, log)
+    begun_s = time.monotonic()
+    rebuilding.start()
+    assert rebuilding.wait(_TIMEOUT_S) == 0, log.read_text()[-3000:]
+    took_s = time.monotonic() - begun_s
+    yield figure("recovery.rebuild", took_s, "s", f"fleetlight index rebuild: {took_s:.1f} s", runs=1)
+
+
+def emptied(followed: "Followed") -> Iterator[Figure]:
+    """How long it takes until there is an index again that was deleted."""
+    world = followed.world
+    with Elasticsearch(world.servers.elasticsearch, request_timeout=60) as client:
+        IndexDamage(client, world.settings.index.prefix).delete_everything()
+    yield _as_figure("emptied", followed.wait(), "all indexes deleted", goal=None)
 
 
 def _fill(world: World, count: int) -> None:
@@ -86,15 +127,16 @@ class _Recovery:
 
 
 class Followed:
-    """A fleet, its servers and its processes, by name. url: a page of the API."""
+    """A fleet of `count` instances, its servers and its processes, by name. url: of its API."""
 
     def __init__(
-        self, world: World, servers: Mapping[str, PrivateServer], processes: Mapping[str, Daemon], url: str
+        self, world: World, count: int, servers: Mapping[str, PrivateServer], processes: Mapping[str, Daemon], url: str
     ) -> None:
         self.world = world
+        self.count = count
         self.servers = servers
         self.processes = processes
-        self._url = url
+        self.url = url
         self._client = httpx.Client(timeout=30, headers=_MEMBER)
 
     def close(self) -> None:
@@ -142,7 +184,7 @@ class Followed:
 
     def _is_from_index(self) -> bool:
         try:
-            answer = self._client.get(self._url)
+            answer = self._client.get(f"{self.url}/v2.1/servers?limit=50")
         except httpx.TransportError:
             return False
         headers = answer.headers
@@ -155,27 +197,6 @@ class Followed:
         return sum(processor_s(process.pid) for process in self.processes.values())
 
 
-def _words(file: Path) -> list[str]:
-    try:
-        return file.read_text().split()
-    except OSError:
-        return []  # the thread has ended
-
-
-def processor_s(pid: int) -> float:
-    """What a process and its children have taken, in user and kernel mode, those that have ended among them.
-
-    0 for one that is no more.
-    """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        # Each thread has the children that it has begun.
-        children = [child for each in Path(f"/proc/{pid}/task").iterdir() for child in _words(each / "children")]
-    except FileNotFoundError:
-        return 0.0
-    return sum(map(int, fields[11:15])) / _TICKS + sum(processor_s(int(child)) for child in children)
-
-
 @contextmanager
 def followed_fleet(directory: Path, count: int) -> Iterator[Followed]:
     """A fleet of `count` instances, and an empty index that its processes begin to fill."""
@@ -184,39 +205,14 @@ def followed_fleet(directory: Path, count: int) -> Iterator[Followed]:
         supply = Supply(stack, {})
         private = {kind: supply.own(kind) for kind in ("elasticsearch", "rabbitmq", "postgresql")}
         servers = Servers(private["elasticsearch"].url, private["rabbitmq"].url, private["postgresql"].url)
-        world = stack.enter_context(new_world(directory, servers, {"search": _SEARCH, "api": {"port": port}}))
+        sections: Sections = {"search": _SEARCH, "api": {"port": port}}
+        world = stack.enter_context(new_world(directory, servers, sections, is_proxied=False))
         _fill(world, count)
         processes = {
             command: stack.enter_context(daemon(world, command, directory)) for command in ("relay", "indexer", "api")
         }
-        url = f"http://127.0.0.1:{port}/v2.1/servers?limit=50"
-        yield stack.enter_context(closing(Followed(world, private, processes, url)))
-
-
-def _server_killed(followed: Followed, kind: str, server: PrivateServer) -> Figure:
-    with followed.being_asked():
-        server.kill()
-        time.sleep(_AWAY_S)
-        server.start()
-    what = f"{kind} killed, from when it answers again"
-    return _as_figure(f"{kind}_killed", followed.wait(), what, goal=_SERVER_GOAL)
-
-
-def _emptied(followed: Followed) -> Iterator[Figure]:
-    world = followed.world
-    rebuilding = Daemon("index rebuild", world.config, world.config.parent / "rebuild.log")
-    begun_s = time.monotonic()
-    rebuilding.start()
-    assert rebuilding.wait(_TIMEOUT_S) == 0, (world.config.parent / "rebuild.log").read_text()[-3000:]
-    rebuilt_s = time.monotonic() - begun_s
-    yield figure("recovery.rebuild", rebuilt_s, "s", f"fleetlight index rebuild: {rebuilt_s:.1f} s", runs=1)
-    with Elasticsearch(world.servers.elasticsearch, request_timeout=60) as client:
-        IndexDamage(client, world.settings.index.prefix).delete_everything()
-    emptied = followed.wait()
-    yield _as_figure("emptied", emptied, "all indexes deleted", goal=None)
-    yield figure(
-        "recovery.emptied.ratio", emptied.seconds / rebuilt_s, "ratio", "to the rebuild", runs=1, goal=_EMPTY_GOAL
-    )
+        url = f"http://127.0.0.1:{port}"
+        yield stack.enter_context(closing(Followed(world, count, private, processes, url)))
 
 
 def _as_figure(name: str, recovery: _Recovery, what: str, *, goal: Goal | None = _PROCESS_GOAL) -> Figure:

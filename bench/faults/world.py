@@ -71,9 +71,10 @@ class Servers:
 
 @dataclass(frozen=True)
 class World:
-    """A fleet of CELLS native cells, and the configuration of its processes, which reach all servers through `proxies`.
+    """A fleet of native cells, and the configuration of its processes, which reach all servers through `proxies`.
 
-    proxies: "elasticsearch", "amqp", and with PostgreSQL "postgresql" and "first cell", which has one of its own.
+    proxies: "elasticsearch", "amqp", and with PostgreSQL "postgresql" and "first cell", which has one of its own; none
+        where nothing is to be cut off.
     engines: past the proxies, to operate and to compare.
     """
 
@@ -102,17 +103,25 @@ class World:
 
 
 @contextmanager
-def new_world(folder: Path, servers: Servers, configured: Sections = _SHORT_WAITS) -> Iterator[World]:
-    """An empty fleet, removed from the servers at the end; its own files stay in `folder`."""
+def new_world(
+    folder: Path,
+    servers: Servers,
+    configured: Sections = _SHORT_WAITS,
+    *,
+    cell_count: int = CELLS,
+    is_proxied: bool = True,
+) -> Iterator[World]:
+    """An empty fleet, removed from the servers at the end; its own files stay in `folder`.
+
+    is_proxied: False for what is measured: its processes reach the servers themselves, and there are no proxies.
+    """
     prefix = f"fleetlight-faults-{uuid4().hex}"
     with ExitStack() as stack:
-        proxies = {
-            "elasticsearch": _proxy(stack, servers.elasticsearch),
-            "amqp": _proxy(stack, servers.amqp),
-        }
-        direct, proxied = _databases(stack, folder, servers.postgresql, proxies)
+        proxied_urls = {"elasticsearch": servers.elasticsearch, "amqp": servers.amqp} if is_proxied else {}
+        proxies = {name: _proxy(stack, url) for name, url in proxied_urls.items()}
+        direct, proxied = _databases(stack, folder, servers.postgresql, proxies, cell_count)
         fleet = Fleet(_engine(stack, direct["fleet"]))
-        amqp_url = _through(proxies["amqp"], servers.amqp)
+        amqp_url = _through(proxies.get("amqp"), servers.amqp)
         cells = []
         for name in direct.keys() - {"fleet"}:
             cells.append(fleet.add_cell(name, CellKind.NATIVE, proxied[name], amqp_url))
@@ -120,7 +129,7 @@ def new_world(folder: Path, servers: Servers, configured: Sections = _SHORT_WAIT
         cells.sort(key=lambda cell: cell.name)
         engines = {cell.name: _engine(stack, direct[cell.name]) for cell in cells}
         config = folder / "fleetlight.toml"
-        index_url = _through(proxies["elasticsearch"], servers.elasticsearch)
+        index_url = _through(proxies.get("elasticsearch"), servers.elasticsearch)
         config.write_text(_configuration(proxied["fleet"], index_url, prefix, servers.index_file, configured))
         if servers.index_file is None:
             stack.callback(_remove_index, servers.elasticsearch, prefix)
@@ -144,18 +153,16 @@ def _configuration(fleet_url: str, index_url: str, prefix: str, index_file: Path
 
 
 def _databases(
-    stack: ExitStack, folder: Path, postgresql_url: str | None, proxies: dict[str, TcpProxy]
+    stack: ExitStack, folder: Path, postgresql_url: str | None, proxies: dict[str, TcpProxy], cell_count: int
 ) -> tuple[dict[str, str], dict[str, str]]:
     """URLs by name of database, "fleet" and the cells: as they are, and as the processes reach them."""
-    cells = [f"cell{number}" for number in range(1, CELLS + 1)]
+    cells = [f"cell{number}" for number in range(1, cell_count + 1)]
     if postgresql_url is None:
         urls = {name: f"sqlite:///{folder}/{name}.db" for name in ["fleet", *cells]}
         _upgrade(urls["fleet"], urls[cells[0]])
         for name in cells[1:]:
             shutil.copy(folder / f"{cells[0]}.db", folder / f"{name}.db")
         return urls, urls
-    proxies["postgresql"] = _proxy(stack, postgresql_url)
-    proxies["first cell"] = _proxy(stack, postgresql_url)
     run = uuid4().hex
     direct = {name: make_url(postgresql_url).set(database=f"fleetlight_faults_{run}_{name}") for name in cells}
     direct["fleet"] = make_url(postgresql_url).set(database=f"fleetlight_faults_{run}_fleet")
@@ -173,9 +180,13 @@ def _databases(
         stack.callback(execute, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(database))
         if name == cells[0]:
             _upgrade(_text(direct["fleet"]), _text(direct[name]))
+    urls = {name: _text(url) for name, url in direct.items()}
+    if not proxies:
+        return urls, urls
+    proxies["postgresql"] = _proxy(stack, postgresql_url)
+    proxies["first cell"] = _proxy(stack, postgresql_url)
     through = {name: proxies["first cell" if name == cells[0] else "postgresql"] for name in direct}
-    proxied = {name: _text(url.set(port=through[name].port)) for name, url in direct.items()}
-    return {name: _text(url) for name, url in direct.items()}, proxied
+    return urls, {name: _text(url.set(port=through[name].port)) for name, url in direct.items()}
 
 
 def _upgrade(fleet_url: str, cell_url: str) -> None:
@@ -202,8 +213,10 @@ def _proxy(stack: ExitStack, url: str) -> TcpProxy:
     return stack.enter_context(tcp_proxy(parts.hostname, parts.port))
 
 
-def _through(proxy: TcpProxy, url: str) -> str:
-    """The same URL, through the proxy."""
+def _through(proxy: TcpProxy | None, url: str) -> str:
+    """The same URL, through the proxy if there is one."""
+    if proxy is None:
+        return url
     parts = urlsplit(url)
     account = parts.netloc.rpartition("@")[0]
     return parts._replace(netloc=f"{account}{'@' if account else ''}127.0.0.1:{proxy.port}").geturl()

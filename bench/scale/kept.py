@@ -1,0 +1,56 @@
+"""The figures of a long bench, kept as they come: one that was ended goes on with what is missing."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bench.measure import Figure
+
+
+class KeptFigures:
+    """A file with a line of JSON for each measurement that has ended: its name, seconds that it took, its figures."""
+
+    def __init__(self, file: Path, planned: Sequence[str]) -> None:
+        """planned: the names of all measurements, in their order."""
+        self._file = file
+        self._planned = planned
+        self._lines = file.read_text().splitlines() if file.exists() else []
+        self._known = {
+            each["name"]: [Figure(**one) for one in each["figures"]] for each in map(json.loads, self._lines)
+        }
+
+    def missing(self, names: Sequence[str]) -> Sequence[str]:
+        return [name for name in names if name not in self._known]
+
+    def known(self, names: Sequence[str]) -> Iterator[Figure]:
+        """What earlier runs have measured."""
+        for name in names:
+            yield from self._known.get(name, ())
+
+    def measured(self, name: str, measure: Callable[[], Iterator[Figure]]) -> Iterator[Figure]:
+        """Measure now, and keep it under `name`, by which those of its figures begin."""
+        _say(f"{self._planned.index(name) + 1} of {len(self._planned)}: {name}")
+        begun_s = time.monotonic()
+        figures = [replace(each, name=f"scale.{name}.{each.name}") for each in measure()]
+        took_s = round(time.monotonic() - begun_s, 1)
+        self._known[name] = figures
+        as_json = [figure.as_json() for figure in figures]
+        self._lines.append(json.dumps({"name": name, "took_s": took_s, "figures": as_json}))
+        self._save()
+        yield from figures
+
+    def _save(self) -> None:
+        """Whole or not at all, also if this is ended meanwhile."""
+        self._file.parent.mkdir(exist_ok=True)
+        written = self._file.with_suffix(".new")
+        written.write_text("".join(f"{line}\n" for line in self._lines))
+        os.replace(written, self._file)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
