@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bench.measure import Figure
+from bench.measure import Figure, figure
 
 
 class KeptFigures:
@@ -32,13 +32,20 @@ class KeptFigures:
             yield from self._known.get(name, ())
 
     def measured(self, name: str, measure: Callable[[], Iterator[Figure]]) -> Iterator[Figure]:
-        """Measure now, and keep it under `name`, by which those of its figures begin."""
+        """Measure now, and keep it under `name`, by which those of its figures begin.
+
+        What cannot be measured is one figure that is not valid, and not kept: the next start tries it again.
+        """
         _say(f"{self._planned.index(name) + 1} of {len(self._planned)}: {name}")
         begun_s = time.monotonic()
-        figures = [replace(each, name=f"scale.{name}.{each.name}") for each in measure()]
+        try:
+            figures = [replace(each, name=f"scale.{name}.{each.name}") for each in measure()]
+        except AssertionError as error:
+            yield figure(f"scale.{name}", 0, "", f"not measured: {error}", runs=0, is_valid=False)
+            return
         took_s = round(time.monotonic() - begun_s, 1)
         self._known[name] = figures
-        as_json = [figure.as_json() for figure in figures]
+        as_json = [each.as_json() for each in figures]
         self._lines.append(json.dumps({"name": name, "took_s": took_s, "figures": as_json}))
         self._save()
         yield from figures

@@ -20,6 +20,11 @@ def measure_until_ended() -> Iterator[Figure]:
     raise KeyboardInterrupt
 
 
+def measure_in_vain() -> Iterator[Figure]:
+    yield from measure()
+    raise AssertionError("lists do not come from the index again")
+
+
 def test_a_second_start_knows_what_the_first_one_has_measured(tmp_path: Path) -> None:
     first = KeptFigures(tmp_path / "build" / "kept.jsonl", PLANNED)
     measured = list(first.measured("10.sync", measure))
@@ -35,3 +40,11 @@ def test_a_measurement_that_is_ended_halfway_is_made_again_and_the_ones_before_s
     with pytest.raises(KeyboardInterrupt):
         list(first.measured("10.lists", measure_until_ended))
     assert KeptFigures(tmp_path / "kept.jsonl", PLANNED).missing(PLANNED) == ["10.lists"]
+
+
+def test_what_cannot_be_measured_is_said_and_tried_again_by_the_next_start(tmp_path: Path) -> None:
+    first = KeptFigures(tmp_path / "kept.jsonl", PLANNED)
+    [said] = first.measured("10.lists", measure_in_vain)
+    assert (said.name, said.is_valid) == ("scale.10.lists", False)
+    assert "lists do not come from the index again" in said.what
+    assert KeptFigures(tmp_path / "kept.jsonl", PLANNED).missing(PLANNED) == PLANNED
