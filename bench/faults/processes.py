@@ -30,6 +30,10 @@ from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.resources.clock import Clock, system_clock
 
 
+_STOP_S = 300
+"""With threads and connections for 1,000 cells."""
+
+
 class Closes(Publishes, Protocol):
     """A publisher that can be closed."""
 
@@ -89,7 +93,7 @@ class Daemon:
         """SIGTERM, after which it has to finish and to say that all is well; or that it had not begun yet."""
         assert self._process is not None
         self.terminate()
-        status = self._process.wait(timeout=60)
+        status = self._process.wait(timeout=_STOP_S)
         said = self._log.read_text()
         assert status == 0 or (status == INTERRUPTED and "started" not in said), f"exit code {status}: {said[-3000:]}"
 

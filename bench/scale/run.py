@@ -27,11 +27,11 @@ _ONLY_AT = {"processes": SIZES, "servers": (100_000,), "emptied": (10_000, 100_0
 def run(directory: Path, quick: bool) -> Iterator[Figure]:
     """quick: 2,000 instances and three cells, of which nothing is kept. Raises ServerError where one cannot start."""
     sizes, counts = (_QUICK_SIZES, _QUICK_CELL_COUNTS) if quick else (SIZES, CELL_COUNTS)
-    planned = [name for count in counts for name in _of_cells(count)] + [name for size in sizes for name in _of(size)]
+    planned = [name for count in counts for name in of_cells(count)] + [name for size in sizes for name in _of(size)]
     kept = KeptFigures(directory / _FILE.name if quick else _FILE, planned)
     yield from kept.known(planned)
     for count in counts:
-        for name in kept.missing(_of_cells(count)):
+        for name in kept.missing(of_cells(count)):
             measure = _WAYS[name.rpartition(".")[2]]
             yield from kept.measured(
                 name, partial(measure, _folder(directory, name), count, _QUICK_WINDOW_S if quick else _WINDOW_S)
@@ -41,7 +41,7 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
             yield from _measured(kept, missing, _folder(directory, str(size)), size)
 
 
-def _of_cells(count: int) -> Sequence[str]:
+def of_cells(count: int) -> Sequence[str]:
     """Names of what is measured with so many cells."""
     return [f"{count}_cells.{way}" for way in _WAYS if way != "one_command" or count <= cells.UP_AT_MOST]
 

@@ -14,6 +14,7 @@ def test_each_value_is_in_the_column_of_its_size_and_what_was_not_measured_is_no
     made = page({"scale.1000000.lists.page_50": 12.345, "scale.100_cells.followers.relay.share": 0.0123})
     assert "| first page of 50, ms | - | - | 12 |" in made
     assert "| relay | 100 | 0.012 | - | - | - | - |" in made
+    assert "| `fleetlight up` | 1,000 |" not in made  # it takes at most 200
     assert "| relay | 1,000 | - | - | - | - | - |" in made
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bench.scale.run import CELL_COUNTS, SIZES
+from bench.scale.run import CELL_COUNTS, SIZES, of_cells
 
 _ROOT = Path(__file__).parents[3]
 PAGE = _ROOT / "docs" / "explanation" / "scale.md"
@@ -41,13 +41,13 @@ _OF_INSTANCES = {
     "memory of Elasticsearch, 1 GiB of it heap, MiB": "memory.elasticsearch",
     "memory of RabbitMQ, MiB": "memory.rabbitmq",
     "memory of PostgreSQL, MiB": "memory.postgresql",
-    "lists come from the index again, s: relay killed": "processes.recovery.relay_killed",
-    "indexer killed": "processes.recovery.indexer_killed",
-    "API killed": "processes.recovery.api_killed",
-    "Elasticsearch killed, from when it answers": "servers.recovery.elasticsearch_killed",
-    "RabbitMQ killed, from when it answers": "servers.recovery.rabbitmq_killed",
-    "PostgreSQL killed, from when it answers": "servers.recovery.postgresql_killed",
-    "all indexes deleted": "emptied.recovery.emptied",
+    "lists from the index after the relay was killed, s": "processes.recovery.relay_killed",
+    "after the indexer was, s": "processes.recovery.indexer_killed",
+    "after the API was, s": "processes.recovery.api_killed",
+    "after Elasticsearch was, from when it answers, s": "servers.recovery.elasticsearch_killed",
+    "after RabbitMQ was, from when it answers, s": "servers.recovery.rabbitmq_killed",
+    "after PostgreSQL was, from when it answers, s": "servers.recovery.postgresql_killed",
+    "after all indexes were deleted, s": "emptied.recovery.emptied",
 }
 _OF_CELLS = {
     "until `fleetlight up` works, s": "one_command.start",
@@ -93,7 +93,8 @@ def _tables(measured: Measured) -> Iterator[str]:
     yield ""
     yield from _head(["idle", "cells", *_USES])
     for process, name in _IDLE.items():
-        for count in CELL_COUNTS:
+        way = name.partition(".")[0]
+        for count in (count for count in CELL_COUNTS if f"{count}_cells.{way}" in of_cells(count)):
             values = [_value(measured, f"{count}_cells.{name}.{use}") for use in _USES.values()]
             yield _row([process, f"{count:,}", *values])
     yield ""
@@ -108,11 +109,11 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _value(measured: Measured, name: str) -> str:
-    """With two digits at least; `-` where it was not measured."""
+    """`-` where it was not measured."""
     value = measured.get(f"scale.{name}")
     if value is None:
         return "-"
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def main(arguments: Sequence[str]) -> None:
