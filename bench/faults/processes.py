@@ -29,7 +29,6 @@ from fleetlight.cli.processes.following import keep_indexing
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.resources.clock import Clock, system_clock
 
-
 _STOP_S = 300
 """With threads and connections for 1,000 cells."""
 
