@@ -22,6 +22,8 @@ class KeptFigures:
         self._known = {
             each["name"]: [Figure(**one) for one in each["figures"]] for each in map(json.loads, self._lines)
         }
+        if self._known:
+            _say(f"{len(self._known)} of {len(planned)} are in {file}; remove it to measure them anew")
 
     def missing(self, names: Sequence[str]) -> Sequence[str]:
         return [name for name in names if name not in self._known]

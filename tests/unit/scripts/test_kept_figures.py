@@ -25,11 +25,14 @@ def measure_in_vain() -> Iterator[Figure]:
     raise AssertionError("lists do not come from the index again")
 
 
-def test_a_second_start_knows_what_the_first_one_has_measured(tmp_path: Path) -> None:
+def test_a_second_start_knows_what_the_first_one_has_measured_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = KeptFigures(tmp_path / "build" / "kept.jsonl", PLANNED)
     measured = list(first.measured("10.sync", measure))
     second = KeptFigures(tmp_path / "build" / "kept.jsonl", PLANNED)
     assert [each.name for each in measured] == ["scale.10.sync.time"]
+    assert f"1 of 2 are in {tmp_path}" in capsys.readouterr().err
     assert list(second.known(PLANNED)) == measured
     assert second.missing(PLANNED) == ["10.lists"]
 
