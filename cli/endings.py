@@ -1,5 +1,7 @@
 """How a command ends when something is wrong: one sentence instead of a traceback, and an exit code for scripts."""
 
+import signal
+
 import typer
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
@@ -70,6 +72,11 @@ def as_command_error(error: BaseException) -> CommandError | None:
             return CommandError(_in_words(error))
         case _:
             return None
+
+
+def how_it_ended(exit_code: int | None) -> str:
+    """The signal that ended a child process, or its exit code."""
+    return signal.Signals(-exit_code).name if exit_code is not None and exit_code < 0 else f"exit code {exit_code}"
 
 
 def _in_words(error: Exception) -> str:

@@ -90,6 +90,15 @@ RateOption = Annotated[
     float | None, typer.Option(min=0.1, metavar="ROWS", help="Read at most so many rows a second, of all cells.")
 ]
 ParallelOption = Annotated[int, typer.Option(min=1, max=64, metavar="CELLS", help="Cells to read at once.")]
+ProcessesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=64,
+        metavar="NUMBER",
+        help="Processes to read cells in, at least a cell each; indexer.sync_processes unless given.",
+    ),
+]
 
 HostOption = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on; api.host unless given.")]
 PortOption = Annotated[

@@ -16,6 +16,7 @@ IndexerError
 ├── CellRestoredError       a cell went back to a backup while it was followed: start again from what it has now
 ├── LeaseHeldError          another process works on the same cell: wait until that has ended
 ├── LeaseLostError          the work on a cell was cut off, since another process may do it too
+├── ProcessEndedError       a child process that worked on a cell was killed: start again
 ├── RebuildRunningError     another process rebuilds the index, or holds what a rebuild needs
 ├── RebuildError            the next index cannot take the place of the current one: a person must look
 └── MalformedMessageError   the message can never be indexed: to the dead letters, with the reason
@@ -168,6 +169,17 @@ class LeaseLostError(IndexerError):
     def __init__(self, cell: str) -> None:
         super().__init__(f"the lease on cell '{cell}' was lost with the connection to the fleet database; start again")
         self.cell = cell
+
+
+class ProcessEndedError(IndexerError):
+    """The child process that worked on the cell `cell` (its name) ended by itself, as `reason` says."""
+
+    def __init__(self, cell: str, reason: str) -> None:
+        super().__init__(
+            f"the process that worked on cell '{cell}' ended with {reason}; start again: what is done is not done twice"
+        )
+        self.cell = cell
+        self.reason = reason
 
 
 class RebuildRunningError(IndexerError):

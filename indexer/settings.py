@@ -29,6 +29,9 @@ class IndexerSettings(BaseModel):
         into Elasticsearch by a fifth, three no more; into a SQLite file one is fastest, since it shares our processor.
     hole_timeout_s: how long a missing sequence may take to arrive before it is read from the cell's changelog.
     sync_batch_size: rows or changes read from a cell at once.
+    sync_processes: processes in which a sync or a rebuild reads cells, also one that an indexer was ordered to do; each
+        cell is read by one of them. Several are faster where Elasticsearch has processors of its own. The SQLite index
+        takes the writes of one process at a time, so there it is always one.
     comparison_interval_s: how often a cell that does not number its changes, Nova's, is compared with the index as a
         whole: lists of it are known to be complete as of then. It is read as fast as it answers, sync_batch_size rows
         at once.
@@ -55,6 +58,7 @@ class IndexerSettings(BaseModel):
     writes_in_flight: int = Field(default=2, ge=1, le=8)
     hole_timeout_s: PositiveSeconds = 5.0
     sync_batch_size: int = Field(default=500, ge=1, le=10_000)
+    sync_processes: int = Field(default=1, ge=1, le=64)
     comparison_interval_s: PositiveSeconds = 600.0
     poll_interval_s: PositiveSeconds = 30.0
     audit_interval_s: PositiveSeconds = 600.0

@@ -19,11 +19,12 @@ from fleetlight.cells.errors import CellError, FleetUnreachableError
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.index_work import Finding, WorkKind, WorkOrder, WorkState
 from fleetlight.cells.model import Cell
+from fleetlight.cli.index.cell_processes import cell_processes, number_of_processes
 from fleetlight.cli.index.failures import retried
 from fleetlight.cli.index.purge import purge_cells, purge_outcome
 from fleetlight.cli.index.rebuild import REBUILT, RecordedRebuild, rebuild_parts
 from fleetlight.cli.index.recorded_work import Outcome, Progress, end_abandoned, end_work, instances_of
-from fleetlight.cli.index.sync import SyncWork, sync_cells, sync_outcome
+from fleetlight.cli.index.sync import SyncWork, sync_cells, sync_outcome, syncing_cells
 from fleetlight.cli.index.verification import verification_outcome, verify_cells
 from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import CELLS_AT_ONCE
@@ -141,9 +142,13 @@ class OrderedWork:
 
     def _sync(self, cells: Sequence[Cell], writer: IndexWriter, leases: CellLeases, progress: Progress) -> Outcome:
         pace = Throttle(None, progress.stop)
-        work = SyncWork(self.settings, self.fleet, writer, leases, pace, progress.stop, None, RESOURCE_TYPES)
         shows = [partial(progress.show, cell.uuid) for cell in cells]
-        return sync_outcome(cells, sync_cells(work, cells, shows, CELLS_AT_ONCE))
+        number = number_of_processes(self.settings, None)
+        with cell_processes(self.settings, number, CELLS_AT_ONCE, None, syncing_cells) as children:
+            work = SyncWork(
+                self.settings, self.fleet, writer, leases, pace, progress.stop, None, RESOURCE_TYPES, children
+            )
+            return sync_outcome(cells, sync_cells(work, cells, shows, max(CELLS_AT_ONCE, number)))
 
     def _verify(
         self, cells: Sequence[Cell], writer: IndexWriter, leases: CellLeases, progress: Progress, *, repair: bool
@@ -173,7 +178,8 @@ class OrderedWork:
 
     def _rebuild(self, progress: Progress) -> Outcome:
         progress.total = instances_of(self.fleet, self.fleet.cells())
-        with rebuild_parts(self.settings, None, CELLS_AT_ONCE, progress.stop) as (_, parts):
+        number = number_of_processes(self.settings, None)
+        with rebuild_parts(self.settings, None, CELLS_AT_ONCE, progress.stop, processes=number) as (_, parts):
             with suppress(IndexVersionError):  # it makes one of this program's version
                 parts.current.prepare()
             rebuild_index(parts, RecordedRebuild(progress, _log_notice), back=False)

@@ -2,7 +2,8 @@
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from threading import Event
 from typing import Annotated
 
@@ -11,29 +12,43 @@ import typer
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.index_work import WorkKind
 from fleetlight.cells.kinds.opening import open_changelog_adapter
-from fleetlight.cells.model import Cell
+from fleetlight.cells.model import Cell, ChangelogAdapter
 from fleetlight.cli.collector import keep_collector_out_of_the_way
 from fleetlight.cli.errors import INTERRUPTED, ConfigurationError
 from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.index.cell_processes import CellProcesses, cell_processes, number_of_processes
 from fleetlight.cli.index.recorded_work import Outcome, Progress, instances_of, recorded
 from fleetlight.cli.opened_index import opened_index
-from fleetlight.cli.options import CELLS_AT_ONCE, ConfigOption, DataDirOption, ParallelOption, RateOption, examples
+from fleetlight.cli.options import (
+    CELLS_AT_ONCE,
+    ConfigOption,
+    DataDirOption,
+    ParallelOption,
+    ProcessesOption,
+    RateOption,
+    examples,
+)
 from fleetlight.cli.output import in_brackets, print_notice, print_result
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.cli.work_progress import Show, shown_progress
 from fleetlight.indexer.backends.opening import open_generations
 from fleetlight.indexer.errors import IndexerError, IndexVersionError
+from fleetlight.indexer.reconcile.fill import SyncResult
 from fleetlight.indexer.reconcile.rebuild import (
     RebuildParts,
     RebuildPhase,
     abandon_rebuild,
     drop_previous,
+    filling_rows,
     rebuild_index,
 )
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.indexer.writing.throttle import Throttle
 
 REBUILT = Outcome("the new index is the current one; the old one is kept")
+_Horizon = tuple[Cell, int]
+"""A cell, and what it has forgotten."""
+
 WENT_BACK = Outcome("the previous index is the current one again; the other one is kept")
 
 
@@ -55,6 +70,7 @@ def rebuild(
     ] = False,
     rate: RateOption = None,
     parallel: ParallelOption = CELLS_AT_ONCE,
+    processes: ProcessesOption = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -68,7 +84,8 @@ def rebuild(
     settings = load_settings(config, data_dir)
     stop = Event()
     keep_collector_out_of_the_way()
-    with rebuild_parts(settings, rate, parallel, stop) as (fleet, parts):
+    number = number_of_processes(settings, processes)
+    with rebuild_parts(settings, rate, parallel, stop, processes=number) as (fleet, parts):
         if abandon:
             print_result("rebuild abandoned" if abandon_rebuild(parts) else "there is no rebuild to abandon")
             return
@@ -151,10 +168,11 @@ class _PrintedRebuild(RecordedRebuild):
 
 @contextmanager
 def rebuild_parts(
-    settings: Settings, rate: float | None, parallel: int, stop: Event
+    settings: Settings, rate: float | None, parallel: int, stop: Event, *, processes: int = 1
 ) -> Iterator[tuple[Fleet, RebuildParts]]:
     """What a rebuild works with, opened as the settings say. stop: ends what waits for the rate."""
     with ExitStack() as stack:
+        children = stack.enter_context(cell_processes(settings, processes, parallel, rate, _filling_rows))
         fleet = stack.enter_context(open_fleet(settings.fleet))
         parts = RebuildParts(
             cells=fleet.cells,
@@ -165,9 +183,37 @@ def rebuild_parts(
             owners=fleet,
             pace=Throttle(rate, stop),
             batch_size=settings.indexer.sync_batch_size,
-            parallel=parallel,
+            parallel=max(parallel, processes),
+            fill_rows=None if children is None else partial(_filled_by, children),
         )
         yield fleet, parts
+
+
+@contextmanager
+def _filling_rows(
+    settings: Settings, rate: float | None, stop: Event
+) -> Iterator[Callable[[_Horizon, Show], SyncResult]]:
+    """What a child of a rebuild does."""
+    with (
+        rebuild_parts(settings, rate, 1, stop) as (_, parts),
+        closing(parts.generations.open_next()) as new,
+    ):
+        with suppress(IndexVersionError):
+            parts.current.prepare()
+        fill_rows = filling_rows(parts, new)
+
+        def fill(job: _Horizon, on_progress: Show) -> SyncResult:
+            cell, horizon = job
+            with closing(parts.open_adapter(cell)) as adapter:
+                return fill_rows(adapter, horizon, on_progress)
+
+        yield fill
+
+
+def _filled_by(
+    children: CellProcesses[_Horizon, SyncResult], adapter: ChangelogAdapter, horizon: int, on_progress: Show
+) -> SyncResult:
+    return children.do(adapter.cell.name, (adapter.cell, horizon), on_progress)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """`fleetlight index sync`: everything that the cells have, into the index."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -22,6 +22,7 @@ from fleetlight.cells.upstream.credentials import Credentials, Fixed
 from fleetlight.cli.collector import keep_collector_out_of_the_way
 from fleetlight.cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from fleetlight.cli.fleet import chosen_cells, open_fleet
+from fleetlight.cli.index.cell_processes import CellProcesses, cell_processes, number_of_processes
 from fleetlight.cli.index.recorded_work import Outcome, Progress, instances_of, recorded
 from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import (
@@ -30,6 +31,7 @@ from fleetlight.cli.options import (
     ConfigOption,
     DataDirOption,
     ParallelOption,
+    ProcessesOption,
     RateOption,
     examples,
 )
@@ -63,12 +65,17 @@ class SyncSource(StrEnum):
     API = "api"
 
 
+_Seen = tuple[Cell, dict[str, int]]
+_SyncedSeen = tuple[SyncResult, dict[str, int]]
+"""A cell to be synced, and what came of it, each with what is `seen_at` of it (SyncWork)."""
+
+
 @dataclass(frozen=True, slots=True)
 class SyncWork:
     """What the syncs of all cells share.
 
-    upstream: the address of the API to read; None: the cells themselves. wanted: types of resources. seen_at: by the
-    uuid of each cell, as of UnindexedMoves.
+    upstream: the address of the API to read; None: the cells themselves. wanted: types of resources. children: they
+    read the cells; None: this process does. seen_at: by the uuid of each cell, as of UnindexedMoves.
     """
 
     settings: Settings
@@ -79,6 +86,7 @@ class SyncWork:
     stop: Event
     upstream: str | None
     wanted: Collection[str]
+    children: CellProcesses[_Seen, _SyncedSeen] | None = None
     seen_at: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
@@ -123,6 +131,7 @@ def sync(
     cell: CellOption = None,
     rate: RateOption = None,
     parallel: ParallelOption = CELLS_AT_ONCE,
+    processes: ProcessesOption = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -139,16 +148,18 @@ def sync(
     settings = load_settings(config, data_dir)
     upstream = _upstream(settings, source, url, cell)
     wanted = _wanted_types(resource_type, source)
+    number = 1 if upstream else number_of_processes(settings, processes)
     stop = Event()
     keep_collector_out_of_the_way()
     with (
+        cell_processes(settings, number, parallel, rate, syncing_cells) as children,
         open_fleet(settings.fleet) as fleet,
         opened_index(settings.index) as writer,
         closing(CellLeases(fleet.open_leases("fleetlight index sync"))) as leases,
     ):
         cells = chosen_cells(fleet, cell)
         writer.prepare()
-        work = SyncWork(settings, fleet, writer, leases, Throttle(rate, stop), stop, upstream, wanted)
+        work = SyncWork(settings, fleet, writer, leases, Throttle(rate, stop), stop, upstream, wanted, children)
         # An API does not say how many it has.
         total = None if upstream else instances_of(fleet, cells)
         try:
@@ -159,7 +170,7 @@ def sync(
                 # Deleted instances are synced too, and not counted.
                 bars = [start(each.name, None if upstream else fleet.count_mappings(each.uuid)) for each in cells]
                 shows = [partial(_show, bar, recording, each) for bar, each in zip(bars, cells, strict=True)]
-                outcomes = sync_cells(work, cells, shows, parallel)
+                outcomes = sync_cells(work, cells, shows, max(parallel, number))
                 recording.outcome = sync_outcome(cells, outcomes)
         except KeyboardInterrupt:
             print_notice("stopped; the same command goes on from here")
@@ -227,12 +238,14 @@ def sync_cells(work: SyncWork, cells: Sequence[Cell], shows: Sequence[Show], par
         searchable_meanwhile(work.writer, work.pace),
         ThreadPoolExecutor(parallel, thread_name_prefix="sync") as threads,
     ):
-        syncs = [threads.submit(_sync_cell, work, cell, show) for cell, show in zip(cells, shows, strict=True)]
+        syncs = [threads.submit(_synced_or_not, work, cell, show) for cell, show in zip(cells, shows, strict=True)]
         try:
-            outcomes = [_outcome(done) for done in syncs]
+            for ended in wait(syncs, return_when=FIRST_EXCEPTION).done:
+                ended.result()
+            outcomes = [sync.result() for sync in syncs]
             # What was hidden in a cell that was read before the one which it lives in: now that one was read, too.
             return [
-                _outcome(threads.submit(_sync_cell, work, cell, show)) if _is_unsettled(outcome) else outcome
+                threads.submit(_synced_or_not, work, cell, show).result() if _is_unsettled(outcome) else outcome
                 for cell, show, outcome in zip(cells, shows, outcomes, strict=True)
             ]
         except BaseException:
@@ -245,10 +258,10 @@ def _is_unsettled(outcome: SyncedOrNot) -> bool:
     return isinstance(outcome, Synced) and outcome.instances is not None and outcome.instances.is_unsettled
 
 
-def _outcome(done: Future[Synced]) -> SyncedOrNot:
+def _synced_or_not(work: SyncWork, cell: Cell, show: Show) -> SyncedOrNot:
     """What came of one cell, or what only this cell failed with; raises what stops the others too."""
     try:
-        return done.result()
+        return _sync_cell(work, cell, show)
     except (CellRestoredError, CellUnreachableError, LeaseHeldError, LeaseLostError, UnknownCellError) as error:
         return error
 
@@ -303,7 +316,31 @@ def _sync_items(
         return [(each, reconcile_other_items(adapter, work.writer, each.item_type)) for each in wanted]
 
 
+@contextmanager
+def syncing_cells(
+    settings: Settings, rate: float | None, stop: Event
+) -> Iterator[Callable[[_Seen, Show], _SyncedSeen]]:
+    """What a child of a sync does (fleetlight.cli.index.cell_processes)."""
+    with (
+        open_fleet(settings.fleet) as fleet,
+        opened_index(settings.index) as writer,
+        closing(CellLeases(fleet.open_leases("fleetlight index sync"))) as leases,
+    ):
+        writer.prepare()
+        work = SyncWork(settings, fleet, writer, leases, Throttle(rate, stop), stop, None, (INSTANCES,))
+
+        def sync_one(job: _Seen, on_progress: Show) -> _SyncedSeen:
+            cell, work.seen_at[cell.uuid] = job
+            return _sync_instances(work, cell, on_progress), work.seen_at[cell.uuid]
+
+        yield sync_one
+
+
 def _sync_instances(work: SyncWork, cell: Cell, on_progress: Show) -> SyncResult:
+    if work.children is not None:
+        job = (cell, work.seen_at.get(cell.uuid, {}))
+        result, work.seen_at[cell.uuid] = work.children.do(cell.name, job, on_progress)
+        return result
     if work.upstream is not None:
         return _sync_from_api(work, work.upstream, cell, on_progress)
     if not cell.can.numbers_changes:

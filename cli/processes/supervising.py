@@ -23,7 +23,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from fleetlight.cli.collector import keep_collector_out_of_the_way
-from fleetlight.cli.endings import as_command_error
+from fleetlight.cli.endings import as_command_error, how_it_ended
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.monitoring import served
 from fleetlight.cli.processes.command_probes import CommandProbes
@@ -275,7 +275,7 @@ class _Supervisor:
             self._hear(kept)
         process.join()
         if kept.failure is None:
-            self._plan_restart(kept, _reason(process.exitcode))
+            self._plan_restart(kept, how_it_ended(process.exitcode))
         process.close()
         kept.process = kept.kill_at = None
 
@@ -417,7 +417,3 @@ def _woken_by_signals() -> Iterator[socket.socket]:
 def _failure(text: str, exit_code: int) -> CommandError:
     kind = ConfigurationError if exit_code == ConfigurationError.exit_code else CommandError
     return kind(text)
-
-
-def _reason(exit_code: int | None) -> str:
-    return signal.Signals(-exit_code).name if exit_code is not None and exit_code < 0 else f"exit code {exit_code}"

@@ -20,8 +20,9 @@ from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.model import Cell, ChangelogAdapter
 from fleetlight.indexer.backends.base import EPOCHS, Generations, IndexWriter
 from fleetlight.indexer.errors import IndexerError, IndexUnavailableError, RebuildError
-from fleetlight.indexer.reconcile.rebuild_cells import BEGUN_AS, HISTORIES, RebuiltCell, open_cell
-from fleetlight.indexer.writing.checkpoints import FOR_REBUILD, forget_checkpoints
+from fleetlight.indexer.reconcile.fill import CellRows, SyncResult, sync
+from fleetlight.indexer.reconcile.rebuild_cells import BEGUN_AS, HISTORIES, FillRows, RebuiltCell, open_cell
+from fleetlight.indexer.writing.checkpoints import FOR_REBUILD, Checkpoints, forget_checkpoints
 from fleetlight.indexer.writing.kept_extras import keeping_extras
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.indexer.writing.ownership import KnowsOwners
@@ -63,7 +64,7 @@ class RebuildParts:
     """What a rebuild works with.
 
     cells: every cell of the fleet. current: the index as all other processes see it. owners: knows which cell an
-        instance lives in.
+        instance lives in. fill_rows: how rows are written into the next index; None: by this process.
     """
 
     cells: Callable[[], Sequence[Cell]]
@@ -75,6 +76,7 @@ class RebuildParts:
     pace: Throttle
     batch_size: int
     parallel: int
+    fill_rows: FillRows | None = None
 
 
 def rebuild_index(parts: RebuildParts, watcher: RebuildObserver, *, back: bool) -> None:
@@ -88,6 +90,21 @@ def rebuild_index(parts: RebuildParts, watcher: RebuildObserver, *, back: bool) 
         _begin(parts, back)
         with closing(parts.generations.open_next()) as new:
             _Rebuild(parts, new, watcher, confirm, back).run()
+
+
+def filling_rows(parts: RebuildParts, new: IndexWriter) -> FillRows:
+    """How this process writes rows into the next index, which is `new`; the fields that no row has are kept."""
+    # Fields of newer producers in documents that this program cannot read are lost until they are sent again.
+    known = new if parts.generations.is_unusable() else parts.current
+    # Asked and made searchable once for all cells: each time costs as much as some thousand rows.
+    writer = keeping_extras(new, known, known)
+
+    def fill(adapter: ChangelogAdapter, horizon: int, on_progress: Callable[[int], None]) -> SyncResult:
+        source = CellRows(adapter, batch_size=parts.batch_size, spend=parts.pace.spend, horizon=horizon)
+        checkpoints = Checkpoints(new, adapter.cell.uuid, FOR_REBUILD)
+        return sync(source, writer, checkpoints=checkpoints, on_progress=on_progress)
+
+    return fill
 
 
 def abandon_rebuild(parts: RebuildParts) -> bool:
@@ -190,10 +207,7 @@ class _Rebuild:
     def _fill(self, cells: Sequence[RebuiltCell]) -> None:
         """Fill several at once; when one cannot be filled, the others stop."""
         parts = self._parts
-        # Fields of newer producers in documents that this program cannot read are lost until they are sent again.
-        known = self._new if self._unusable else parts.current
-        # Asked and made searchable once for all cells: each time costs as much as some thousand rows.
-        writer = keeping_extras(self._new, known, known)
+        fill_rows = parts.fill_rows or filling_rows(parts, self._new)
         stop = Event()
 
         def fill(cell: RebuiltCell) -> None:
@@ -205,7 +219,7 @@ class _Rebuild:
                 self._watcher.on_step()
 
             try:
-                cell.fill(writer, parts.pace.spend, on_progress)
+                cell.fill(fill_rows, on_progress)
             except BaseException:
                 stop.set()
                 raise

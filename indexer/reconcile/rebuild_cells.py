@@ -14,7 +14,7 @@ from fleetlight.cells.model import NO_REVISION, Cell, Change, ChangelogAdapter
 from fleetlight.indexer.backends.base import CellProgress, Generations, IndexWriter
 from fleetlight.indexer.errors import MalformedMessageError, RebuildError
 from fleetlight.indexer.reconcile.differences import Verification
-from fleetlight.indexer.reconcile.fill import CellRows, sync
+from fleetlight.indexer.reconcile.fill import SyncResult
 from fleetlight.indexer.reconcile.native_cell import NativeComparison
 from fleetlight.indexer.reconcile.other_index import copy_bare, copy_differing
 from fleetlight.indexer.reconcile.other_items import reconcile_other_items
@@ -23,12 +23,10 @@ from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.reconcile.retention import load_horizons
 from fleetlight.indexer.transform.announcers import Announcers
 from fleetlight.indexer.writing.catch_up import catch_up
-from fleetlight.indexer.writing.checkpoints import FOR_REBUILD, Checkpoints
 from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper
 from fleetlight.indexer.writing.ownership import KnowsOwners, OwnWriter
 from fleetlight.indexer.writing.progress import ProgressTracker
 from fleetlight.indexer.writing.rereading import Rereader, rows_of
-from fleetlight.indexer.writing.retrying_writer import WritesDocuments
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 HISTORIES = "previous histories"
@@ -37,6 +35,10 @@ HISTORIES = "previous histories"
 
 BEGUN_AS = "rebuilt histories"
 """The kind of state that has the epoch of each cell, by uuid, when the next index began to be filled."""
+
+FillRows = Callable[[ChangelogAdapter, int, Callable[[int], None]], SyncResult]
+"""Writes the rows of a cell into the next index: those that are not forgotten at a horizon. The function is called with
+the rows so far, and what it raises ends it."""
 
 # Some rounds of the thread that follows all cells in the meantime.
 _CATCH_UP_TIMEOUT_S = 60.0
@@ -91,11 +93,8 @@ class RebuiltCell:
         # Nothing is purged behind a later one before our lease on the cell has ended.
         self._horizon = load_horizons(current).get(cell.uuid, 0)
 
-    def fill(self, writer: WritesDocuments, spend: Callable[[int], None], on_progress: Callable[[int], None]) -> None:
-        """Everything that there is; goes on where it was cut off. What was written need not be searchable then.
-
-        writer: of the new index; it keeps what only the current one knows.
-        """
+    def fill(self, fill_rows: FillRows, on_progress: Callable[[int], None]) -> None:
+        """Everything that there is; goes on where it was cut off. What was written need not be searchable then."""
         self._copy_all(lambda: on_progress(0))
 
     def follow(self) -> None:
@@ -170,16 +169,14 @@ class FollowedCell(RebuiltCell):
         self._compared_gaps = 0
         self._begun_as = self._note_beginning()
 
-    def fill(self, writer: WritesDocuments, spend: Callable[[int], None], on_progress: Callable[[int], None]) -> None:
+    def fill(self, fill_rows: FillRows, on_progress: Callable[[int], None]) -> None:
         if self._saved is not None:
             return
         if self._is_filled:
             # What has changed before that is found by comparing.
             self._tracker.advance_to(self._adapter.published_sequence())
         else:
-            source = CellRows(self._adapter, batch_size=self._batch_size, spend=spend, horizon=self._horizon)
-            checkpoints = Checkpoints(self._new, self.cell.uuid, FOR_REBUILD)
-            result = sync(source, writer, checkpoints=checkpoints, on_progress=on_progress)
+            result = fill_rows(self._adapter, self._horizon, on_progress)
             self._tracker.advance_to(result.sequence)
             for uuid in result.rejected:
                 self._rereader.add(uuid)

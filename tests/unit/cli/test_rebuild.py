@@ -96,6 +96,14 @@ def test_way_back_from_nowhere_is_refused(run: Run, cells: Sequence[Cell]) -> No
     assert "there is no previous index to go back to" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["rebuild", "sync"])
+def test_processes_that_would_wait_for_each_other_are_refused(run: Run, cells: Sequence[Cell], command: str) -> None:
+    result = run("index", command, "--processes", "2")
+    assert result.exit_code == 2
+    assert "--processes 2 gains nothing with the SQLite index" in result.stderr
+    assert run("index", command, "--processes", "1").exit_code == 0
+
+
 def test_there_may_be_nothing_to_abandon(run: Run, cells: Sequence[Cell]) -> None:
     assert run("index", "rebuild", "--abandon").stdout == "there is no rebuild to abandon\n"
     assert run("index", "rebuild", "--abandon", "--back").exit_code == 2

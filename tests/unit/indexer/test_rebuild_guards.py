@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pytest
 
 from fleetlight.cells.epochs import EpochHistory, Position
-from fleetlight.cells.model import InstanceRow
+from fleetlight.cells.model import ChangelogAdapter, InstanceRow
 from fleetlight.indexer.backends.base import EPOCHS, OLDEST_TIME_VERSION, CellProgress
 from fleetlight.indexer.errors import LeaseLostError, RebuildError, RebuildRunningError
+from fleetlight.indexer.reconcile.fill import SyncResult, sync_cell
 from fleetlight.indexer.reconcile.rebuild import RebuildPhase
 from fleetlight.indexer.reconcile.rebuild_cells import HISTORIES, RebuiltCell, open_cell
 from fleetlight.indexer.transform.documents import to_document
@@ -177,6 +179,12 @@ def test_rebuild_that_begins_anew_fills_in_all_rows_although_one_before_it_came_
     assert versions(stage.generations.next) == stage.cell.versions()
 
 
+def fill_rows(
+    new: MemoryIndex, adapter: ChangelogAdapter, horizon: int, on_progress: Callable[[int], None]
+) -> SyncResult:
+    return sync_cell(adapter, new, batch_size=3, horizon=horizon, on_progress=on_progress)
+
+
 @contextmanager
 def followed_cell(cell: MemoryCell, current: MemoryIndex, new: MemoryIndex) -> Iterator[RebuiltCell]:
     """The cell of a rebuild after it was filled and compared."""
@@ -192,7 +200,7 @@ def followed_cell(cell: MemoryCell, current: MemoryIndex, new: MemoryIndex) -> I
         on_notice=lambda _: None,
     )
     try:
-        opened.fill(new, lambda _: None, lambda _: None)
+        opened.fill(partial(fill_rows, new), lambda _: None)
         opened.follow()
         opened.verify(lambda: None)
         yield opened
