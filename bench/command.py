@@ -26,6 +26,7 @@ from bench import (
     reservations,
     scheduler,
     sync,
+    sync_processes,
     usage,
     verify,
 )
@@ -50,6 +51,7 @@ BENCHES = {
     "scale": scale.run,
     "scheduler": scheduler.run,
     "sync": sync.run,
+    "sync-processes": sync_processes.run,
     "usage": usage.run,
     "verify": verify.run,
     "cache": cache.run,

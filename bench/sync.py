@@ -62,7 +62,7 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
     cells = [filled_cell(directory, number, count // _CELLS, of=_CELLS) for number in range(_CELLS)]
     documents = _as_dicts(cells)
     fleet = create_database_engine(f"sqlite:///{directory}/fleet.db")  # for its leases alone
-    ways: dict[str, Callable[[_Index], float]] = {
+    ways: dict[str, Callable[[EmptyIndex], float]] = {
         "sync": lambda index: seconds(_sync(cells, index.writer)),
         "rebuild": lambda index: _filling_s(cells, index, fleet, whole_s),
         "parallel_bulk": lambda index: seconds(_parallel_bulk(url, index.settings.prefix, documents)),
@@ -73,7 +73,7 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
     for number in range(rounds + 1):
         rate = {}
         for name in sorted(ways, reverse=bool(number % 2)):
-            with _Index(url) as index:
+            with EmptyIndex(url) as index:
                 rate[name] = count / ways[name](index)
                 assert index.count() == count
         if number:
@@ -126,7 +126,7 @@ def _sync(cells: Sequence[Cell], writer: IndexWriter) -> Callable[[], None]:
     return sync_all
 
 
-def _filling_s(cells: Sequence[Cell], index: "_Index", fleet: Engine, whole_s: list[float]) -> float:
+def _filling_s(cells: Sequence[Cell], index: "EmptyIndex", fleet: Engine, whole_s: list[float]) -> float:
     """Seconds in which a rebuild fills the next index; those of all that it does are added to `whole_s`.
 
     The rest, above all what Elasticsearch needs to make and rename indexes, does not depend on the number of instances,
@@ -240,7 +240,7 @@ def _as_dicts(cells: Sequence[Cell]) -> list[tuple[str, dict[str, Any]]]:
     return [(uuid, msgspec.json.decode(text)) for uuid, text in texts]
 
 
-class _Index:
+class EmptyIndex:
     """An empty index, removed at the end."""
 
     def __init__(self, url: str) -> None:
@@ -249,12 +249,17 @@ class _Index:
         self._client = Elasticsearch(url, request_timeout=30)
         self.writer = open_writer(self.settings)
 
-    def __enter__(self) -> "_Index":
+    def __enter__(self) -> "EmptyIndex":
         self.writer.prepare()
         return self
 
     def count(self) -> int:
         return int(self._client.count(index=f"{self.settings.prefix}-instances").body["count"])
+
+    def processor_s(self) -> float:
+        """Seconds of a processor that the servers have taken since they began."""
+        nodes = self._client.nodes.stats(metric="process").body["nodes"].values()
+        return sum(int(node["process"]["cpu"]["total_in_millis"]) for node in nodes) / 1000
 
     def __exit__(self, *_: object) -> None:
         self.writer.close()
