@@ -107,13 +107,19 @@ class CellProcesses(Generic[J, R]):
         """
         connection = self._free.get()
         try:
-            return self._result(connection, job, on_progress)
+            failure, answer = _exchanged(connection, job, on_progress)
         except (EOFError, ConnectionError) as error:
             process = self._processes[connection]
             process.join()
             raise ProcessEndedError(cell, how_it_ended(process.exitcode)) from error
         finally:
             self._free.put(connection)
+        if failure is not None:
+            raise failure
+        if isinstance(answer, _Failure):
+            raise answer.error()
+        result: R = answer.value
+        return result
 
     def close(self) -> None:
         """End the children, after what they are at."""
@@ -123,22 +129,6 @@ class CellProcesses(Generic[J, R]):
         for connection, process in self._processes.items():
             process.join()
             connection.close()
-
-    def _result(self, connection: Connection, job: J, on_progress: Show) -> R:
-        connection.send(_Job(job))
-        failure: Exception | None = None
-        while isinstance(answer := connection.recv(), int):
-            try:
-                on_progress(answer)
-            except Exception as error:  # noqa: BLE001  # raised when the child has ended the job
-                failure = error
-            connection.send(_reply(failure))
-        if failure is not None:
-            raise failure
-        if isinstance(answer, _Failure):
-            raise answer.error()
-        result: R = answer.value
-        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +149,8 @@ class _Child(Generic[J, R]):
         stop = Event()
         with ExitStack() as opened, ThreadPoolExecutor(len(connections), thread_name_prefix="cell") as threads:
             work = _Opened(lambda: opened.enter_context(self.open_work(self.settings, self.rate, stop)))
-            for serving in [threads.submit(_serve, each, work, stop) for each in connections]:
-                serving.result()
+            for connection in connections:
+                threads.submit(_served_or_ended, connection, work, stop)
 
 
 class _Opened(Generic[J, R]):
@@ -213,6 +203,31 @@ class _Failure:
         error.args = self.args
         error.__dict__.update(self.attributes)
         return error
+
+
+def _exchanged(connection: Connection, job: object, on_progress: Show) -> "tuple[Exception | None, _Result | _Failure]":
+    """What `on_progress` raised, and what the child answered when it had ended the job.
+
+    Raises EOFError and ConnectionError when the child is gone.
+    """
+    connection.send(_Job(job))
+    failure: Exception | None = None
+    while isinstance(answer := connection.recv(), int):
+        try:
+            on_progress(answer)
+        except Exception as error:  # noqa: BLE001  # raised by the caller, when the child has ended the job
+            failure = error
+        connection.send(_reply(failure))
+    return failure, answer
+
+
+def _served_or_ended(connection: Connection, work: Work[J, R], stop: Event) -> None:
+    """What cannot be sent, and so is a mistake of ours, ends the child: its parent would wait for it."""
+    try:
+        _serve(connection, work, stop)
+    except BaseException:  # noqa: BLE001  # the edge: it is printed
+        traceback.print_exc()
+        os._exit(1)
 
 
 def _serve(connection: Connection, work: Work[J, R], stop: Event) -> None:

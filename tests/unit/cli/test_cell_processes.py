@@ -57,8 +57,16 @@ def unreachable(*_: object) -> None:
     raise CellUnreachableError("east", "it is away")
 
 
+def reset(*_: object) -> None:
+    raise ConnectionResetError("by a server")
+
+
 def die(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def make_what_cannot_be_sent(*_: object) -> Event:
+    return Event()
 
 
 def is_stopped(_on_progress: Callable[[int], None], _rate: float | None, stop: Event) -> bool:
@@ -87,6 +95,13 @@ def test_error_of_a_child_is_raised_as_it_was(children: CellProcesses[Job, Any])
     assert "in unreachable" in raised.value.__notes__[0]  # where it was raised
 
 
+def test_connection_that_a_child_has_lost_is_not_taken_for_the_one_to_the_child(
+    children: CellProcesses[Job, Any],
+) -> None:
+    with pytest.raises(ConnectionResetError, match="by a server"):
+        children.do("east", reset, ignore)
+
+
 @pytest.mark.parametrize(("error", "stops"), [(LeaseLostError("east"), False), (StopRequestedError(), True)])
 def test_what_progress_raises_ends_the_job_and_only_a_stop_all_work_of_the_child(
     settings: Settings, error: Exception, stops: bool
@@ -107,6 +122,11 @@ def test_killed_child_is_named_by_what_it_worked_on(children: CellProcesses[Job,
     with pytest.raises(ProcessEndedError, match="worked on cell 'east' ended with SIGKILL; start again") as raised:
         children.do("east", die, ignore)
     assert (raised.value.cell, raised.value.reason) == ("east", "SIGKILL")
+
+
+def test_child_that_cannot_say_what_came_of_its_work_ends(children: CellProcesses[Job, Any]) -> None:
+    with pytest.raises(ProcessEndedError, match="worked on cell 'east' ended with exit code 1"):
+        children.do("east", make_what_cannot_be_sent, ignore)
 
 
 def test_children_end_with_a_parent_that_is_killed(settings: Settings) -> None:

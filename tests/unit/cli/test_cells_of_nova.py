@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -17,11 +18,13 @@ from fleetlight.bus.topology import RESOURCE_HEADER
 from fleetlight.cells.fleet.fleet_clock import FleetClock
 from fleetlight.cells.kinds.nova_db import tables
 from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.index.sync import syncing_cells
 from fleetlight.cli.processes.following import run_indexer
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import DeadLetterReason
 from fleetlight.indexer.metrics import IndexerMetrics
+from fleetlight.indexer.reconcile.ranges import ignore
 from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
 from fleetlight.resources.clock import system_clock
 from tests.support.fleets.indexer_worlds import in_thread
@@ -218,6 +221,22 @@ def test_sync_of_all_cells_is_complete_although_a_hidden_row_is_read_before_the_
         assert all(progress.is_complete for progress in writer.load_progress().values())
     with open_fleet(load_settings(None, None).fleet) as fleet:
         assert owner == fleet.cell("east-cell1").uuid
+
+
+def test_child_of_a_sync_goes_on_with_what_another_one_has_seen(run: Run, nova: SmallNova, joined: Result) -> None:
+    uuid = nova.add("cell1", 5)
+    hidden = {"id": 5, "uuid": uuid, "deleted": 0, "hidden": True, "project_id": "demo", "user_id": "ada"}
+    nova.insert("cell0", tables.instances, hidden)
+    settings = load_settings(None, None)
+    with open_fleet(settings.fleet) as fleet:
+        cell = fleet.cell("east-cell0")
+    with syncing_cells(settings, None, Event()) as sync_one:
+        first, seen_at = sync_one((cell, {}), ignore)
+        assert (first.is_unsettled, list(seen_at)) == (True, [uuid])
+    assert run("index", "sync", "--cell", "east-cell1").exit_code == 0
+    with syncing_cells(settings, None, Event()) as sync_one:
+        second, again = sync_one((cell, seen_at), ignore)
+    assert (second.is_unsettled, again) == (False, seen_at)
 
 
 @pytest.mark.parametrize("written_by", ["indexer", "sync", "verify", "retry"])
