@@ -123,7 +123,7 @@ class SortOrder:
 
     def values(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
         """The stored values of the keys in `record`, the unique one last: a position that a page can start after."""
-        return tuple(record[key.field] for key in self.keys)
+        return tuple([record[key.field] for key in self.keys])
 
     def comparable(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """A tuple that compares as rows with these key `values` do."""

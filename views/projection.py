@@ -34,7 +34,7 @@ class Projection(ABC):
     def render(self, values: Sequence[Any], /, cell_uuid: str = "") -> bytes:
         """The item of a row of that cell in an index, which delivered `values`: the pieces, or the fields, in order.
 
-        Of a field of kind `other` that is its JSON (msgspec.Raw). What follows them is not looked at.
+        What follows them is not looked at.
         """
 
     @abstractmethod

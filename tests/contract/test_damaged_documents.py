@@ -4,6 +4,7 @@ Whoever asks for a page with it is answered by the cells; all other pages still 
 """
 
 import json
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,17 @@ from structlog.testing import capture_logs
 from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.backends.sqlite.search import select_page, select_rows
 from fleetlight.indexer.backends.sqlite.writer import SqliteWriter
+from fleetlight.indexer.errors import IndexDocumentError
+from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.page import PageRequest
+from fleetlight.query.sort import INSTANCES_BY_UUID
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import PIECE_NAMES
+from fleetlight.views.projection import FieldValues
 from tests.contract.compute_fleet import MEMBER, ComputeFleet
+from tests.support.fleets.documents import make_document, make_uuid
 from tests.support.fleets.nova_fleet import nova_fleet
 from tests.support.fleets.nova_tables import small_nova
 
@@ -77,6 +86,20 @@ def test_page_with_a_damaged_document_comes_from_the_cells_and_others_from_the_i
         api.ids(f"/v2.1/{path}?marker={uuids[3]}&sort_key=uuid", MEMBER)
         == sorted(uuids)[::-1][sorted(uuids)[::-1].index(uuids[3]) + 1 :]
     )
+
+
+def test_values_of_a_damaged_document_are_refused_by_its_name(tmp_path: Path) -> None:
+    settings = IndexSettings(path=tmp_path / "index.db")
+    with closing(SqliteWriter(settings.path)) as writer:
+        writer.prepare()
+        writer.write([make_document(number) for number in (1, 2, 3)])
+    damage_sqlite(settings, make_uuid(2), {})
+    request, tags = PageRequest(EVERYTHING, INSTANCES_BY_UUID, 10), FieldValues(INSTANCE_FIELDS, ["tags"])
+    with closing(sqlite3.connect(settings.path)) as connection:
+        for select in (select_rows, select_page):
+            with pytest.raises(IndexDocumentError) as raised:
+                select(connection, request, {"c0"}, tags)
+            assert raised.value.uuid == make_uuid(2)
 
 
 def test_damaged_document_is_left_out_of_those_that_an_indexer_reads(fleet_of_any_store: ComputeFleet) -> None:

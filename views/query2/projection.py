@@ -19,7 +19,6 @@ from fleetlight.views.query2.cell_facts import CellFacts
 from fleetlight.views.query2.values import NO_DATA, UNKNOWN, Cell, Facts, Make, shown
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
 _NO_ITEM = b""
 
 Cells = Sequence[tuple[int, Any]]
@@ -125,11 +124,7 @@ class QueryRows(Projection):
         self.shows_revision = maker.is_of_revision
 
     def render(self, values: Sequence[Any], /, cell_uuid: str = "") -> bytes:
-        # An index may give the JSON of any of them, and values are made of what it says.
-        record = {
-            name: _decode(value) if isinstance(value, msgspec.Raw) else value
-            for name, value in zip(self.fields, values, strict=False)
-        }
+        record = dict(zip(self.fields, values, strict=False))
         return self.render_record(record, cell_uuid, values[len(self.fields)] if self.shows_revision else None)
 
     def render_record(self, record: Record, cell_uuid: str = "", revision: int | None = None) -> bytes:

@@ -17,7 +17,7 @@ from fleetlight.indexer.errors import IndexDocumentError
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.projection import Projection
 
-_NULL, _NO_MEMBERS = msgspec.Raw(b"null"), msgspec.Raw(b"[]")
+_NO_VALUE = (None,)
 
 
 class ValueDecoder:
@@ -29,26 +29,22 @@ class ValueDecoder:
 
     def __init__(self, keys: tuple[str, ...], fields: tuple[str, ...], *, with_version: bool = False) -> None:
         self._keys, self._fields = keys, (*fields, VERSION) if with_version else fields
-        # What is no key stays the JSON that it is.
-        types: dict[str, Any] = {name: Any if name in keys else msgspec.Raw for name in (*keys, *fields)}
-        self._is_in_columns = all(INSTANCE_FIELDS[name].is_sortable for name in types)
+        names = tuple(dict.fromkeys((*keys, *fields)))
+        self._is_in_columns = all(INSTANCE_FIELDS[name].is_sortable for name in names)
         always: dict[str, Any] = {"cell_uuid": str, VERSION: int} if with_version else {"cell_uuid": str}
         self.options: Mapping[str, Any]
         if self._is_in_columns:
-            self.options = {"_source": False, "stored_fields": "_none_", "docvalue_fields": [*always, *types]}
+            self.options = {"_source": False, "stored_fields": "_none_", "docvalue_fields": [*always, *names]}
             # A column may hold several values, or none; ours hold one.
-            column: Any = list.__class_getitem__
-            members: list[Any] = [
-                (name, column(kind), msgspec.field(default_factory=list)) for name, kind in types.items()
-            ]
+            members: list[Any] = [(name, list[Any], _NO_VALUE) for name in names]
             found = msgspec.defstruct(
-                "_Columns", [*((name, column(kind)) for name, kind in always.items()), *members], gc=False
+                "_Columns",
+                [*((name, list[kind]) for name, kind in always.items()), *members],  # type: ignore[valid-type]
+                gc=False,
             )
         else:
             self.options = {}
-            found = msgspec.defstruct(
-                "_Members", [*always.items(), *((name, kind, _missing(name, kind)) for name, kind in types.items())]
-            )
+            found = msgspec.defstruct("_Members", [*always.items(), *((name, Any, _missing(name)) for name in names)])
         where = msgspec.field(name="fields" if self._is_in_columns else "_source")
         hit = msgspec.defstruct("_ValuesHit", [("found", found, where)])
         hits = msgspec.defstruct("_ValuesHits", [("hits", list[hit])])  # type: ignore[valid-type]
@@ -62,8 +58,8 @@ class ValueDecoder:
         return [row(hit.found, projection) for hit in decoded_documents(self._answer, body).hits.hits]
 
     def _of_columns(self, found: Any, projection: Projection) -> FoundRow:
-        position = [next(iter(getattr(found, name)), None) for name in self._keys]
-        values = [next(iter(getattr(found, name)), None) for name in self._fields]
+        position = [getattr(found, name)[0] for name in self._keys]
+        values = [getattr(found, name)[0] for name in self._fields]
         return _row(position, values, found.cell_uuid[0], projection)
 
     def _of_source(self, found: Any, projection: Projection) -> FoundRow:
@@ -72,11 +68,9 @@ class ValueDecoder:
         return _row(position, values, found.cell_uuid, projection)
 
 
-def _missing(name: str, kind: Any) -> Any:
+def _missing(name: str) -> Any:
     """What stands for a member that a document lacks, since nulls are left out."""
-    if kind is Any:
-        return None
-    return _NO_MEMBERS if INSTANCE_FIELDS[name].is_list else _NULL
+    return msgspec.field(default_factory=list) if INSTANCE_FIELDS[name].is_list else None
 
 
 def _row(position: Sequence[Any], values: Sequence[Any], cell_uuid: str, projection: Projection) -> FoundRow:

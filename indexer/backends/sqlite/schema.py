@@ -62,10 +62,10 @@ def field_column(name: str) -> ColumnElement[Any]:
 def reader_of(names: tuple[str, ...]) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
     """From a row that begins with the columns of these fields to one that begins with their stored values.
 
-    JSON stays what it is (msgspec.Raw). None where each is the same.
+    None where each is the same.
     """
     readers = [
-        (place, bool if name in _BOOLS else _raw) for place, name in enumerate(names) if name not in _SAME_AS_STORED
+        (place, bool if name in _BOOLS else _decode) for place, name in enumerate(names) if name not in _SAME_AS_STORED
     ]
     if not readers:
         return None
@@ -78,10 +78,6 @@ def reader_of(names: tuple[str, ...]) -> Callable[[Sequence[Any]], Sequence[Any]
         return values
 
     return read
-
-
-def _raw(text: str) -> msgspec.Raw:
-    return msgspec.Raw(text.encode())
 
 
 def _define(suffix: str = "", index_suffix: str = "") -> tuple[Table, Table]:

@@ -1,7 +1,7 @@
 """A page of the SQLite index: from the request to one statement, and from its rows to ours."""
 
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -33,7 +33,7 @@ def select_rows(
     connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], projection: Projection
 ) -> list[FoundRow]:
     """Run one search; `connection` has what fleetlight.query.sqlite_functions registers."""
-    render, order = projection.render, request.order
+    render, order = _render_of(projection), request.order
     row: Sequence[Any] = ()
     rows: list[FoundRow] = []
     found, cell = _select(connection, request, cells, projection)
@@ -49,7 +49,7 @@ def select_page(
     connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], projection: Projection
 ) -> FoundPage:
     """Run one search, and join what it finds."""
-    render = projection.render
+    render = _render_of(projection)
     row: Sequence[Any] = ()
     items: list[bytes] = []
     found, cell = _select(connection, request, cells, projection)
@@ -73,9 +73,13 @@ def _select(
     pieces, fields = projection.pieces, () if projection.pieces else projection.fields or ()
     statement, values = _compile(request, tuple(cells), pieces, fields, with_version=projection.shows_revision)
     found: Iterable[Sequence[Any]] = connection.execute(statement, values)
-    if (read := reader_of(fields)) is not None:
-        found = map(read, found)
     return found, len(pieces) + len(fields) + projection.shows_revision
+
+
+def _render_of(projection: Projection) -> Callable[[Sequence[Any], str], bytes]:
+    """What makes the item of a row, as SQLite has it, and of its cell."""
+    read = None if projection.pieces else reader_of(projection.fields or ())
+    return projection.render if read is None else lambda row, cell_uuid: projection.render(read(row), cell_uuid)
 
 
 def _position(keys: Sequence[Any], order: SortOrder) -> tuple[Any, ...]:
