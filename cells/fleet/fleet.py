@@ -65,6 +65,8 @@ from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.cells.settings import FailureLimits
 from fleetlight.resources.clock import system_clock
 
+_ADD_MAPPINGS = insert(instance_mappings)
+
 
 @dataclass(frozen=True, slots=True)
 class InstanceMapping:
@@ -391,7 +393,7 @@ class Fleet:
         begin = self.database.writing_once if len(mappings) == 1 else self.database.writing
         with begin() as connection:
             connection.execute(
-                insert(instance_mappings),
+                _ADD_MAPPINGS,
                 [
                     {
                         "instance_uuid": mapping.instance_uuid,

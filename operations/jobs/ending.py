@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import BigInteger, Connection, bindparam, func, select, update
 
 from fleetlight.cells.tables import job_operations, jobs
 from fleetlight.operations.instances.instance_actions import finish_event
@@ -12,6 +12,14 @@ from fleetlight.operations.jobs.errors import result_of, text_for_callers
 from fleetlight.operations.jobs.locks import give_up_locks
 from fleetlight.operations.jobs.model import Job, Stage, Status
 from fleetlight.operations.jobs.queue import save_operation
+
+# Parameters of the statement, beside columns of the job.
+_JOB, _NOW = "of_job", "now"
+_GO_ON = (
+    update(jobs)
+    .where(jobs.c.id == bindparam(_JOB))
+    .values(started_at=func.coalesce(jobs.c.started_at, bindparam(_NOW, type_=BigInteger)))
+)
 
 
 def end_operation(connection: Connection, job: Job, now: int, *, has_locked_names: bool) -> None:
@@ -27,8 +35,7 @@ def end_operation(connection: Connection, job: Job, now: int, *, has_locked_name
         values: dict[str, Any] = {"status": Status.SUCCESS, "stage": Stage.STEPS, "ended_at": now, "is_ready": False}
     else:
         values = {"status": Status.QUEUED, "position": job.position + 1, "stage": Stage.REQUEST, "is_ready": True}
-    started_at = func.coalesce(jobs.c.started_at, now)
-    connection.execute(update(jobs).where(jobs.c.id == job.id).values(**values, started_at=started_at))
+    connection.execute(_GO_ON, {**values, _JOB: job.id, _NOW: now})
 
 
 def end_jobs(connection: Connection, job_ids: Sequence[int], status: Status, error: Exception, now: int) -> None:

@@ -70,7 +70,7 @@ def want_locks(connection: Connection, wanted: Iterable[tuple[int, int, Lock]], 
         for job_id, priority, lock in wanted
     ]
     if rows:
-        connection.execute(insert(job_locks), rows)
+        connection.execute(_WANT, rows)
 
 
 def take_locks(connection: Connection, job_id: int, now: int) -> bool:
@@ -192,6 +192,7 @@ def _sharing(connection: Connection, level: str, name: str) -> set[int]:
 
 
 # Made once: to make them again for each job takes as long as to carry them out.
+_WANT = insert(job_locks)
 _TAKE = update(job_locks).where(job_locks.c.job_id == _OF_JOB, ~_is_kept_from(_OF_JOB))
 _ANY = select(job_locks.c.name).where(job_locks.c.job_id == _OF_JOB)
 _GIVE_UP = delete(job_locks).where(job_locks.c.job_id.in_(_OF_JOBS)).returning(job_locks.c.level, job_locks.c.name)

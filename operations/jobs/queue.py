@@ -81,12 +81,9 @@ def add_jobs(connection: Connection, vocabulary: Vocabulary, new: Sequence[NewJo
         }
         for job in new
     ]
-    returning = insert(jobs).returning(jobs.c.id, sort_by_parameter_order=True)
-    ids = connection.execute(returning, rows).scalars().all()
+    ids = connection.execute(_ADD_JOBS, rows).scalars().all()
     numbered = list(zip(ids, new, strict=True))
-    connection.execute(
-        insert(job_operations), [row for job_id, job in numbered for row in _operation_rows(job_id, job)]
-    )
+    connection.execute(_ADD_OPERATIONS, [row for job_id, job in numbered for row in _operation_rows(job_id, job)])
     wanted = []
     for job_id, job in numbered:
         if job.depends_on:
@@ -275,6 +272,8 @@ def _job(row: Mapping[Any, Any]) -> Job:
 
 
 # Made once: to make them again for each step takes as long as to carry them out.
+_ADD_JOBS = insert(jobs).returning(jobs.c.id, sort_by_parameter_order=True)
+_ADD_OPERATIONS = insert(job_operations)
 _READY = (
     select(*_PLACE)
     .join_from(jobs, job_operations, _IS_CURRENT)

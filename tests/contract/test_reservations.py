@@ -6,9 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, Executable
+from sqlalchemy.event import listen, remove
+from sqlalchemy.sql.elements import ReleaseSavepointClause, SavepointClause
 
+from fleetlight.cells.model import NO_REQUEST
+from fleetlight.operations.cell_worker import new_worker
+from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
 from fleetlight.operations.opcodes.instances.expire_reservations import Expirer
 from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES
+from fleetlight.operations.submitting import JobSubmission
 from tests.contract.compute_fleet import BrokenCells, ComputeFleet, compute_fleet, microversion
 from tests.support.rapi_calls import RapiCalls
 
@@ -62,6 +69,27 @@ def test_reservation_needs_nothing_and_has_a_uuid(rapi: RapiCalls) -> None:
     ids = [each["id"] for each in rapi.get("/instances")]
     assert uuid in ids
     assert rapi.get(f"/instances/{uuid}")["forthcoming"] is True
+
+
+def test_reservation_makes_none_of_its_statements_anew(fleet: ComputeFleet) -> None:
+    """To make one takes as long as to carry it out."""
+    engine, cell = fleet.engine("north"), fleet.cells["north"]
+    submission, worker = JobSubmission(engine, cell), new_worker(engine, fleet.fleet, cell)
+    unnamed = InstanceCreate.read(
+        {"forthcoming": True, "disk_template": "plain", "disks": [{"size": 2048}], "os_type": "debian-12"}
+    )
+    executed: list[Executable] = []
+    listen(Engine, "before_execute", add := lambda _connection, statement, *_: executed.append(statement))
+    try:
+        for _ in range(2):
+            submission.submit([unnamed], NO_REQUEST)
+            worker.run_once()
+    finally:
+        remove(Engine, "before_execute", add)
+    made = [each for each in executed if not isinstance(each, SavepointClause | ReleaseSavepointClause)]
+    half = len(made) // 2
+    assert [*map(id, made[half:])] == [*map(id, made[:half])]
+    assert half <= 21
 
 
 def test_what_is_reserved_counts_for_all_that_places_and_not_for_the_node(rapi: RapiCalls) -> None:

@@ -27,6 +27,9 @@ from fleetlight.operations.opcodes.filters.predicates import FilteredJob, Predic
 from fleetlight.resources.clock import Clock, system_clock
 
 RATE_LIMIT = "RATE_LIMIT"
+_FILTERS = select(
+    job_filters.c.uuid, job_filters.c.watermark, as_text(job_filters.c.predicates), as_text(job_filters.c.action)
+).order_by(job_filters.c.priority, job_filters.c.watermark, job_filters.c.uuid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +122,8 @@ def apply_filters(connection: Connection, cell: Cell, now: int, only: Collection
 
 def _filters(connection: Connection, cell: Cell) -> Sequence[_Filter]:
     """In the order in which they are looked at. A damaged one is about no job."""
-    columns = job_filters.c
-    statement = select(columns.uuid, columns.watermark, as_text(columns.predicates), as_text(columns.action)).order_by(
-        columns.priority, columns.watermark, columns.uuid
-    )
     found = []
-    for row in connection.execute(statement):
+    for row in connection.execute(_FILTERS):
         predicates = decoded_or(row.predicates, [["damaged", None]])
         try:
             for predicate in predicates:

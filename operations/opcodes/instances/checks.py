@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 from typing import Protocol
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from fleetlight.cells.database.locks import wait_for_lock
 from fleetlight.cells.tables import compute_nodes, instances, operating_systems, services
@@ -19,6 +19,11 @@ from fleetlight.resources.uuids import is_uuid
 
 _HOST_NAME = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
+)
+
+_NAME = "of_name"
+_SYSTEM = select(operating_systems.c.variants, operating_systems.c.parameters).where(
+    operating_systems.c.name == bindparam(_NAME)
 )
 
 
@@ -112,9 +117,7 @@ def check_system(task: Task, name: str | None, *parameters: Parameters | None) -
     if name is None:
         return
     base, _, variant = name.partition("+")
-    row = task.connection.execute(
-        select(operating_systems.c.variants, operating_systems.c.parameters).where(operating_systems.c.name == base)
-    ).one_or_none()
+    row = task.connection.execute(_SYSTEM, {_NAME: base}).one_or_none()
     if row is None:
         raise PrerequisiteError(f"OS '{base}' not known in this cell", Reason.WRONG_INPUT)
     if variant and variant not in row.variants:

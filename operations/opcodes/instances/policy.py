@@ -3,13 +3,16 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from fleetlight.cells.kinds.native.items.json_columns import as_text, decoded_or
 from fleetlight.cells.tables import node_groups
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.opcodes.instances.configuration import Configuration
 from fleetlight.resources.query_fields.cluster_parameters import Parameters, filled
+
+_UUID = "of_group"
+_GROUP = select(node_groups.c.name, as_text(node_groups.c.ipolicy)).where(node_groups.c.uuid == bindparam(_UUID))
 
 
 def check_policy(
@@ -37,9 +40,7 @@ def check_policy(
 
 
 def _policy(connection: Connection, cluster: Parameters, group_uuid: str | None) -> tuple[Parameters, str]:
-    columns = node_groups.c
-    statement = select(columns.name, as_text(columns.ipolicy)).where(columns.uuid == group_uuid)
-    row = None if group_uuid is None else connection.execute(statement).one_or_none()
+    row = None if group_uuid is None else connection.execute(_GROUP, {_UUID: group_uuid}).one_or_none()
     if row is None:
         return cluster["ipolicy"], "the cluster"
     return filled(cluster["ipolicy"], decoded_or(row.ipolicy, {})), f"group {group_uuid} ({row.name})"

@@ -11,6 +11,8 @@ from fleetlight.cells.tables import cluster_parameters
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import Parameters, filled_cluster
 
+_PARAMETERS = select(as_text(cluster_parameters.c.parameters))
+
 
 def read_cluster(
     connection: Connection, _cell: Cell, _fields: Collection[str], _keys: Collection[Any] | None
@@ -39,4 +41,4 @@ def read_cluster(
 
 def read_parameters(connection: Connection) -> Parameters:
     """What is configured of the cell, with defaults filled in (fleetlight.resources.query_fields)."""
-    return filled_cluster(decoded_or(connection.scalar(select(as_text(cluster_parameters.c.parameters))), {}))
+    return filled_cluster(decoded_or(connection.scalar(_PARAMETERS), {}))
