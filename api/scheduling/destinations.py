@@ -343,9 +343,12 @@ def _answer(body: DestinationsBody, asked: _Asked, found: _Found, names: Mapping
     """names: of the cells, by uuid."""
     selections = [found[uuid] for uuid in asked.uuids]
     cells = {one[0].cell_uuid for one in selections}
+    # Instances share hosts, and what there is of a node is the same for all of them.
+    nodes = {each.compute_node_uuid: each for one in selections for each in one}
+    shown = {uuid: each.at_version(body.version).wrap() for uuid, each in nodes.items()}
     return {
         "instance_uuids": asked.uuids,
-        "selections": [[each.at_version(body.version).wrap() for each in one] for one in selections],
+        "selections": [[shown[each.compute_node_uuid] for each in one] for one in selections],
         "cell": names[cells.pop()] if len(cells) == 1 else None,
         "claimed": body.claim,
     }

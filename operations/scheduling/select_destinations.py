@@ -6,8 +6,10 @@ truth about what is taken. The rules are those of contracts/nova-selection, 4.
 """
 
 import heapq
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from sqlalchemy import Connection, select
 
@@ -52,6 +54,11 @@ class Destination:
     host: Host
     alternates: Sequence[Host] = ()
 
+    @property
+    def hosts(self) -> Sequence[Host]:
+        """All of them, the chosen one first."""
+        return (self.host, *self.alternates)
+
 
 def select_destinations(
     connection: Connection,
@@ -67,7 +74,9 @@ def select_destinations(
     max_attempts: how many Selections an instance gets at most. Raises NoValidHostError, and then nothing is claimed.
     """
     found = claim_hosts(connection, instance_uuids, demand, spec, max_attempts=max_attempts)
-    return [selections_of(cell, destination, demand) for destination in found]
+    nodes = {host.node_id: host for destination in found for host in destination.hosts}
+    made = {node_id: _selection(cell, host, demand) for node_id, host in nodes.items()}
+    return [[made[host.node_id] for host in destination.hosts] for destination in found]
 
 
 def claim_hosts(
@@ -177,7 +186,7 @@ def claim_pair(
 
 def selections_of(cell: Cell, destination: Destination, demand: Amount) -> Sequence[Selection]:
     """The chosen host first, then its alternates."""
-    return [_selection(cell, host, demand) for host in (destination.host, *destination.alternates)]
+    return [_selection(cell, host, demand) for host in destination.hosts]
 
 
 class _Candidates:
@@ -257,16 +266,28 @@ def _claim_all_or_none(
 
 def _best_of_each_moment(hosts: Sequence[Host], query: HostQuery, count: int) -> Sequence[Host]:
     """The hosts that up to `count` instances get, one after the other. hosts: locked, and each suits the first."""
-    group, left, chosen = query.spec.group, list(hosts), list[Host]()
-    while left and len(chosen) < count:
-        best = min(left, key=lambda host: host.weights)
+    group, chosen = query.spec.group, list[Host]()
+    nodes_of = defaultdict[str, list[Host]](list)
+    for host in hosts:
+        nodes_of[host.service_host].append(host)
+    # The best node of each host, since a claim changes the nodes of one host alone.
+    bests = [_best_node(nodes) for nodes in nodes_of.values()]
+    heapq.heapify(bests)
+    while bests and len(chosen) < count:
+        _, best = heapq.heappop(bests)
         chosen.append(best)
-        claimed = [after_claim(host, query, best.node_id) for host in left if host.service_host == best.service_host]
-        others = [host for host in left if host.service_host != best.service_host]
         if group is not None and group.policy == "affinity":
-            others = []
-        left = others + [host for host in claimed if _may_take_another(host, query)]
+            bests.clear()
+        claimed = [after_claim(host, query, best.node_id) for host in nodes_of[best.service_host]]
+        nodes_of[best.service_host] = left = [host for host in claimed if _may_take_another(host, query)]
+        if left:
+            heapq.heappush(bests, _best_node(left))
     return chosen
+
+
+def _best_node(nodes: Sequence[Host]) -> tuple[tuple[float, ...], Host]:
+    """The best of some nodes behind its weights, which no other node has."""
+    return min(((host.weights, host) for host in nodes), key=itemgetter(0))
 
 
 def _may_take_another(host: Host, query: HostQuery) -> bool:
