@@ -1,6 +1,7 @@
 """Reservations over the remote API (contracts/ganeti-reservations): made, changed, made real, given up."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from sqlalchemy import Engine, Executable
 from sqlalchemy.event import listen, remove
 from sqlalchemy.sql.elements import ReleaseSavepointClause, SavepointClause
 
+from fleetlight.cells.kinds.native.items.nodes import read_node_records
 from fleetlight.cells.model import NO_REQUEST
 from fleetlight.operations.cell_worker import new_worker
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
@@ -41,6 +43,17 @@ def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
 @pytest.fixture
 def rapi(fleet: ComputeFleet) -> RapiCalls:
     return RapiCalls(fleet, fleet.api()).cell("north")
+
+
+@contextmanager
+def statements() -> Iterator[list[Executable]]:
+    """Those that are executed meanwhile, on any engine."""
+    executed: list[Executable] = []
+    listen(Engine, "before_execute", add := lambda _connection, statement, *_: executed.append(statement))
+    try:
+        yield executed
+    finally:
+        remove(Engine, "before_execute", add)
 
 
 def reserve(rapi: RapiCalls, **values: Any) -> str:
@@ -78,18 +91,23 @@ def test_reservation_makes_none_of_its_statements_anew(fleet: ComputeFleet) -> N
     unnamed = InstanceCreate.read(
         {"forthcoming": True, "disk_template": "plain", "disks": [{"size": 2048}], "os_type": "debian-12"}
     )
-    executed: list[Executable] = []
-    listen(Engine, "before_execute", add := lambda _connection, statement, *_: executed.append(statement))
-    try:
+    with statements() as executed:
         for _ in range(2):
             submission.submit([unnamed], NO_REQUEST)
             worker.run_once()
-    finally:
-        remove(Engine, "before_execute", add)
     made = [each for each in executed if not isinstance(each, SavepointClause | ReleaseSavepointClause)]
     half = len(made) // 2
     assert [*map(id, made[half:])] == [*map(id, made[:half])]
     assert half <= 21
+
+
+def test_what_is_free_of_all_nodes_costs_one_statement(fleet: ComputeFleet) -> None:
+    costs = []
+    for fields in ({"name"}, {"name", "mfree", "dfree"}):
+        with statements() as executed, fleet.engine("north").connect() as connection:
+            assert len(read_node_records(connection, fleet.cells["north"], fields, None)) == 3
+        costs.append(len(executed))
+    assert costs[1] == costs[0] + 1
 
 
 def test_what_is_reserved_counts_for_all_that_places_and_not_for_the_node(rapi: RapiCalls) -> None:

@@ -12,7 +12,6 @@ from sqlalchemy import Connection, func, select
 
 from fleetlight.cells.kinds.native.allocated import allocated_by_node
 from fleetlight.cells.kinds.native.items.stored_nodes import read_stored_nodes
-from fleetlight.cells.kinds.native.nodes import ComputeNode, read_nodes
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations, compute_nodes, instances
 from fleetlight.query.sort import nice_key
@@ -32,13 +31,11 @@ def read_node_records(
     counts = instance_counts(connection) if "pinst_cnt" in fields else {}
     names = instance_names(connection) if "pinst_list" in fields else {}
     secondaries = secondary_instances(connection) if not _OF_SECONDARIES.isdisjoint(fields) else {}
-    wants_free = not _FREE.isdisjoint(fields)
-    reserved = _reserved(connection) if wants_free else {}
-    used = {node.id: node for node in read_nodes(connection)} if wants_free else {}
+    used = None if _FREE.isdisjoint(fields) else _used(connection)
     return [
         {
             **shown_node(node.record),
-            **_free(node.record, used.get(node.id), reserved.get(node.id, Amount())),
+            **_free(node.record, None if used is None else used.get(node.id, Amount())),
             "pinst_cnt": counts.get(node.record["hypervisor_hostname"], 0),
             "pinst_list": names.get(node.record["hypervisor_hostname"], []),
             "sinst_cnt": len(secondaries.get(node.record["hypervisor_hostname"], ())),
@@ -94,19 +91,19 @@ def _names(names: Iterable[str | None]) -> Sequence[str]:
     return sorted((name for name in names if name is not None), key=nice_key)
 
 
-def _reserved(connection: Connection) -> Mapping[int, Amount]:
-    """What reservations take up of each node, by its number: a node itself knows nothing of it."""
-    statement = allocated_by_node(allocations.c.is_forthcoming)
+def _used(connection: Connection) -> Mapping[int, Amount]:
+    """What is taken up of each node but by reservations, by its number: a node itself knows nothing of those."""
+    statement = allocated_by_node(~allocations.c.is_forthcoming)
     return {node: Amount.of_gib(*sums) for node, _, _, *sums in connection.execute(statement)}
 
 
-def _free(stored: Record, used: ComputeNode | None, reserved: Amount) -> Mapping[str, Any]:
-    """What is free of a node but for reservations. used: None where not asked for, or the node has just joined."""
+def _free(stored: Record, used: Amount | None) -> Mapping[str, Any]:
+    """What is free of a node but for reservations. used: None where that is not asked for."""
     if stored["offline"]:
         return dict.fromkeys(_FREE, ResultStatus.OFFLINE)
     if used is None or not has_size(stored):
         return dict.fromkeys(_FREE, ResultStatus.NO_DATA)
-    free = used.free + reserved
+    free = Amount.of_gib(stored["vcpus"], stored["memory_mib"], stored["disk_gib"]) - used
     return {
         "mfree": free.memory_mib,
         "dfree": free.disk_mib,
