@@ -20,6 +20,7 @@ from sqlalchemy import URL, Engine
 from sqlalchemy.exc import DBAPIError
 
 _LONGEST_REST_S = 10.0
+_LONGEST_WAIT_S = 5.0
 _QUESTIONS = {"sqlite": "PRAGMA data_version", "postgresql": "SELECT pg_current_snapshot()::text"}
 
 
@@ -128,7 +129,8 @@ class _Watcher:
                 self._thread = Thread(target=self._watch, name="commits", daemon=True)
                 self._thread.start()
         try:
-            wait.is_over.wait(longest_s)
+            # The thread may hang with its server.
+            wait.is_over.wait(min(longest_s, _LONGEST_WAIT_S))
         finally:
             with self._mutex:
                 self._waits.discard(wait)

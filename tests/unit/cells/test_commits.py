@@ -161,6 +161,16 @@ def test_engine_that_is_disposed_of_takes_no_other_user_of_its_database_along(en
     assert all(each.may_be_new() for each in commits)
 
 
+@pytest.mark.parametrize("engine", ["cell.db"], indirect=True)
+def test_wait_ends_though_its_server_hangs(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the process can stop."""
+    commits, answers = known(Commits(engine)), Event()
+    monkeypatch.setattr(module._Database, "_ask", lambda *_: answers.wait(LONG_S))
+    monkeypatch.setattr(module, "_LONGEST_WAIT_S", 0.1)
+    assert waited_s(commits) < LONG_S / 2
+    answers.set()
+
+
 def test_database_that_is_away_may_have_anything(tmp_path: Path) -> None:
     for url in (f"sqlite:///{tmp_path}/no/such/folder/cell.db", "postgresql://127.0.0.1:9/nothing"):
         commits = Commits(create_database_engine(url, must_exist=True))
