@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -24,7 +24,7 @@ INTERVAL_S = 0.01
 LONG_S = 60.0
 
 
-@pytest.fixture(params=["cell.db", "a cell?.db", "postgresql"])
+@pytest.fixture(params=["cell.db", "a cell?.db", pytest.param("postgresql", marks=pytest.mark.postgresql)])
 def engine(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[sa.Engine]:
     """With a table; as a process opens one that exists already."""
     name = request.param
@@ -159,6 +159,27 @@ def test_engine_that_is_disposed_of_takes_no_other_user_of_its_database_along(en
     first.dispose()
     insert(other)
     assert all(each.may_be_new() for each in commits)
+
+
+@pytest.mark.postgresql
+def test_commit_to_any_database_of_a_server_is_noticed_over_one_connection(
+    new_postgresql_database: Callable[[], str],
+) -> None:
+    """Also when a transaction that began later, in the database that is connected to, was committed before."""
+    here, there = (create_database_engine(new_postgresql_database()) for _ in range(2))
+    for engine in (here, there):
+        with writing(engine) as connection:
+            connection.execute(sa.text("CREATE TABLE t (n INTEGER)"))
+    asked = [known(Commits(engine)) for engine in (here, there)]
+    for number in range(20):
+        with writing(there) as connection:
+            connection.execute(sa.text("INSERT INTO t VALUES (:n)"), {"n": number})
+            insert(here, number)
+            for commits in asked:
+                known(commits)
+        assert all(commits.may_be_new() for commits in asked), number
+    for engine in (here, there):
+        engine.dispose()
 
 
 @pytest.mark.parametrize("engine", ["cell.db"], indirect=True)
