@@ -179,7 +179,7 @@ class Worker:
 
     def _due_s(self) -> float:
         """When there is something to do even if nothing is committed, by the monotonic clock."""
-        return min(self._count_due_s, *(task.due_s for task in self._maintenance), *self._resting.values())
+        return min([self._count_due_s, *(task.due_s for task in self._maintenance), *self._resting.values()])
 
     def _together(self) -> Iterator[Sequence[JobPosition]]:
         """Where the jobs are that something can be done for, in order: one whose next step calls a node by itself."""

@@ -65,6 +65,7 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveApi]:
         login = read_cloud(api.clouds_file, "fleetlight", timeout_s=60).credentials.headers(None)
         headers = {**login, "OpenStack-API-Version": "compute 2.100"}
         with httpx.Client(base_url=f"{api.url}/v2.1", headers=headers, timeout=60) as client:
+            wait_until(lambda: len(client.get("/servers?all_tenants=1").json()["servers"]) == INSTANCES)
             uuids = [server["id"] for server in client.get("/servers?all_tenants=1").json()["servers"]]
             locked = {"lock": {"locked_reason": "mine"}}
             assert client.post(f"/servers/{uuids[0]}/action", json=locked).is_success
