@@ -218,10 +218,11 @@ class Relay:
 
     def _publish_batch(self) -> int:
         rows = self._unpublished() if self._may_have_unpublished else []
-        self._may_have_unpublished = bool(rows)
         if not rows:
-            numbered = self._give_numbers()
-            if not numbered:
+            # Numbers may be committed without an answer.
+            self._may_have_unpublished = True
+            if not self._give_numbers():
+                self._may_have_unpublished = False
                 self._metrics.nothing_waits(self._cell.uuid)
                 return 0
             self._metrics.numbered(self._cell.uuid, self._numbers.last)
@@ -229,7 +230,6 @@ class Relay:
         if not rows:
             # This process hung since it gave them their numbers, and the relay that took over has published them.
             raise RelayReplacedError
-        self._may_have_unpublished = True
         self._metrics.waits_since(self._cell.uuid, rows[0].committed_at)
         self._publish(rows)
         with writing(self._engine) as connection:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine, delete, event, func, select, update
+from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
 from fleetlight.bus.bus import Message
@@ -21,6 +22,7 @@ from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.kinds.native.outbox import append_external
 from fleetlight.cells.kinds.native.relay import Relay, is_relayed
 from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
+from fleetlight.cells.kinds.native.relay_numbers import RelayNumbers
 from fleetlight.cells.model import Cell
 from fleetlight.cells.payloads.instance_payload import from_payload
 from fleetlight.cells.settings import RelaySettings
@@ -108,6 +110,29 @@ def relay(new_relay: NewRelay) -> Relay:
 def drain(relay: Relay) -> None:
     while relay.run_once():
         pass
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_changes_are_published_whose_numbers_were_committed_without_an_answer(
+    operations: InstanceOperations, relay: Relay, bus: Bus, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    """before: changes that the relay has published until then."""
+    for _ in range(before):
+        operations.create({"display_name": "before"})
+    drain(relay)
+    operations.create({"display_name": "numbered"})
+    give = RelayNumbers.give
+
+    def give_unheard(numbers: RelayNumbers, most: int) -> int:
+        monkeypatch.undo()
+        give(numbers, most)
+        raise OperationalError("COMMIT", {}, Exception("the connection was lost"))
+
+    monkeypatch.setattr(RelayNumbers, "give", give_unheard)
+    with pytest.raises(CellUnreachableError):
+        relay.run_once()
+    drain(relay)
+    assert bus.sequences == list(range(1, before + 2))
 
 
 @pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
