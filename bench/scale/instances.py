@@ -70,7 +70,7 @@ def _list_ms(client: httpx.Client, url: str) -> float:
     answer = client.get(url)
     took_s = time.perf_counter() - begun_s
     assert answer.status_code == httpx.codes.OK, answer.text
-    # An administrator is told of each cell.
+    # For administrators it names each cell.
     route = answer.headers["Fleetlight-Route"]
     assert all("=index;" in each for each in route.split(", ")), f"{url}: {route}"
     return took_s * 1e3

@@ -2,8 +2,7 @@
 
 Each database has a question that is far cheaper than a look at its tables, and whose answer is another one after every
 commit that a look would see: SQLite the version of its data (https://sqlite.org/pragma.html#pragma_data_version),
-PostgreSQL its snapshot, which is one for all databases of a server
-(https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-PG-SNAPSHOT).
+PostgreSQL its snapshot (https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-PG-SNAPSHOT).
 
 Why not NOTIFY: docs/decisions/0049.
 """
@@ -17,7 +16,9 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 from sqlalchemy import URL, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
+
+from fleetlight.cells.errors import MixedTablesError, NewerTablesError
 
 _LONGEST_REST_S = 10.0
 _LONGEST_WAIT_S = 5.0
@@ -54,7 +55,7 @@ class Commits:
 
 
 class _Database:
-    """What is asked: a file of SQLite, or a server of PostgreSQL; over one connection for all who ask."""
+    """A database that is asked, over one connection for all users of it in this process."""
 
     def __init__(self, dialect: str, watcher: "_Watcher") -> None:
         self.watcher = watcher
@@ -101,7 +102,13 @@ class _Database:
 
 def _failures_of(engine: Engine) -> tuple[type[Exception], ...]:
     """Those of the driver, which come as they are from its own connections, too."""
-    return OSError, DBAPIError, cast("type[Exception]", engine.dialect.loaded_dbapi.Error)
+    return (
+        OSError,
+        SQLAlchemyError,
+        NewerTablesError,
+        MixedTablesError,
+        cast("type[Exception]", engine.dialect.loaded_dbapi.Error),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,20 +161,18 @@ class _Watcher:
 
 
 _files = _Watcher()
+# A server that hangs keeps no others waiting.
+_servers: "weakref.WeakValueDictionary[Hashable, _Watcher]" = weakref.WeakValueDictionary()
 _databases: "weakref.WeakValueDictionary[Hashable, _Database]" = weakref.WeakValueDictionary()
 _databases_mutex = Lock()
 
 
 def _database_of(url: URL) -> _Database:
-    dialect = url.get_backend_name()
-    key: Hashable
-    if dialect == "sqlite":
-        key, watcher = unquote(str(url.database).removeprefix("file:")), _files
-    else:
-        # A server that hangs keeps no others waiting.
-        key, watcher = (url.host, url.port, url.query.get("host"), url.query.get("port")), _Watcher()
+    dialect, name = url.get_backend_name(), str(url.database)
+    if name.startswith("file:"):
+        name = unquote(name.removeprefix("file:"))
+    # Behind one address there may be several servers, each with some of the databases.
+    server = (url.host, url.port, url.query.get("host"), url.query.get("port"))
     with _databases_mutex:
-        found = _databases.get(key)
-        if found is None:
-            found = _databases[key] = _Database(dialect, watcher)
-        return found
+        watcher = _files if dialect == "sqlite" else _servers.setdefault(server, _Watcher())
+        return _databases.setdefault((server, name), _Database(dialect, watcher))

@@ -1,4 +1,4 @@
-"""What was committed is noticed, whoever did it, and without a commit a wait lasts until its time."""
+"""What was committed is noticed, by whichever process, and without a commit a wait lasts until its time."""
 
 import subprocess
 import sys
@@ -80,8 +80,10 @@ def test_commit_before_the_wait_ends_it(commits: Commits, engine: sa.Engine) -> 
 
 
 def test_commit_during_the_wait_ends_it(commits: Commits, engine: sa.Engine) -> None:
-    Timer(0.1, insert, [engine]).start()
+    later = Timer(0.1, insert, [engine])
+    later.start()
     assert waited_s(commits) < LONG_S
+    later.join()
 
 
 def test_each_of_many_commits_is_noticed_by_all(engine: sa.Engine) -> None:
@@ -162,10 +164,10 @@ def test_engine_that_is_disposed_of_takes_no_other_user_of_its_database_along(en
 
 
 @pytest.mark.postgresql
-def test_commit_to_any_database_of_a_server_is_noticed_over_one_connection(
+def test_commit_to_each_of_two_databases_of_a_server_is_noticed(
     new_postgresql_database: Callable[[], str],
 ) -> None:
-    """Also when a transaction that began later, in the database that is connected to, was committed before."""
+    """Also when a transaction that began later, in the other database, was committed before."""
     here, there = (create_database_engine(new_postgresql_database()) for _ in range(2))
     for engine in (here, there):
         with writing(engine) as connection:
@@ -190,6 +192,26 @@ def test_wait_ends_though_its_server_hangs(engine: sa.Engine, monkeypatch: pytes
     monkeypatch.setattr(module, "_LONGEST_WAIT_S", 0.1)
     assert waited_s(commits) < LONG_S / 2
     answers.set()
+
+
+def test_databases_behind_one_address_are_asked_one_by_one() -> None:
+    """They may be on several servers, as behind PgBouncer."""
+    engines = [create_database_engine(f"postgresql://127.0.0.1:9/{name}") for name in ("one", "other", "one")]
+    first, other, again = (Commits(engine)._database for engine in engines)
+    assert first is not other
+    assert first is again
+    assert first.watcher is other.watcher
+
+
+def test_database_whose_connections_are_all_in_use_may_have_anything(tmp_path: Path) -> None:
+    engine = create_database_engine(f"sqlite:///{tmp_path}/cell.db")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "raw_connection", _all_are_in_use)
+        assert [Commits(engine).may_be_new() for _ in range(2)] == [True, True]
+
+
+def _all_are_in_use() -> None:
+    raise sa.exc.TimeoutError("QueuePool limit reached")
 
 
 def test_database_that_is_away_may_have_anything(tmp_path: Path) -> None:

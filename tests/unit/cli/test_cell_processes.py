@@ -135,7 +135,7 @@ def test_children_end_with_a_parent_that_is_killed(settings: Settings) -> None:
     parent.start()
     theirs.close()
     assert ours.recv() == 7
-    # The children have the other end as well: nobody has it any more.
+    # The children have the other end as well, so it is closed when they have ended too.
     with pytest.raises(EOFError):
         ours.recv()
     parent.join()
