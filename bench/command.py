@@ -56,7 +56,7 @@ BENCHES = {
     "verify": verify.run,
     "cache": cache.run,
 }
-_PARTS = listing.PARTS
+_PARTS = {**listing.PARTS, **scale.PARTS}
 _FAULTS = "faults"
 
 

@@ -15,22 +15,22 @@ class KeptFigures:
     """A file with a line of JSON for each measurement that has ended: its name, seconds that it took, its figures."""
 
     def __init__(self, file: Path, planned: Sequence[str]) -> None:
-        """planned: the names of all measurements, in their order."""
+        """planned: the names of the measurements of this run, in their order."""
         self._file = file
         self._planned = planned
         self._lines = file.read_text().splitlines() if file.exists() else []
         self._known = {
             each["name"]: [Figure(**one) for one in each["figures"]] for each in map(json.loads, self._lines)
         }
-        if self._known:
-            _say(f"{len(self._known)} of {len(planned)} are in {file}; remove it to measure them anew")
+        if found := len(planned) - len(self.missing(planned)):
+            _say(f"{found} of {len(planned)} are in {file}; remove it to measure them anew")
 
     def missing(self, names: Sequence[str]) -> Sequence[str]:
         return [name for name in names if name not in self._known]
 
-    def known(self, names: Sequence[str]) -> Iterator[Figure]:
-        """What earlier runs have measured."""
-        for name in names:
+    def known(self) -> Iterator[Figure]:
+        """What earlier runs have measured of what is planned."""
+        for name in self._planned:
             yield from self._known.get(name, ())
 
     def measured(self, name: str, measure: Callable[[], Iterator[Figure]]) -> Iterator[Figure]:

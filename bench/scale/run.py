@@ -4,7 +4,7 @@ What docs/explanation/scale.md reckons with. Each measurement that has ended is 
 begun again, this goes on with what is missing; remove the file to measure all anew. Its servers are its own.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -26,19 +26,37 @@ _ONLY_AT = {"processes": SIZES, "servers": (100_000,), "emptied": (10_000, 100_0
 
 def run(directory: Path, quick: bool) -> Iterator[Figure]:
     """quick: 2,000 instances and three cells, of which nothing is kept. Raises ServerError where one cannot start."""
-    sizes, counts = (_QUICK_SIZES, _QUICK_CELL_COUNTS) if quick else (SIZES, CELL_COUNTS)
-    planned = [name for count in counts for name in of_cells(count)] + [name for size in sizes for name in _of(size)]
-    kept = KeptFigures(directory / _FILE.name if quick else _FILE, planned)
-    yield from kept.known(planned)
+    for part in PARTS.values():
+        yield from part(directory, quick)
+
+
+def _run_cells(directory: Path, quick: bool) -> Iterator[Figure]:
+    counts, window_s = (_QUICK_CELL_COUNTS, _QUICK_WINDOW_S) if quick else (CELL_COUNTS, _WINDOW_S)
+    kept = _kept(directory, quick, [name for count in counts for name in of_cells(count)])
+    yield from kept.known()
     for count in counts:
         for name in kept.missing(of_cells(count)):
             measure = _WAYS[name.rpartition(".")[2]]
-            yield from kept.measured(
-                name, partial(measure, _folder(directory, name), count, _QUICK_WINDOW_S if quick else _WINDOW_S)
-            )
+            yield from kept.measured(name, partial(measure, _folder(directory, name), count, window_s))
+
+
+def _run_instances(directory: Path, quick: bool) -> Iterator[Figure]:
+    sizes = _QUICK_SIZES if quick else SIZES
+    kept = _kept(directory, quick, [name for size in sizes for name in _of(size)])
+    yield from kept.known()
     for size in sizes:
         if missing := kept.missing(_of(size)):
             yield from _measured(kept, missing, _folder(directory, str(size)), size)
+
+
+PARTS: Mapping[str, Callable[[Path, bool], Iterator[Figure]]] = {
+    "scale.cells": _run_cells,
+    "scale.instances": _run_instances,
+}
+
+
+def _kept(directory: Path, quick: bool, planned: Sequence[str]) -> KeptFigures:
+    return KeptFigures(directory / _FILE.name if quick else _FILE, planned)
 
 
 def of_cells(count: int) -> Sequence[str]:

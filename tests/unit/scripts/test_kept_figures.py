@@ -33,7 +33,7 @@ def test_a_second_start_knows_what_the_first_one_has_measured_and_says_so(
     second = KeptFigures(tmp_path / "build" / "kept.jsonl", PLANNED)
     assert [each.name for each in measured] == ["scale.10.sync.time"]
     assert f"1 of 2 are in {tmp_path}" in capsys.readouterr().err
-    assert list(second.known(PLANNED)) == measured
+    assert list(second.known()) == measured
     assert second.missing(PLANNED) == ["10.lists"]
 
 
