@@ -20,7 +20,7 @@ class IndexerSettings(BaseModel):
 
     batch_max_messages: a batch is written as soon as it has so many messages.
     batch_max_bytes: or so many bytes.
-    batch_wait_s: or when its first message has waited for so long.
+    batch_wait_s: or when its first message has waited for so long; what comes after a rest waits for no others.
     prefetch: messages that the broker may hand out before the first of them is acknowledged. So many of each cell wait
         in memory while the index is away; by default no more than it takes to keep the writes going.
     prefetch_max_bytes: bytes of such messages. What comes beyond them is returned to the bus, and comes again when

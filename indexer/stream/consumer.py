@@ -36,7 +36,8 @@ T = TypeVar("T")
 _KEEP_ALIVE_INTERVAL_S = 1.0
 _DEAD_LETTERS_INTERVAL_S = 15.0
 # So many times longer the first message is waited for than others behind it: a cell without changes takes no processor.
-_IDLE_WAITS = 5
+# That is a little longer than the time between two heartbeats, and how long a stop may take.
+_IDLE_WAITS = 11
 
 
 class MessageSource(DeadLetterSink, Protocol):
@@ -104,6 +105,7 @@ class Consumer:
         self._on_item_lost = on_item_lost
         self._traces = traces
         self._dead_letters_due_s = 0.0
+        self._is_resting = True
         self._pending: deque[ReceivedBatch] = deque()
         self._threads = ThreadPoolExecutor(settings.writes_in_flight, thread_name_prefix="index-write")
 
@@ -117,12 +119,15 @@ class Consumer:
         deliveries = self._receiver.receive(
             settings.batch_max_messages,
             settings.batch_max_bytes,
-            settings.batch_wait_s,
+            # What comes after a rest waits for no others: heartbeats mostly, and a change is searchable sooner.
+            0.0 if self._is_resting else settings.batch_wait_s,
             first_within_s=settings.batch_wait_s * (_IDLE_WAITS if self.is_idle else 1),
         )
+        self._is_resting = True
         if deliveries:
             self._metrics.batch_received(self._cell_uuid, len(deliveries))
-            self._pending.append(self._begin(deliveries))
+            self._pending.append(received := self._begin(deliveries))
+            self._is_resting = len(received.batch.heartbeats) == len(deliveries)
         has_backlog = len(deliveries) == settings.batch_max_messages
         while self._pending and (not has_backlog or len(self._pending) >= settings.writes_in_flight):
             self._finish_oldest()

@@ -14,6 +14,7 @@ class MemoryBus:
     """What a receiver receives from, one receiver after the other.
 
     is_away: the broker cannot be reached. is_durable: as a broker is, and the bus of `fleetlight up` is not.
+    waits_s: how long each call of a receiver would have waited for more messages behind the first one.
     """
 
     waiting: deque[Message] = field(default_factory=deque)
@@ -23,6 +24,7 @@ class MemoryBus:
     kept_alive: int = 0
     is_away: bool = False
     is_durable: bool = True
+    waits_s: list[float] = field(default_factory=list)
 
     def receiver(self) -> "MemoryReceiver":
         return MemoryReceiver(self)
@@ -48,6 +50,7 @@ class MemoryReceiver:
         self, max_messages: int, max_bytes: int, wait_s: float, *, first_within_s: float | None = None
     ) -> list[Delivery]:
         self._require_bus()
+        self._bus.waits_s.append(wait_s)
         batch: list[Delivery] = []
         size = 0
         while self._bus.waiting and len(batch) < max_messages and size < max_bytes:

@@ -234,6 +234,15 @@ def test_heartbeat_moves_freshness_and_is_acknowledged(stage: Stage) -> None:
     assert stage.bus.acknowledged == 2
 
 
+def test_only_what_follows_a_change_is_waited_for(stage: Stage) -> None:
+    stage.consume(stage.cell.create())
+    stage.consume(stage.cell.heartbeat())
+    stage.consume(stage.cell.heartbeat(), stage.cell.create())
+    wait_s = SETTINGS.batch_wait_s
+    first_change, first_heartbeat, both = [0.0, wait_s], [0.0, 0.0], [0.0, wait_s]
+    assert stage.bus.waits_s == [*first_change, *first_heartbeat, *both]
+
+
 def test_heartbeat_of_another_cell_says_nothing_about_this_one(stage: Stage) -> None:
     stage.consume(MemoryCell("00000000-0000-4000-8000-000000000001").heartbeat(at=NOW))
     assert stage.tracker.snapshot().fresh_as_of == 0
