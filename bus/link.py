@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
+from threading import BoundedSemaphore
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,6 +43,8 @@ _ALARM = (
     "(`rabbitmq-diagnostics check_local_alarms` on its machine says what)"
 )
 _ADDRESS = itemgetter("port", "userid", "password", "virtual_host")
+# Brokers close a connection over which nothing is said for ten seconds: of a thousand that are opened at once, most.
+_opening = BoundedSemaphore(8)
 _MEMORY = "memory"
 _SCHEMES = ("amqp", "amqps", _MEMORY)
 
@@ -71,7 +74,7 @@ class Link:
         self._confirms = Confirms()
         self._is_blocked = False
         try:
-            with self.translated():
+            with _few_at_once(settings.connect_timeout_s), self.translated():
                 self._connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
                 # The open connection itself: kombu's methods would silently open another one, without our channel.
                 self._raw = self._connection.connection
@@ -217,6 +220,17 @@ class Link:
     def _check_room(self) -> None:
         if self.waiting(topology.work_queue_name(self._cell_uuid)) >= MEMORY_QUEUE_LIMIT:
             raise BusUnavailableError(self.address, f"{MEMORY_QUEUE_LIMIT} messages are waiting already")
+
+
+@contextmanager
+def _few_at_once(longest_wait_s: float) -> Iterator[None]:
+    """Wait until few others open a connection; no longer than for a broker, since theirs may be away."""
+    has_waited = _opening.acquire(timeout=longest_wait_s)
+    try:
+        yield
+    finally:
+        if has_waited:
+            _opening.release()
 
 
 def body_of(message: Any) -> bytes:

@@ -15,7 +15,9 @@ class _Channel(memory.Channel):  # type: ignore[misc]  # kombu has no types
     body_encoding = None
 
     def _new_queue(self, queue: str, **kwargs: Any) -> None:
-        self.queues.setdefault(queue, Queue())
+        # Asked for with each message, and a queue takes a while to make.
+        if queue not in self.queues:
+            self.queues.setdefault(queue, Queue())
 
     def _poll(self, cycle: Any, callback: Any, timeout: float | None = None) -> None:
         (queue,) = self._active_queues

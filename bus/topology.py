@@ -3,6 +3,7 @@
 Publishers and receivers both declare everything, so that no message is lost because the other side never ran.
 """
 
+from contextlib import nullcontext
 from threading import Lock
 from typing import Any
 
@@ -93,8 +94,11 @@ def _bounds(longest_ms: int) -> dict[str, Any]:
 
 
 def declare(channel: Any, cell_uuid: str, *, has_quorum_queues: bool) -> None:
-    """Declare all of a cell's exchanges and queues on `channel`; idempotent."""
-    with _declaring:
+    """Declare all of a cell's exchanges and queues on `channel`; idempotent.
+
+    has_quorum_queues: whether it is a broker's, and not the in-memory bus.
+    """
+    with nullcontext() if has_quorum_queues else _declaring:
         for queue in (
             dead_queue(cell_uuid, has_quorum_queues=has_quorum_queues),
             work_queue(cell_uuid, has_quorum_queues=has_quorum_queues),

@@ -5,7 +5,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from struct import pack
-from threading import Thread, Timer
+from threading import BoundedSemaphore, Event, Thread, Timer
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -629,6 +629,47 @@ def test_queue_of_an_earlier_version_needs_a_person_who_is_told_what_to_do(amqp_
         assert not isinstance(refused.value, BusUnavailableError)
         channel.queue_delete(name)
     amqp_bus.publisher().publish(_messages(1))
+
+
+class _Opening(BoundedSemaphore):
+    """Room for one connection that is being opened; it is taken. asked: set when another one wants it."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        assert super().acquire()
+        self.asked = Event()
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        self.asked.set()
+        return super().acquire(blocking, timeout)
+
+
+@pytest.fixture
+def opening(monkeypatch: pytest.MonkeyPatch) -> _Opening:
+    opening = _Opening()
+    monkeypatch.setattr(link_module, "_opening", opening)
+    return opening
+
+
+def test_connection_waits_while_others_are_opened(opening: _Opening) -> None:
+    bus = Bus("memory://", str(uuid4()))
+    publishing = Thread(target=bus.publisher(BusSettings(connect_timeout_s=60)).publish, args=[_messages(1)])
+    publishing.start()
+    assert opening.asked.wait(30)
+    assert publishing.is_alive()
+    opening.release()
+    publishing.join(30)
+    assert not publishing.is_alive()
+    assert _numbers(_drain(bus.receiver(), 1)) == [1]
+    bus.close()
+
+
+def test_connections_that_hang_do_not_keep_others_from_being_opened(opening: _Opening) -> None:
+    bus = Bus("memory://", str(uuid4()))
+    bus.publisher(BusSettings(connect_timeout_s=0.05)).publish(_messages(1))
+    assert opening.asked.is_set()
+    assert _numbers(_drain(bus.receiver(settings=BusSettings(connect_timeout_s=0.05)), 1)) == [1]
+    bus.close()
 
 
 def test_broker_that_is_not_there_is_unavailable_and_no_password_shows() -> None:
