@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any, cast
 from urllib.parse import unquote
@@ -20,16 +21,20 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from fleetlight.cells.errors import MixedTablesError, NewerTablesError
 
-_LONGEST_REST_S = 10.0
 _LONGEST_WAIT_S = 5.0
 _QUESTIONS = {"sqlite": "PRAGMA data_version", "postgresql": "SELECT pg_current_snapshot()::text"}
 
 
 class Commits:
-    """What was committed to the database of `engine`, by any process, since its user looked at it last."""
+    """What was committed to the database of `engine`, by any process, since its user looked at it last.
 
-    def __init__(self, engine: Engine) -> None:
+    longest_rest_s: so long it may say that nothing was, since a hand may have put other files in the place of the
+        database.
+    """
+
+    def __init__(self, engine: Engine, longest_rest_s: float = 10.0) -> None:
         self._engine = engine
+        self._longest_rest_s = longest_rest_s
         self._database = _database_of(engine.url)
         self._seen = 0
         self._look_due_s = 0.0
@@ -37,13 +42,12 @@ class Commits:
     def may_be_new(self) -> bool:
         """Whether anything may have been committed since the last call: to be asked before the look.
 
-        False is certain as long as no hand puts other files in the place of the database; so it is never said for long.
-        Raises nothing: if a database does not answer, the look says so.
+        False is certain, but for such a hand. Raises nothing: if a database does not answer, the look says so.
         """
         now_s, version = time.monotonic(), self._database.version(self._engine)
         is_new = version != self._seen or now_s >= self._look_due_s
         if is_new:
-            self._seen, self._look_due_s = version, now_s + _LONGEST_REST_S
+            self._seen, self._look_due_s = version, now_s + self._longest_rest_s
         return is_new
 
     def wait(self, stop: Event, interval_s: float, longest_s: float) -> None:
@@ -169,8 +173,10 @@ _databases_mutex = Lock()
 
 def _database_of(url: URL) -> _Database:
     dialect, name = url.get_backend_name(), str(url.database)
-    if name.startswith("file:"):
-        name = unquote(name.removeprefix("file:"))
+    if dialect == "sqlite":
+        is_uri = name.startswith("file:")
+        # Relative to another folder it is another file.
+        name = str(Path(unquote(name.removeprefix("file:")) if is_uri else name).absolute())
     # Behind one address there may be several servers, each with some of the databases.
     server = (url.host, url.port, url.query.get("host"), url.query.get("port"))
     with _databases_mutex:

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _LONGEST_WAIT_S = 10.0
+# Of a cell without commits; all that a worker may have to do is looked for then.
+_LONGEST_REST_S = 60.0
 POLL_INTERVAL_S = 0.1
 """Between two looks at a queue without jobs, or at whether anything was committed."""
 # Between two looks at a job that waits for a node.
@@ -99,7 +101,7 @@ class Worker:
         traces: "Traces | None" = None,
     ) -> None:
         self._engine = engine
-        self._commits = Commits(engine)
+        self._commits = Commits(engine, _LONGEST_REST_S)
         self._fleet = fleet
         self._cell = cell
         self._vocabulary = vocabulary

@@ -146,10 +146,9 @@ def test_wait_ends_when_it_is_to_stop(commits: Commits) -> None:
 
 
 @pytest.mark.parametrize("engine", ["cell.db"], indirect=True)
-def test_look_comes_now_and_then_whatever_was_said(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_look_comes_now_and_then_whatever_was_said(engine: sa.Engine) -> None:
     """For files that a hand has put in the place of others."""
-    commits = known(Commits(engine))
-    monkeypatch.setattr(module, "_LONGEST_REST_S", 0.0)
+    commits = Commits(engine, longest_rest_s=0.0)
     insert(engine)
     assert [commits.may_be_new() for _ in range(3)] == [True] * 3
 
@@ -161,6 +160,21 @@ def test_engine_that_is_disposed_of_takes_no_other_user_of_its_database_along(en
     first.dispose()
     insert(other)
     assert all(each.may_be_new() for each in commits)
+
+
+def test_file_of_the_same_name_in_another_folder_is_another_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        engine = create_database_engine("sqlite:///cell.db")
+        with writing(engine) as connection:
+            connection.execute(sa.text("CREATE TABLE t (n INTEGER)"))
+        asked.append(known(Commits(engine)))
+    insert(engine)
+    assert [commits.may_be_new() for commits in asked] == [False, True]
 
 
 @pytest.mark.postgresql
