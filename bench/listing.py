@@ -28,7 +28,7 @@ from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.cells.tables import instances
-from fleetlight.cli.collector import keep_collector_out_of_the_way
+from fleetlight.cli.interpreter import keep_collector_out_of_the_way
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.backends.opening import open_searcher, open_writer
 from fleetlight.indexer.backends.settings import IndexSettings

@@ -16,7 +16,7 @@ from bench import query_whole
 from bench.listing import Served, event_loop, fill_index, make_fleet
 from bench.measure import Figure, at_most, figure, interleaved
 from fleetlight.cells.model import Cell
-from fleetlight.cli.collector import keep_collector_out_of_the_way
+from fleetlight.cli.interpreter import keep_collector_out_of_the_way
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.query.evaluate import matcher
 from fleetlight.query.expressions import to_filter

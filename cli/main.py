@@ -4,8 +4,8 @@ import signal
 import sys
 from types import FrameType
 
-from fleetlight.cli.collector import look_for_garbage_seldom
 from fleetlight.cli.errors import INTERRUPTED
+from fleetlight.cli.interpreter import look_for_garbage_seldom
 from fleetlight.cli.open_files import allow_open_files
 
 

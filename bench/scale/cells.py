@@ -24,6 +24,8 @@ from tests.support.waiting import wait_until
 
 _START_S = 900.0
 _ROUNDS = 15
+# What two processors carry that have all servers, too.
+_HEARTBEATS_PER_S = 200
 UP_AT_MOST = 200
 """Cells of one `fleetlight up`."""
 
@@ -51,7 +53,8 @@ def in_processes(directory: Path, count: int, window_s: float) -> Iterator[Figur
         servers = Servers.of_environment() or Servers(
             supply.url("elasticsearch", own=True), supply.url("rabbitmq", own=True)
         )
-        world = stack.enter_context(new_world(directory, servers, {}, cell_count=count, is_proxied=False))
+        relay = {"relay": {"heartbeat_interval_s": max(1.0, count / _HEARTBEATS_PER_S)}}
+        world = stack.enter_context(new_world(directory, servers, relay, cell_count=count, is_proxied=False))
         writer = stack.enter_context(closing(open_writer(world.settings.index)))
         begun_s, since = time.monotonic(), system_clock()
         commands = ("relay", "worker", "indexer")

@@ -13,11 +13,11 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.index_work import WorkKind
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell, ChangelogAdapter
-from fleetlight.cli.collector import keep_collector_out_of_the_way
 from fleetlight.cli.errors import INTERRUPTED, ConfigurationError
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.index.cell_processes import CellProcesses, cell_processes, number_of_processes
 from fleetlight.cli.index.recorded_work import Outcome, Progress, instances_of, recorded
+from fleetlight.cli.interpreter import keep_collector_out_of_the_way
 from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import (
     CELLS_AT_ONCE,

@@ -19,11 +19,11 @@ from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cells.settings import UpstreamSettings
 from fleetlight.cells.upstream.credentials import Credentials, Fixed
-from fleetlight.cli.collector import keep_collector_out_of_the_way
 from fleetlight.cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from fleetlight.cli.fleet import chosen_cells, open_fleet
 from fleetlight.cli.index.cell_processes import CellProcesses, cell_processes, number_of_processes
 from fleetlight.cli.index.recorded_work import Outcome, Progress, instances_of, recorded
+from fleetlight.cli.interpreter import keep_collector_out_of_the_way
 from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import (
     CELLS_AT_ONCE,

@@ -18,8 +18,8 @@ from fleetlight.cells.fleet.producer_keys import ProducerKeyring
 from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cells.retrying import retrying_until
-from fleetlight.cli.collector import keep_collector_out_of_the_way
 from fleetlight.cli.index.orders import OrderedWork
+from fleetlight.cli.interpreter import keep_collector_out_of_the_way, share_among_threads
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import IndexerError
@@ -98,7 +98,9 @@ def run_indexer(
         fleet.clock.look()
         keyring.refresh()
         producers.refresh()
-        return fleet.cells()
+        known = fleet.cells()
+        share_among_threads(len(known))
+        return known
 
     keep_collector_out_of_the_way()
     with (

@@ -14,6 +14,7 @@ from fleetlight.cells.fleet.cell_keys import Keyring
 from fleetlight.cells.kinds.native.relay import Relay
 from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
 from fleetlight.cells.model import Cell
+from fleetlight.cli.interpreter import share_among_threads
 from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
 from fleetlight.cli.processes.parts import ProcessPart, raise_failure, stop_all
 from fleetlight.cli.settings import Settings
@@ -120,6 +121,7 @@ def run_for_cells(
         except FleetUnreachableError as error:
             _log.warning(f"{name}.fleet_unreachable", reason=error.reason)
         else:
+            share_among_threads(len(chosen))
             unchosen = running.keys() - set(chosen)
             stop_all([running.pop(cell) for cell in unchosen])
             for cell in unchosen:

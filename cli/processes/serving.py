@@ -22,7 +22,7 @@ from fleetlight.api.parts import ApiParts
 from fleetlight.api.server import serve
 from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cli.collector import keep_collector_out_of_the_way
+from fleetlight.cli.interpreter import keep_collector_out_of_the_way
 from fleetlight.cli.processes.api_monitoring import answering_of_api
 from fleetlight.cli.processes.api_parts import open_parts
 from fleetlight.cli.processes.luxi_serving import serving_socket

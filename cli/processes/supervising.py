@@ -22,9 +22,9 @@ from tempfile import mkdtemp
 import structlog
 from prometheus_client import CollectorRegistry
 
-from fleetlight.cli.collector import keep_collector_out_of_the_way
 from fleetlight.cli.endings import as_command_error, how_it_ended
 from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.cli.interpreter import keep_collector_out_of_the_way
 from fleetlight.cli.monitoring import served
 from fleetlight.cli.processes.command_probes import CommandProbes
 from fleetlight.cli.processes.sibling_processes import SiblingProcess, States, answering, listen_for_requests

@@ -21,10 +21,10 @@ from fleetlight.cells.fleet.cell_keys import Keyring
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
 from fleetlight.cli.clouds import ADMIN, is_for, write_clouds, write_open_clouds
-from fleetlight.cli.collector import keep_collector_out_of_the_way
 from fleetlight.cli.data_folder import DEFAULT_DATA_DIR, DataFolder
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.interpreter import keep_collector_out_of_the_way
 from fleetlight.cli.logging import configure_logging
 from fleetlight.cli.options import (
     AuthOption,

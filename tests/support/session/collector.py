@@ -1,6 +1,6 @@
 """Garbage is looked for seldom, as in our processes: what pytest has collected stays until the end."""
 
-from fleetlight.cli.collector import keep_collector_out_of_the_way
+from fleetlight.cli.interpreter import keep_collector_out_of_the_way
 
 
 def pytest_collection_finish() -> None:
