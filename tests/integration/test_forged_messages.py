@@ -282,8 +282,11 @@ def test_mutated_messages_make_no_server_and_are_dead_letters_or_harmless(attack
     ]
     mutated = [mutate(generator, generator.choice(captured), captured) for _ in range(MUTATIONS)]
     with world.indexing():
-        attack.publish(before, base)
+        attack.publish(before)
         wait_until(lambda: known in attack.servers())
+        first = attack.servers()
+        attack.publish(base)
+        wait_until(lambda: attack.servers()[known] > first[known])
         wait_until(lambda: attack.owner_of(known) == (TWO, "forged"))
         document = world.documents([known])[known]
         for messages in batched(mutated, 50):
