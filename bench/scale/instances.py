@@ -121,9 +121,11 @@ def _bytes(followed: Followed) -> Iterator[Figure]:
     with Elasticsearch(world.servers.elasticsearch, request_timeout=900) as client:
         index = f"{world.settings.index.prefix}-instances"
         client.indices.forcemerge(index=index, max_num_segments=1)
-        # What was merged goes when no reader is left that has it open.
         client.indices.refresh(index=index)
-        stored = client.indices.stats(index=index, metric="store")["_all"]["primaries"]["store"]["size_in_bytes"]
+        # Without the segments that were merged, which stay until no reader has them open.
+        shards = next(iter(client.indices.segments(index=index)["indices"].values()))["shards"].values()
+        segments = [each for copies in shards for copy in copies for each in copy["segments"].values()]
+        stored = sum(each["size_in_bytes"] for each in segments if each["search"])
     yield figure("index", stored / followed.count, "bytes/instance", "primary shards of the index, merged", runs=1)
     size = select(func.pg_database_size(func.current_database()))
     whole = 0
