@@ -43,7 +43,7 @@ _ALARM = (
     "(`rabbitmq-diagnostics check_local_alarms` on its machine says what)"
 )
 _ADDRESS = itemgetter("port", "userid", "password", "virtual_host")
-# Brokers close a connection over which nothing is said for ten seconds: of a thousand that are opened at once, most.
+# A broker closes connections that do not answer it in time, as many did of a thousand that were opened at once.
 _opening = BoundedSemaphore(8)
 _MEMORY = "memory"
 _SCHEMES = ("amqp", "amqps", _MEMORY)
@@ -225,11 +225,11 @@ class Link:
 @contextmanager
 def _few_at_once(longest_wait_s: float) -> Iterator[None]:
     """Wait until few others open a connection; no longer than for a broker, since theirs may be away."""
-    has_waited = _opening.acquire(timeout=longest_wait_s)
+    has_room = _opening.acquire(timeout=longest_wait_s)
     try:
         yield
     finally:
-        if has_waited:
+        if has_room:
             _opening.release()
 
 

@@ -28,7 +28,7 @@ def look_for_garbage_seldom() -> None:
 def share_among_threads(count: int) -> None:
     """Let each of `count` threads, of which few work at any time, keep the interpreter for longer.
 
-    All that wait for it are woken each time that they may ask for it, by default each 5 ms: in a process with a
-    thousand cells that took two thirds of its time. With fifty cells or fewer it stays as it is.
+    All that wait for it are woken each time that they may ask for it, by default each 5 ms: a worker of a thousand
+    cells spent two thirds of its time in the kernel. With fifty cells or fewer it stays as it is.
     """
     sys.setswitchinterval(max(sys.getswitchinterval(), count * _TURN_OF_A_THREAD_S))

@@ -197,7 +197,10 @@ def test_long_answer_may_take_longer_than_a_part_of_it(app: App) -> None:
         client.until(b"x", count=1_000_000)
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this system cannot do it")
+@pytest.mark.skipif(
+    not hasattr(socket, "TCP_USER_TIMEOUT"),
+    reason="only Linux can give up a connection whose other side takes nothing (TCP_USER_TIMEOUT)",
+)
 def test_client_that_takes_nothing_of_its_answer_is_given_up(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that has vanished, of which no system tells before."""
     monkeypatch.setattr("fleetlight.api.http.listening._TAKES_NOTHING_MS", 500)
