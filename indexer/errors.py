@@ -9,6 +9,7 @@ IndexerError
 │   └── IndexVersionError   the index is of another version than this program uses: wait until it is rebuilt
 ├── IndexRequestError       the index refused a request as such (mapping, rights): a person must look
 │   ├── IndexDocumentError  one document of it is not what this program writes; the others are
+│   ├── IndexQueryError     it refused this one query, and answers others: the cells answer it
 │   ├── IndexForbiddenError the index does not let this process do that
 │   ├── IndexUnreadableError what is where the index should be is no index, and may belong to another program
 │   └── IndexReplacedError  the index is not the one that was prepared: start again from what is saved in the new one
@@ -107,6 +108,17 @@ class IndexDocumentError(IndexRequestError):
     @classmethod
     def caused_by(cls, error: Exception, uuid: str) -> "IndexDocumentError":
         return cls(uuid, f"{type(error).__name__}: {error}")
+
+
+class IndexQueryError(IndexRequestError):
+    """The index backend refuses this query as such, as `reason` says: it answers others, and none has to do without it.
+
+    kind: what the backend calls it, which is the same for all queries that are refused alike.
+    """
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(f"the index refuses this query: {reason}")
+        self.kind = kind
 
 
 class IndexForbiddenError(IndexRequestError):

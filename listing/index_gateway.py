@@ -9,7 +9,13 @@ from fleetlight.cells.model import NO_INSTANCE
 from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow, IndexSearcher
 from fleetlight.indexer.backends.damaged import log_damaged_document
 from fleetlight.indexer.backends.seal import SealState
-from fleetlight.indexer.errors import IndexDocumentError, IndexerError, IndexUnsealedError
+from fleetlight.indexer.errors import (
+    IndexDocumentError,
+    IndexerError,
+    IndexQueryError,
+    IndexRequestError,
+    IndexUnsealedError,
+)
 from fleetlight.listing.answer import Consistency
 from fleetlight.listing.explanation import DescribesSearches, Query
 from fleetlight.listing.freshness import Freshness
@@ -60,6 +66,7 @@ class IndexGateway:
         self._clock = clock
         self._is_clock_sure = is_clock_sure
         self.safe_connect = SafeConnect(self._probe, settings.retry_after_s)
+        self._refused_kinds: set[str] = set()
         self._deadline = IndexDeadline(settings.index_deadline_s, self.failed)
         self._progress = ProgressCache(
             lambda: self._required().progress(), settings.index_deadline_s, self._deadline.note_answer
@@ -102,7 +109,7 @@ class IndexGateway:
         """As `progress`, of an index that follows cells only if instances can be searched for, too."""
         progress = await self.progress()
         if progress:
-            await self.search(_NO_ROW, {NO_INSTANCE}, _UUID)
+            await _find_nothing(self)
         return progress
 
     async def progress_or_nothing(self) -> ProgressByCell:
@@ -141,7 +148,7 @@ class IndexGateway:
                     return await attempt(progress)
             except IndexerError as error:
                 self.failed(error)
-                on_failure(f"the index failed: {error}")
+                on_failure(str(error) if isinstance(error, IndexQueryError) else f"the index failed: {error}")
             except NotExpressibleError as error:
                 _log.debug("index_cannot_express", what=error.what)
                 on_failure(f"the index cannot express {error.what}")
@@ -208,11 +215,13 @@ class IndexGateway:
     def failed(self, error: IndexerError) -> None:
         """Stop using the index, unless only this one request cannot be answered by it, or its progress says so itself.
 
-        The one is so while it is slow, and when one of its documents is damaged, which the log names once; the other
-        when another program has written to it.
+        The one is so while it is slow, when it refuses the query as such, and when one of its documents is damaged; the
+        other when another program has written to it. The log names a document, or a kind of refusal, once.
         """
         if isinstance(error, IndexDocumentError):
             log_damaged_document(error.uuid, str(error))
+        elif isinstance(error, IndexQueryError):
+            self._log_refused(error)
         elif not isinstance(error, IndexSlowError | IndexUnsealedError):
             self.safe_connect.trip(error)
 
@@ -225,6 +234,12 @@ class IndexGateway:
             raise ValueError("lists do not use the index")
         return self._searcher
 
+    def _log_refused(self, error: IndexQueryError) -> None:
+        """Once for each kind, since callers can have as many queries refused as they like."""
+        if error.kind not in self._refused_kinds:
+            self._refused_kinds.add(error.kind)
+            _log.warning("index_refused_query", kind=error.kind, reason=str(error))
+
     async def _probe(self) -> None:
         if self._searcher is not None:
             await read_as_lists_do(self._searcher)
@@ -236,5 +251,13 @@ async def read_as_lists_do(searcher: IndexSearcher) -> ProgressByCell:
     One may know its progress, and have lost its instances, or have them where nothing can be searched.
     """
     progress = await searcher.progress()
-    await searcher.search(_NO_ROW, {NO_INSTANCE}, _UUID)
+    await _find_nothing(searcher)
     return progress
+
+
+async def _find_nothing(searcher: "IndexSearcher | IndexGateway") -> None:
+    """Raises IndexerError; the index that refuses this query refuses any."""
+    try:
+        await searcher.search(_NO_ROW, {NO_INSTANCE}, _UUID)
+    except IndexQueryError as error:
+        raise IndexRequestError(str(error)) from error

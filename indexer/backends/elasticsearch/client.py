@@ -19,6 +19,7 @@ from fleetlight.indexer.errors import (
     IndexForbiddenError,
     IndexLoginError,
     IndexPausedError,
+    IndexQueryError,
     IndexRequestError,
     IndexUnavailableError,
     shortened,
@@ -35,8 +36,21 @@ _BLOCKED = "cluster_block_exception"
 _WRITE_BLOCK = "/8/"
 _CLOSED = "index_closed_exception"
 _INDEX_EXISTS = "resource_already_exists_exception"
-_TOO_COMPLEX = "too_complex_to_determinize_exception"
+# What one search is ended with since it takes too much or too long, while others are answered; with whatever status:
+# of those seen Elasticsearch 9 has 400 and 429, OpenSearch 3 has 429, 500 and 503.
+_TOO_MUCH_OF_ONE_QUERY = frozenset(
+    {
+        "circuit_breaking_exception",
+        "search_timeout_exception",
+        "task_cancelled_exception",
+        "time_exceeded_exception",
+        "too_many_buckets_exception",
+    }
+)
 _REASON_LENGTH = 400
+# The type of a cause that is not in the server's own words, such as a proxy's.
+_UNKNOWN = "unknown"
+_BAD_REQUEST = 400
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 _REQUEST_TIMEOUT = 408
 _TOO_LARGE = 413
@@ -52,19 +66,21 @@ class TooLargeError(IndexRequestError):
     """The request has more bytes than the server takes."""
 
 
-class TooComplexError(IndexRequestError):
-    """The search has a pattern of which the server makes no automaton, since that would be too much work."""
-
-
 _OF_STATUS = {_UNAUTHORIZED: IndexLoginError, _FORBIDDEN: IndexForbiddenError, _TOO_LARGE: TooLargeError}
 
 
 class Cause(msgspec.Struct):
     """Why the server refused a request, or one document of it."""
 
-    type: str = "unknown"
+    type: str = _UNKNOWN
     reason: str | None = None
     caused_by: "Cause | None" = None
+
+    def chain(self) -> Iterator["Cause"]:
+        """This one, and what caused it, from the outermost to the innermost."""
+        yield self
+        if self.caused_by is not None:
+            yield from self.caused_by.chain()
 
     def __str__(self) -> str:
         """The reasons from the outermost to the innermost, which is usually the one that explains it.
@@ -83,6 +99,12 @@ class _RequestCause(Cause):
     """Why a search failed: the shards say it, the request itself only that it failed."""
 
     failed_shards: list[_FailedShard] = []
+
+    def of_shards(self) -> list[Cause]:
+        """Why the shards have failed, of a search that had begun."""
+        if self.type != _SEARCH_FAILED:
+            return []
+        return [shard.reason for shard in self.failed_shards] or ([self.caused_by] if self.caused_by else [])
 
     def __str__(self) -> str:
         own = super().__str__()
@@ -153,9 +175,20 @@ def open_client(settings: IndexSettings, *, timeout_s: float, connections: int =
     return Client(Elasticsearch(**options), transport.dialect)
 
 
-def send(client: Client, method: str, path: str, body: object = None, *, content_type: str = JSON) -> bytes:
-    """Send one request, and return the body of the answer; raises IndexUnavailableError or IndexRequestError."""
-    with _translated(client, f"{method} {path}"):
+def send(
+    client: Client,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    content_type: str = JSON,
+    is_query: bool = False,
+) -> bytes:
+    """Send one request, and return the body of the answer; raises IndexUnavailableError or IndexRequestError.
+
+    is_query: it is a search as somebody wants it, so IndexQueryError is raised when the server refuses only this one.
+    """
+    with _translated(client, f"{method} {path}", is_query=is_query):
         headers = {"accept": JSON, "content-type": content_type}
         return _body(client.official.perform_request(method, path, headers=headers, body=body))
 
@@ -186,10 +219,6 @@ def _is_absent(cause: Cause) -> bool:
     return has_no_shard or is_missing_index(cause)
 
 
-def _is_too_complex(cause: Cause | None) -> bool:
-    return cause is not None and (cause.type == _TOO_COMPLEX or _is_too_complex(cause.caused_by))
-
-
 def unavailable(text: str, cause: Cause) -> IndexUnavailableError:
     """What to raise for a cause that passes by itself."""
     if _is_absent(cause):
@@ -206,23 +235,41 @@ def _body(answer: ApiResponse[Any]) -> bytes:
 
 
 @contextmanager
-def _translated(client: Client, request: str) -> Iterator[None]:
+def _translated(client: Client, request: str, *, is_query: bool) -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        raise _refusal(error, request) from error
+        raise _refusal(error, request, is_query=is_query) from error
     except TransportError as error:
         title = client.dialect.title
         raise IndexUnavailableError(f"{title} at {client.addresses}: {request}: {_reasons(error)}") from error
 
 
-def _refusal(error: ApiError, request: str) -> IndexRequestError | IndexUnavailableError:
+def _refusal(error: ApiError, request: str, *, is_query: bool) -> IndexRequestError | IndexUnavailableError:
     """The error for an answer that says that the request was not carried out."""
     status, cause = error.meta.status, _cause(error.body)
     text = f"{request}: status {status}, {cause}"
+    if is_query and _is_of_query(status, cause):
+        *_, innermost = (cause.of_shards() or [cause])[0].chain()
+        return IndexQueryError(innermost.type, text)
     if is_of_index(status, cause):
         return unavailable(text, cause)
     return _refusal_type(status, cause)(text)
+
+
+def _is_of_query(status: int, cause: _RequestCause) -> bool:
+    """Whether this search is why it was refused: it is not what the server takes, or was too much for it.
+
+    A server that takes no search at all, however small, says so of the index, or before shards search.
+    """
+    if is_missing_index(cause) or is_blocked(cause):
+        return False
+    if status == _TOO_LARGE or (status == _BAD_REQUEST and cause.type != _UNKNOWN):
+        return True
+    of_shards = cause.of_shards()
+    return bool(of_shards) and all(
+        any(each.type in _TOO_MUCH_OF_ONE_QUERY for each in shard.chain()) for shard in of_shards
+    )
 
 
 def _refusal_type(status: int, cause: _RequestCause) -> type[IndexRequestError]:
@@ -230,8 +277,6 @@ def _refusal_type(status: int, cause: _RequestCause) -> type[IndexRequestError]:
         return _OF_STATUS[status]
     if cause.type == _INDEX_EXISTS:
         return IndexExistsError
-    if any(_is_too_complex(shard.reason) for shard in cause.failed_shards):
-        return TooComplexError
     return IndexRequestError
 
 

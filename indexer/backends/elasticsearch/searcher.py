@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from fleetlight.cells.bounded_threads import AllThreadsHangError, BoundedThreads
 from fleetlight.indexer.backends.base import CELL_FACTS, CellProgress, FoundPage, FoundRow
-from fleetlight.indexer.backends.elasticsearch.client import Client, TooComplexError, open_client, send
+from fleetlight.indexer.backends.elasticsearch.client import Client, open_client, send
 from fleetlight.indexer.backends.elasticsearch.counting import count_body, counts_in
 from fleetlight.indexer.backends.elasticsearch.documents import (
     ALL_PROGRESS,
@@ -81,7 +81,7 @@ class ElasticsearchSearcher:
         return await self._run(lambda: known.find(key, projection.rendered_with, search) if known else search.page())
 
     def _ask(self, body: Mapping[str, Any]) -> bytes:
-        return send(self._client, "POST", self._search_path, body)
+        return send(self._client, "POST", self._search_path, body, is_query=True)
 
     async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
         body = count_body(request, _wanted(request.filter, cells))
@@ -91,7 +91,7 @@ class ElasticsearchSearcher:
         # There is no such index where an older program has prepared everything, and then no cell is whole.
         path = f"/{self._names.items}/_search?allow_partial_search_results=false&ignore_unavailable=true"
         return await self._run(
-            lambda: search_items(lambda body: send(self._client, "POST", path, body), item_type, cells)
+            lambda: search_items(lambda body: send(self._client, "POST", path, body, is_query=True), item_type, cells)
         )
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
@@ -130,9 +130,6 @@ class ElasticsearchSearcher:
             raise IndexUnavailableError("earlier searches still wait for an answer") from None
         except TimeoutError:
             raise IndexUnavailableError(f"no answer within {self._timeout_s:g} s") from None
-        except TooComplexError as error:
-            # How much work a pattern is, the server knows (fleetlight.query.regex).
-            raise NotExpressibleError("Elasticsearch", "a pattern as complex as this one") from error
 
 
 class _PageSearch:
@@ -165,7 +162,7 @@ class _PageSearch:
         return self._decoder.rows_with_writes(self._send(body), self._template)
 
     def _send(self, body: Mapping[str, Any]) -> bytes:
-        return send(self._client, "POST", self._path, body)
+        return send(self._client, "POST", self._path, body, is_query=True)
 
 
 def _wanted(node: Filter, cells: Collection[str]) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from fleetlight.indexer.backends.sqlite.schema import SCHEMA_VERSION
 from fleetlight.indexer.errors import (
     IndexAbsentError,
     IndexDamagedError,
+    IndexQueryError,
     IndexRequestError,
     IndexUnavailableError,
     IndexUnreadableError,
@@ -31,6 +32,8 @@ _PASSING = frozenset(
         sqlite3.SQLITE_PROTOCOL,
     }
 )
+# That of a statement, as of one that is nested too deeply.
+_OF_QUERY = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG})
 _DAMAGED = sqlite3.SQLITE_CORRUPT
 # Of a file of something else, and of an index whose first page is destroyed: the file alone does not show which.
 _UNREADABLE = sqlite3.SQLITE_NOTADB
@@ -72,6 +75,18 @@ def file_of(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+@contextmanager
+def query_translated(path: Path) -> Iterator[None]:
+    """Raise what SQLite refuses a query with, and not the file, as an error of that query; all else passes."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code in _OF_QUERY and not str(error).startswith(_NOT_PREPARED):
+            raise IndexQueryError(error.sqlite_errorname, f"{path}: {error}") from error
+        raise
 
 
 @contextmanager

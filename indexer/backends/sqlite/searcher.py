@@ -16,6 +16,7 @@ from fleetlight.indexer.backends.seal import SealState
 from fleetlight.indexer.backends.sqlite.access import (
     BUSY_TIMEOUT_S,
     file_of,
+    query_translated,
     read_progress,
     require_known_schema,
     translated,
@@ -93,7 +94,8 @@ class SqliteSearcher:
     async def _call_sealed(self, function: Callable[[sqlite3.Connection], T], threads: ThreadPoolExecutor) -> T:
         def call(connection: sqlite3.Connection) -> T:
             require_sealed(read_account(connection), self._accounted)
-            return function(connection)
+            with query_translated(self._path):
+                return function(connection)
 
         return await self._call(call, threads)
 

@@ -25,6 +25,7 @@ from fleetlight.indexer.errors import (
     IndexForbiddenError,
     IndexLoginError,
     IndexPausedError,
+    IndexQueryError,
     IndexRequestError,
     IndexUnavailableError,
 )
@@ -44,7 +45,12 @@ class _Raw(NamedTuple):
 
 
 def sent(
-    status: int, body: bytes, *, backend: Backend = "elasticsearch", product: str | None = "Elasticsearch"
+    status: int,
+    body: bytes,
+    *,
+    backend: Backend = "elasticsearch",
+    product: str | None = "Elasticsearch",
+    is_query: bool = False,
 ) -> bytes:
     """What a request gets from a server that answers so."""
     kind = "text/html" if body.startswith(b"<") else "application/json"
@@ -53,7 +59,7 @@ def sent(
     settings = IndexSettings(backend=backend, urls=("http://index.test:9200",))
     with pytest.MonkeyPatch.context() as patch, closing(open_client(settings, timeout_s=1)) as client:
         patch.setattr(Urllib3HttpNode, "perform_request", lambda *_, **__: _Raw(meta, body))
-        return send(client, "POST", "/index/_search")
+        return send(client, "POST", "/index/_search", is_query=is_query)
 
 
 @pytest.mark.parametrize(("backend", "product"), [("elasticsearch", "Elasticsearch"), ("opensearch", None)])
@@ -203,3 +209,79 @@ def test_reason_of_a_refusal_is_shortened_to_what_tells_something() -> None:
     assert len(reason) < 1000
     for told in ("document_parsing_exception", "failed to parse", "number_format_exception", "of field vcpus"):
         assert told in reason
+
+
+def of_shards(kind: str, *causes: str, caused_by: bool) -> dict[str, Any]:
+    """A search that has failed in its shards. caused_by: as well as in the shards, as OpenSearch says it."""
+    innermost: dict[str, Any] | None = None
+    for each in reversed((kind, *causes)):
+        innermost = {"type": each, "reason": f"about {each}"} | ({"caused_by": innermost} if innermost else {})
+    error = {"type": "search_phase_execution_exception", "reason": "all shards failed", "phase": "query"}
+    shards = [{"shard": 0, "index": "index", "reason": innermost}]
+    return {**error, "failed_shards": shards, **({"caused_by": innermost} if caused_by else {})}
+
+
+def of_phase(kind: str) -> dict[str, Any]:
+    """A search that has failed after its shards were done."""
+    return of_shards(kind, caused_by=True) | {"reason": "", "phase": "fetch", "failed_shards": []}
+
+
+# What Elasticsearch 9.4 and OpenSearch 3.9 have answered, by what it was about.
+OF_ONE_QUERY = {
+    "search.allow_expensive_queries": (400, of_shards("query_shard_exception", "exception", caused_by=True)),
+    "index.max_result_window": (400, of_shards("illegal_argument_exception", caused_by=False)),
+    "index.max_result_window, OpenSearch": (400, of_shards("illegal_argument_exception", caused_by=True)),
+    "index.max_terms_count, max_regex_length": (
+        400,
+        of_shards("query_shard_exception", "illegal_argument_exception", caused_by=False),
+    ),
+    "clauses": (400, of_shards("query_shard_exception", "too_many_nested_clauses", caused_by=False)),
+    "clauses, OpenSearch": (400, of_shards("query_shard_exception", "too_many_clauses", caused_by=True)),
+    "automaton": (400, of_shards("query_shard_exception", "too_complex_to_determinize_exception", caused_by=False)),
+    "indices.query.bool.max_nested_depth": (400, {"type": "x_content_parse_exception"}),
+    "term": (400, {"type": "illegal_argument_exception", "reason": "Term is longer than maximum indexable length"}),
+    "search.max_buckets": (400, of_shards("too_many_buckets_exception", caused_by=False)),
+    "search.max_buckets, fetch": (400, of_phase("too_many_buckets_exception")),
+    "search.max_buckets, OpenSearch": (503, of_shards("too_many_buckets_exception", caused_by=True)),
+    "search.max_buckets, fetch, OpenSearch": (503, of_phase("too_many_buckets_exception")),
+    "indices.breaker.request": (429, of_shards("circuit_breaking_exception", caused_by=False)),
+    "indices.breaker.fielddata, OpenSearch": (
+        500,
+        of_shards("exception", "execution_exception", "circuit_breaking_exception", caused_by=True),
+    ),
+    "search.default_search_timeout": (429, of_shards("search_timeout_exception", caused_by=False)),
+    "search.default_search_timeout, OpenSearch": (500, of_shards("time_exceeded_exception", caused_by=True)),
+    "http.max_content_length": (413, {"type": "content_too_long_exception"}),
+}
+OF_THE_INDEX = {
+    "heap": (429, {"type": "circuit_breaking_exception", "reason": "[parent] Data too large for [<http_request>]"}),
+    "queue of searches": (429, of_shards("es_rejected_execution_exception", caused_by=False)),
+    "shards": (503, of_shards("no_shard_available_action_exception", caused_by=False)),
+    "no shard": (503, {"type": "search_phase_execution_exception", "reason": "all shards failed"}),
+    "closed": (400, {"type": "index_closed_exception", "reason": "closed"}),
+    "read block": (403, {"type": "cluster_block_exception", "reason": "blocked by: [FORBIDDEN/7/index read (api)];"}),
+    "missing": (404, {"type": "index_not_found_exception"}),
+    "key": (401, {"type": "security_exception"}),
+    "right": (403, {"type": "security_exception"}),
+    "a proxy": (400, None),
+}
+
+
+@pytest.mark.parametrize("about", OF_ONE_QUERY)
+def test_refusal_of_one_query_is_that_query_s_own(about: str) -> None:
+    status, error = OF_ONE_QUERY[about]
+    body = json.dumps({"error": error, "status": status}).encode()
+    with pytest.raises(IndexQueryError, match=f"the index refuses this query: .*status {status}"):
+        sent(status, body, is_query=True)
+    with pytest.raises((IndexRequestError, IndexUnavailableError)) as of_another:
+        sent(status, body)
+    assert not isinstance(of_another.value, IndexQueryError)
+
+
+@pytest.mark.parametrize("about", OF_THE_INDEX)
+def test_refusal_of_any_query_is_an_index_that_failed(about: str) -> None:
+    status, error = OF_THE_INDEX[about]
+    body = json.dumps({"error": error, "status": status} if error else "Bad Request").encode()
+    with pytest.raises((IndexRequestError, IndexUnavailableError)) as refused:
+        sent(status, body, is_query=True)
+    assert not isinstance(refused.value, IndexQueryError)

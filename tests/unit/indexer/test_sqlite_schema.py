@@ -4,15 +4,17 @@ import asyncio
 import hashlib
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from fleetlight.indexer.backends.base import FoundRow
+from fleetlight.indexer.backends.sqlite.access import query_translated
 from fleetlight.indexer.backends.sqlite.schema import SCHEMA_VERSION, creation_statements
 from fleetlight.indexer.backends.sqlite.searcher import SqliteSearcher
 from fleetlight.indexer.backends.sqlite.writer import SqliteWriter
-from fleetlight.indexer.errors import IndexUnavailableError, IndexUnreadableError, IndexVersionError
+from fleetlight.indexer.errors import IndexQueryError, IndexUnavailableError, IndexUnreadableError, IndexVersionError
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
@@ -130,3 +132,18 @@ def test_reader_sees_the_last_commit_while_a_write_is_under_way(path: Path) -> N
         writer._connection.execute("DELETE FROM documents")
         find(path)
     writer.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "values"), [(f"SELECT {'NOT ' * 2000}1", ()), ("SELECT zeroblob(?)", (2_000_000_000,))]
+)
+def test_refusal_of_one_query_is_that_query_s_own(tmp_path: Path, statement: str, values: tuple[int, ...]) -> None:
+    refused = pytest.raises(IndexQueryError, match="refuses this query")
+    with closing(sqlite3.connect(":memory:")) as connection, refused, query_translated(tmp_path / "index.db"):
+        connection.execute(statement, values).fetchall()
+
+
+def test_file_without_its_tables_refuses_any_query(tmp_path: Path) -> None:
+    refused = pytest.raises(sqlite3.OperationalError, match="no such table")
+    with closing(sqlite3.connect(":memory:")) as connection, refused, query_translated(tmp_path / "index.db"):
+        connection.execute("SELECT * FROM documents")
