@@ -7,7 +7,7 @@ anew meanwhile.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,6 +31,7 @@ class ListsCells(Protocol):
     """What the feed needs of `fleetlight.cells.fan_out.cell_pool.CellPool`."""
 
     async def cells(self) -> tuple[Cell, ...]: ...
+    async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,8 @@ class ChangeFeed:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._watching_cells: asyncio.Task[None] | None = None
         self._positions: dict[str, Position] = {}
+        # By cell and epoch, up to which number it is part of the history that is followed.
+        self._past: dict[str, dict[str | None, int]] = {}
         self._why_not: dict[str, str] = {}
         self._starting = asyncio.Lock()
         self._joining = 0
@@ -82,9 +85,19 @@ class ChangeFeed:
         """By cell, up to where its changes were offered to all watches."""
         return self._positions
 
-    async def join(self, watcher: Watcher) -> Mapping[str, Position]:
+    def current_name(self, cell_uuid: str, position: Position) -> Position:
+        """The same position by the epoch that the cell is followed in; `position` where that is not known.
+
+        Two epochs give a number to the same change only up to where the later one began.
+        """
+        if position.sequence > self._past.get(cell_uuid, {}).get(position.epoch, -1):
+            return position
+        return Position(self._positions[cell_uuid].epoch, position.sequence)
+
+    async def join(self, watcher: Watcher, known: Collection[str] = ()) -> Mapping[str, Position]:
         """Pass each change to `watcher` from now on; returns what comes before. Raises FleetUnreachableError.
 
+        known: uuids of cells that the watcher has followed before, perhaps in a process that learned of them earlier.
         A closed feed ends it at once.
         """
         if self._is_closed:
@@ -97,6 +110,8 @@ class ChangeFeed:
                     await self._follow_cells()
                     self._watching_cells = asyncio.create_task(self._watch_cells())
                     self._watching_cells.add_done_callback(self._ended)
+                if not self._cells.keys() >= set(known):
+                    await self._look_for(known)
                 self._watchers.add(watcher)
                 return dict(self._positions)
         finally:
@@ -139,7 +154,14 @@ class ChangeFeed:
         self._tasks.clear()
         self._watching_cells = None
         self._positions.clear()
+        self._past.clear()
         self._why_not.clear()
+
+    async def _look_for(self, cell_uuids: Collection[str]) -> None:
+        """Follow these cells too, unless they have left the fleet. Raises FleetUnreachableError."""
+        if not (await self._reader.knows_all_cells(cell_uuids) or await self._reader.knows_all_cells()):
+            raise FleetUnreachableError("which cells there are cannot be read now")
+        await self._follow_cells()
 
     async def _watch_cells(self) -> None:
         while True:
@@ -156,6 +178,7 @@ class ChangeFeed:
             if uuid in self._tasks:
                 self._tasks.pop(uuid).cancel()
             self._positions.pop(uuid, None)
+            self._past.pop(uuid, None)
             self._reset(ResetReason.CELL_LEFT, uuid)
             self._mark(uuid, None)
         await asyncio.gather(*(self._begin(cell) for uuid, cell in cells.items() if uuid not in self._cells))
@@ -193,17 +216,21 @@ class ChangeFeed:
 
     async def _read_on(self, cell_uuid: str) -> bool | ResetReason:
         """Pass on what is new; whether there may be more, or why it is not known."""
+        before = self._positions[cell_uuid]
         try:
-            reading = await self.replay(cell_uuid, self._positions[cell_uuid])
+            reading = await self.replay(cell_uuid, before)
         except (CellUnreachableError, UnknownCellError) as error:
             self._mark(cell_uuid, str(error))
             return False
         if isinstance(reading, ResetReason):
             del self._positions[cell_uuid]
+            self._past.pop(cell_uuid, None)
             return reading
         for change in reading.changes:
             for watcher, effect in self._watchers.concerned(change):
                 watcher.offer(change, effect)
+        if reading.reached.epoch != before.epoch:
+            self._past.setdefault(cell_uuid, {})[before.epoch] = before.sequence
         self._positions[cell_uuid] = reading.reached
         if not reading.has_more:
             self._mark(cell_uuid, None)

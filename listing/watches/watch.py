@@ -102,18 +102,18 @@ class Watch:
 
     def offer(self, change: ChangedItem, effect: Effect) -> None:
         if change.cell_uuid not in self._behind:
-            self._put(_Buffered(None, change.cell_uuid, change.position, change, effect))
+            self._put(_Changed(change, effect))
 
     def report(self) -> None:
         if self._missing() != self._was_missing:
             self._was_missing = self._missing()
             name = "incomplete" if self._was_missing else "complete"
-            self._put(_Buffered(WatchEvent(name, self.watched.coverage(self.coverage(), None))))
+            self._put(WatchEvent(name, self.watched.coverage(self.coverage(), None)))
 
     def reset(self, reason: ResetReason, cell_uuid: str, position: Position | None) -> None:
         if position is None:
             self._behind.pop(cell_uuid, None)
-        self._put(_Buffered(lost(reason), cell_uuid, position))
+        self._put(_Reset(reason, cell_uuid, position))
 
     def end(self) -> None:
         self._has_ended = True
@@ -135,16 +135,21 @@ class Watch:
         return bool(self._buffer) or self._is_replaying
 
     def cursor(self) -> str:
-        """Where the reader is: behind all that was looked at, unless some of it still waits to be sent."""
+        """Where the reader is: behind all that was looked at, unless some of it still waits to be sent.
+
+        It is never set back: another process may have told the reader more than this one knows.
+        """
         if not (self.has_more or self._is_overrun):
             for cell_uuid, position in self._feed.positions.items():
-                self._set(cell_uuid, position)
+                known = self._known(cell_uuid)
+                if known is None or _is_at_least(position, known):
+                    self._set(cell_uuid, position)
         return self._codec.encode(self._positions)
 
     async def events(self) -> AsyncGenerator[WatchEvent]:
         """The stream; it ends when the process does, or with `overrun` or `ended`. Raises FleetUnreachableError."""
         try:
-            newest = dict(await self._feed.join(self))
+            newest = dict(await self._feed.join(self, (self._since or {}).keys()))
             if self._has_ended:
                 return
             left = self._begin(newest)
@@ -185,6 +190,8 @@ class Watch:
             async for missed in self._read_behind():
                 yield missed
             if is_quiet:
+                async for missed in self._read_other_histories():
+                    yield missed
                 # It keeps the connection, and moves the reader on over changes that are nothing to it.
                 yield WatchEvent(None, cursor=self.cursor())
             batch = len(self._buffer)
@@ -207,29 +214,35 @@ class Watch:
 
     async def _taken(self, buffered: "_Buffered") -> AsyncIterator[WatchEvent]:
         """What the reader gets of what waits in the buffer."""
-        event, cell_uuid, position = buffered.event, buffered.cell_uuid, buffered.position
-        if buffered.change is not None:
-            if not self._has(buffered.change):
-                self._set(buffered.change.cell_uuid, position)
-                # Not before it is told: what is dropped here is told when it is read again.
-                event = self._event_of(buffered.change, buffered.effect)
-        elif event is not None and event.reset is not None and position is not None and cell_uuid in self._positions:
-            # The feed does not know what this reader has.
-            async for missed in self._missed(cell_uuid, position):
+        match buffered:
+            case WatchEvent():
+                yield buffered
+            case _Reset(_, cell_uuid, Position() as position) if cell_uuid in self._positions:
+                # The feed does not know what this reader has.
+                async for missed in self._missed(cell_uuid, position):
+                    yield missed
+            case _Reset(reason, cell_uuid, position):
+                self._set(cell_uuid, position)
+                yield lost(reason)
+            case _Changed(change, effect):
+                async for event in self._changed(change, effect):
+                    yield event
+
+    async def _changed(self, change: ChangedItem, effect: Effect) -> AsyncIterator[WatchEvent]:
+        """What the reader is told of a change; what it has already is not told again."""
+        cell_uuid, at = change.cell_uuid, self._feed.current_name(change.cell_uuid, change.position)
+        known = self._known(cell_uuid)
+        if cell_uuid in self._behind or (known is not None and _is_at_least(known, at)):
+            return
+        if known is not None and known.epoch != at.epoch:
+            # They may be numbers of two histories: only the cell knows what follows in it.
+            async for missed in self._missed(cell_uuid, at):
                 yield missed
             return
-        elif cell_uuid is not None and cell_uuid in self._behind:
-            return
-        elif cell_uuid is not None:
-            self._set(cell_uuid, position)
-        if event is not None:
+        self._positions[cell_uuid] = at
+        # Not before it is told: what is dropped here is told when it is read again.
+        if (event := self._event_of(change, effect)) is not None:
             yield event
-
-    def _has(self, change: ChangedItem) -> bool:
-        """Whether the reader has it already, or gets it when its cell is read on."""
-        known, at = self._positions.get(change.cell_uuid), change.position
-        is_told = known is not None and known.epoch == at.epoch and known.sequence >= at.sequence
-        return is_told or change.cell_uuid in self._behind
 
     async def _is_news(self) -> bool:
         try:
@@ -251,11 +264,28 @@ class Watch:
                     yield missed
         self.report()
 
+    async def _read_other_histories(self) -> AsyncIterator[WatchEvent]:
+        """What follows, by the changelog, where this process follows a cell in an epoch that the reader is not in.
+
+        It may lag behind the reader's, or the reader may be where no history leads any more.
+        """
+        for cell_uuid, until in tuple(self._feed.positions.items()):
+            known = self._known(cell_uuid)
+            if known is not None and known.epoch != until.epoch and cell_uuid not in self._behind:
+                async for missed in self._missed(cell_uuid, until):
+                    yield missed
+
     async def _missed(self, cell_uuid: str, until: Position) -> AsyncIterator[WatchEvent]:
-        """What happened in a cell between the position of the reader and `until`, from its changelog."""
+        """What follows the position of the reader in a cell, from its changelog, up to `until` or a later change.
+
+        until: up to where this process has followed the cell, so that all after it comes among what is new. A reader
+        that another process has told more is past it: the changelog, which all of them read, says what follows then, or
+        that there was never such a change.
+        """
         self._behind.pop(cell_uuid, None)
         was_replaying, self._is_replaying = self._is_replaying, True
-        while self._positions[cell_uuid] != until and not self._has_ended and not self._is_overrun:
+        has_more = self._positions[cell_uuid] != until
+        while has_more and not self._has_ended and not self._is_overrun:
             try:
                 reading = await self._feed.replay(cell_uuid, self._positions[cell_uuid])
             except (CellUnreachableError, UnknownCellError) as error:
@@ -270,14 +300,11 @@ class Watch:
             for change in reading.changes:
                 if self._rights.are_old:
                     await self._rights.confirm()
-                if change.position.sequence > until.sequence:
-                    # It comes among what is new.
-                    break
                 self._positions[cell_uuid] = change.position
                 if (event := self._event_of(change, effect_of(change, self.watched))) is not None:
                     yield event
-            if not reading.has_more or reading.reached.sequence > until.sequence:
-                self._positions[cell_uuid] = until
+            self._positions[cell_uuid] = reading.reached
+            has_more = reading.has_more and not _is_at_least(reading.reached, until)
         self._is_replaying = was_replaying
 
     def _event_of(self, change: ChangedItem, effect: Effect) -> WatchEvent | None:
@@ -312,6 +339,11 @@ class Watch:
             self._buffer.append(event)
         self._news.set()
 
+    def _known(self, cell_uuid: str) -> Position | None:
+        """Where the reader is, by the epoch that the feed follows if it can be told."""
+        known = self._positions.get(cell_uuid)
+        return None if known is None else self._feed.current_name(cell_uuid, known)
+
     def _set(self, cell_uuid: str, position: Position | None) -> None:
         if position is None:
             self._positions.pop(cell_uuid, None)
@@ -320,17 +352,28 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Buffered:
-    """event: None of a change, which is told by its effect.
+class _Changed:
+    """A change, which is told by its effect."""
 
-    cell_uuid: of the cell that it is about, if it is about one; position: up to where that is followed then.
-    """
+    change: ChangedItem
+    effect: Effect
 
-    event: WatchEvent | None
-    cell_uuid: str | None = None
-    position: Position | None = None
-    change: ChangedItem | None = None
-    effect: Effect = Effect.NOTHING
+
+@dataclass(frozen=True, slots=True)
+class _Reset:
+    """Changes of a cell were missed by the feed, which follows it from `position` on, if at all."""
+
+    reason: ResetReason
+    cell_uuid: str
+    position: Position | None
+
+
+_Buffered = WatchEvent | _Changed | _Reset
+
+
+def _is_at_least(position: Position, other: Position) -> bool:
+    """Whether what is known up to `position` is known to have all up to `other`; False where epochs differ."""
+    return position.epoch == other.epoch and position.sequence >= other.sequence
 
 
 def lost(reason: ResetReason) -> WatchEvent:

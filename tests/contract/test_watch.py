@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -493,7 +493,7 @@ class _Interrupted(ChangeFeed):
     def followed(self) -> Sequence[FollowedCell]:
         return [FollowedCell(Cell(_CELL, "cell", CellKind.NATIVE, "", ""), None)]
 
-    async def join(self, watcher: Watcher) -> Mapping[str, Position]:
+    async def join(self, watcher: Watcher, known: Collection[str] = ()) -> Mapping[str, Position]:
         self._positions[_CELL] = Position(None, 2)
         return dict(self._positions)
 
@@ -550,6 +550,9 @@ def feed_of(cells: "_NoCells") -> ChangeFeed:
 class _NoCells:
     async def cells(self) -> tuple[Any, ...]:
         return ()
+
+    async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool:
+        return True
 
     async def ask(self, cell_uuid: str, question: Any, timeout_s: float) -> Any:
         raise AssertionError("there is no cell")
