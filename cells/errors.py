@@ -3,6 +3,7 @@
 CellError
 ├── CellUnreachableError     the cell did not answer, or not in time; other cells are not affected
 │   └── UnreadableRowError       one of its rows is damaged; for what needs that row it is as if the cell were away
+├── CommitLogError           the log of a cell's database cannot be read, or does not have every change
 ├── UpstreamError            the compute API of other software does not answer, or not as one should
 │   └── CellHangsError       it did not answer before, and is not asked until a probe was answered
 ├── FleetUnreachableError    the fleet database did not answer
@@ -63,6 +64,18 @@ class UnreadableRowError(CellUnreachableError):
     def __init__(self, cell: str, uuid: str, reason: str) -> None:
         super().__init__(cell, f"its row of instance {uuid} is damaged: {reason}")
         self.uuid = uuid
+
+
+class CommitLogError(CellError):
+    """The log of a database server cannot be followed; the text says why, and what is to be done.
+
+    is_lasting: whether it stays so until an operator changes something.
+    """
+
+    def __init__(self, reason: str, *, is_lasting: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.is_lasting = is_lasting
 
 
 class UpstreamError(CellError):

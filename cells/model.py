@@ -287,6 +287,72 @@ class ConfirmsInstances(Protocol):
         ...
 
 
+class LogPosition(msgspec.Struct, frozen=True):
+    """A place between two commits in the log of a database server.
+
+    file, offset: where. gtid: the numbers of the last commits before it, by which the server shows that its log is
+    still the same. number: how many commits are before it.
+    """
+
+    file: str
+    offset: int
+    gtid: str
+    number: int
+
+
+Positions = Mapping[str, LogPosition]
+"""Positions in the logs that a cell needs, by the address of each server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """Which instances of a cell may differ from what was read of them before.
+
+    uuids: instances that commits have touched; None: any may have been. positions: up to where those commits go.
+    number: as of LogPosition, of the cell's own database. at: the moment (microseconds) up to which nothing else was
+    committed. Rows that are read after this was taken have all that these commits have made of them.
+    """
+
+    uuids: frozenset[str] | None
+    positions: Positions
+    number: int
+    at: int
+
+
+class ChangeHints(Protocol):
+    """The hints about one cell, for one thread.
+
+    is_continued: whether they go on from where they were asked to, so that nothing between is missing.
+    """
+
+    @property
+    def is_continued(self) -> bool: ...
+
+    def wait(self, longest_s: float) -> None:
+        """Wait until there may be something to take."""
+        ...
+
+    def take(self) -> Hints | None:
+        """All that has come since the last call; None if nothing has. Raises CommitLogError."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class HintingAdapter(CellAdapter, Protocol):
+    """A cell whose databases tell which of its instances each commit has touched."""
+
+    @property
+    def log_name(self) -> str:
+        """The server whose log has most of it: one process reads that for all."""
+        ...
+
+    def follow_commits(self, after: Positions) -> ChangeHints:
+        """The hints from `after` on, as far as it names the logs that are needed. Raises CommitLogError."""
+        ...
+
+
 @runtime_checkable
 class HostReportingAdapter(Protocol):
     """A cell of other software that knows what its hosts are like."""

@@ -193,6 +193,9 @@ BEING_RECONCILED = "being reconciled"
 RECONCILIATIONS = "reconciliations"
 """The kind of state that has, by its uuid, how often the index of a cell was repaired since the cell was restored."""
 
+COMMIT_LOGS = "commit-log"
+"""The kind of state that says up to where the logs of a cell's databases are in the index, by the cell's uuid."""
+
 REPAIRS = "repairs"
 """The kind of state that has the uuid of each cell from which the index differs, and is not repaired yet."""
 

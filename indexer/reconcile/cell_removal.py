@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fleetlight.cells.errors import CellInUseError
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
-from fleetlight.indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, IndexWriter
+from fleetlight.indexer.backends.base import COMMIT_LOGS, EPOCHS, HORIZONS, REPAIRS, CellProgress, IndexWriter
 from fleetlight.indexer.errors import LeaseHeldError
 from fleetlight.indexer.reconcile.retention import LISTS_DELAY_S
 from fleetlight.indexer.writing.checkpoints import forget_checkpoints
@@ -68,7 +68,7 @@ def remove_cell(
             confirm()
         rows = writer.remove_cell(cell.uuid, between_batches)
         writer.save_state(HORIZONS, {cell.uuid: None})
-        for kind in (EPOCHS, JOURNALS, REPAIRS):
+        for kind in (COMMIT_LOGS, EPOCHS, JOURNALS, REPAIRS):
             writer.save_state(kind, {cell.uuid: None})
         confirm()
         # No indexer would take anything out of its queue any more, and that of a cell of Nova's would go on filling.

@@ -66,20 +66,25 @@ def compare_cell(
     batch_size: int,
     owners: KnowsOwners | None = None,
     journal: CellJournal | None = None,
+    only: Collection[str] | None = None,
     on_progress: Callable[[int], None] = ignore,
     clock: Clock = system_clock,
 ) -> ExternalComparisonResult:
     """Make the index equal to the cell; this is also how such a cell is synced.
 
-    owners, journal: as of ExternalComparison. on_progress: called with the number of rows so far, after each page; what
-    it raises ends the comparison. Raises CellUnreachableError, and what the index raises; what was repaired until then
-    stays and does no harm.
+    owners, journal, only: as of ExternalComparison; with `only`, what is written is not made searchable.
+    on_progress: called with the number of rows so far, after each page; what it raises ends the comparison.
+    Raises CellUnreachableError, and what the index raises; what was repaired until then stays and does no harm.
     """
     began_at = clock()
-    comparison = ExternalComparison(adapter, index, batch_size=batch_size, owners=owners, journal=journal)
+    comparison = ExternalComparison(adapter, index, batch_size=batch_size, owners=owners, journal=journal, only=only)
     rejected: dict[str, str] = {}
     written = removed = 0
-    for batch in reconcile(comparison, repair=True, on_step=lambda: on_progress(comparison.seen.rows)):
+
+    def on_step() -> None:
+        on_progress(comparison.seen.rows)
+
+    for batch in reconcile(comparison, repair=True, on_step=on_step, is_searched=only is None):
         rejected |= {each.uuid: each.problem for each in batch if each.problem is not None}
         gone = sum(each.kind is DifferenceKind.ONLY_IN_INDEX for each in batch)
         removed += gone
@@ -177,6 +182,7 @@ class ExternalComparison(Comparison):
         harm to what arrives meanwhile.
     owners: where it is known which cell an instance lives in; None where all rows are its own.
     journal: of the cell, which gets what is repaired; None for no journal.
+    only: instances that may differ; None: all of the cell.
     homeless: the hidden rows of instances that the index has no document of (UnindexedMoves), where it is repaired.
     """
 
@@ -188,9 +194,11 @@ class ExternalComparison(Comparison):
         batch_size: int,
         owners: KnowsOwners | None = None,
         journal: CellJournal | None = None,
+        only: Collection[str] | None = None,
         confirm_timeout_s: float | None = None,
     ) -> None:
         super().__init__(index)
+        self._only = only
         self._adapter = adapter
         self._cell_uuid = adapter.cell.uuid
         self._writer: WritesAndReads = index if journal is None else JournalingWriter(index, journal)
@@ -206,6 +214,8 @@ class ExternalComparison(Comparison):
         self._confirm_timeout_s = confirm_timeout_s
 
     def found(self, on_step: Callable[[], None]) -> Iterator[DifferenceBatch]:
+        if self._only is not None:
+            return self._among(self._only, on_step)
         if self._confirm_timeout_s is None:
             return self._at_first_sight(on_step)
         uuids = [each.uuid for found in self._at_first_sight(on_step) for each in found.differences]
@@ -239,7 +249,10 @@ class ExternalComparison(Comparison):
                 yield self._look_for([uuid for uuid, document in documents.items() if self._is_surplus(document, None)])
             on_step()
         # At the end, since one that is shown meanwhile may have been hidden in both cells when they were read.
-        for batch in batched(hidden, _BATCH):
+        yield from self._among(hidden, on_step)
+
+    def _among(self, uuids: Collection[str], on_step: Callable[[], None]) -> Iterator[DifferenceBatch]:
+        for batch in batched(uuids, _BATCH):
             yield self._look_for(batch)
             on_step()
 

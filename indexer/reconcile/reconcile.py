@@ -103,11 +103,14 @@ class WarnedLists:
         self._do_without = False
 
 
-def reconcile(comparison: Comparison, *, repair: bool, on_step: Callable[[], None]) -> Iterator[Sequence[Difference]]:
-    """What differs, and with `repair` what became of it, batch by batch; searchable at the end.
+def reconcile(
+    comparison: Comparison, *, repair: bool, on_step: Callable[[], None], is_searched: bool = True
+) -> Iterator[Sequence[Difference]]:
+    """What differs, and with `repair` what became of it, batch by batch.
 
-    on_step: called between two requests; what it raises ends this. Raises what the comparison raises; what was repaired
-    until then stays and does no harm. Lists do without the index of the cell for as long as some of it stays wrong.
+    is_searched: whether what was repaired is made searchable at the end. on_step: called between two requests; what it
+    raises ends this. Raises what the comparison raises; what was repaired until then stays and does no harm. Lists do
+    without the index of the cell for as long as some of it stays wrong.
     """
     is_right = True
     for found in comparison.found(on_step):
@@ -120,7 +123,8 @@ def reconcile(comparison: Comparison, *, repair: bool, on_step: Callable[[], Non
         is_right = is_right and not any(difference.is_wrong for difference in repaired)
         yield repaired
     if repair:
-        comparison.index.make_searchable()
+        if is_searched:
+            comparison.index.make_searchable()
         if comparison.lists is not None and is_right:
             comparison.lists.end()
 

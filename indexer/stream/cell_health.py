@@ -21,6 +21,7 @@ class Activity(StrEnum):
     """What a follower is doing."""
 
     STARTING = "starting"
+    STANDING_BY = "standing by"
     CATCHING_UP = "catching up"
     SYNCING = "syncing"
     FOLLOWING = "following"

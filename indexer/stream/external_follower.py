@@ -1,26 +1,33 @@
-"""The follower of a cell that numbers no changes, as those of Nova: its notifications as they come, and all of it now
-and then.
+"""The follower of a cell that numbers no changes, as those of Nova: what may differ is read from the cell, now and
+then all of it.
 
-Its queue is bound before the first comparison begins, so whatever changes meanwhile is announced to us. Whatever was
-lost on the way, or never announced (contracts/nova-notifications, section 10), the next comparison finds.
+What may differ is known from one of two sources. The log of the cell's database names the instances that each commit
+has touched, completely and in order, so the index is known to be whole up to what the log was read to. Where no log can
+be read, notifications are hints that may be missing: the queue is bound before the first comparison begins, so that
+whatever changes meanwhile is announced to us, and whatever was lost on the way, or never announced
+(contracts/nova-notifications, section 10), the next comparison finds.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from threading import Event
 
 import structlog
 
-from fleetlight.cells.errors import CellUnreachableError
-from fleetlight.cells.model import Cell, CellAdapter
+from fleetlight.bus.bus import Delivery
+from fleetlight.bus.no_bus import NoBus
+from fleetlight.cells.errors import CellUnreachableError, CommitLogError
+from fleetlight.cells.model import Cell, CellAdapter, ChangeHints, HintingAdapter, Positions
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.errors import LeaseHeldError, StopRequestedError
 from fleetlight.indexer.reconcile.external_cell import ExternalRows, UnindexedMoves, compare_cell
 from fleetlight.indexer.stream.cell_health import Activity
 from fleetlight.indexer.stream.consumer import Consumer
 from fleetlight.indexer.stream.follower import Follower, FollowerParts
+from fleetlight.indexer.stream.saved_progress import saved_positions
 from fleetlight.indexer.transform.batches import RowReading
 from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter
 from fleetlight.indexer.writing.ownership import OwnWriter, deployment_of
@@ -31,12 +38,36 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 _log = structlog.get_logger(__name__)
 
 _LEASE_RETRY_S = 30.0
+# Another process that reads the log ends, or fails, without a word.
+_LOG_LEASE_RETRY_S = 2.0
+# A log that cannot be read because of how its server is set up is looked at again after so long.
+_LOG_RETRY_S = 60.0
+# So often in a row it may fail to be read for reasons that pass, before notifications are listened to.
+_LOG_FAILURES = 3
+# What the log proves a comparison only looks over, for mistakes of our own: it comes so many times less often.
+_AUDITED_LESS = 6
+# How many times longer than a comparison took nothing is compared, where the log does not say what was touched.
+_RESTS = 10
+
+
+class _LogAwaited(NoBus):
+    """In the place of a bus, where the log of the cell's database tells everything."""
+
+    def __init__(self, hints: ChangeHints) -> None:
+        self._hints = hints
+
+    def receive(
+        self, max_messages: int, max_bytes: int, wait_s: float, *, first_within_s: float | None = None
+    ) -> list[Delivery]:
+        self._hints.wait(wait_s if first_within_s is None else first_within_s)
+        return []
 
 
 class ExternalFollower(Follower):
     """The follower of a cell that counts no revisions.
 
-    Its progress has no watermark: `fresh_as_of` is when the last comparison began.
+    Followed by its log, its progress is that of a cell that numbers its changes: the watermark counts commits of the
+    database server. Otherwise it has no watermark, and `fresh_as_of` is when the last comparison began.
     """
 
     def __init__(
@@ -49,24 +80,87 @@ class ExternalFollower(Follower):
         super().__init__(cell, saved, parts)
         self._open_adapter = open_adapter
         self._journal = CellJournal(cell.uuid, parts.journals, parts.writer, clock=parts.clock)
+        self._positions: Positions = {}
+        # Whether something may differ that no hint has named, so that only a comparison makes the index whole.
+        self._is_suspect = False
+        self._compare_due_s = 0.0
+        self._log_name = ""
+        self._log_failures = 0
+        self._log_due_s = 0.0
 
     def _follow(self, stop: Event) -> None:
         adapter = self._open_adapter(self.cell)
         try:
-            journaling = JournalingWriter(self._open_writer(stop), self._journal)
-            writer = OwnWriter(journaling, self.cell.uuid, self._parts.owners, deployment_of(adapter), has_rows=True)
-            read_rows = partial(rows_of, adapter)
-            reading = replace(self._reading, rows=RowReading(read_rows, self.cell.can.unknown_fields))
-            self._moves = UnindexedMoves(adapter, self._parts.writer, self._parts.owners, {})
-            render = ExternalRows(adapter, writer, self._moves).documents
-            with self._consuming(writer, read_rows, reading, render=render) as (consumer, rereader):
-                self._consume(consumer, adapter, rereader, stop)
+            with nullcontext() if (hints := self._open_hints(adapter, stop)) is None else closing(hints):
+                self._follow_by(hints, adapter, stop)
+        except CommitLogError as error:
+            self._give_up_log(error)
         finally:
             adapter.close()
 
-    def _consume(self, consumer: Consumer, adapter: CellAdapter, rereader: Rereader, stop: Event) -> None:
+    def _follow_by(self, hints: ChangeHints | None, adapter: CellAdapter, stop: Event) -> None:
+        journaling = JournalingWriter(self._open_writer(stop), self._journal)
+        writer = OwnWriter(journaling, self.cell.uuid, self._parts.owners, deployment_of(adapter), has_rows=True)
+        read_rows = partial(rows_of, adapter)
+        reading = replace(self._reading, rows=RowReading(read_rows, self.cell.can.unknown_fields))
+        self._moves = UnindexedMoves(adapter, self._parts.writer, self._parts.owners, {})
+        render = ExternalRows(adapter, writer, self._moves).documents
+        receiver = None if hints is None else _LogAwaited(hints)
+        with self._consuming(writer, read_rows, reading, render=render, receiver=receiver) as (consumer, rereader):
+            self._consume(consumer, adapter, rereader, hints, stop)
+
+    def _open_hints(self, adapter: CellAdapter, stop: Event) -> ChangeHints | None:
+        """The hints of the log; None while notifications are listened to instead. Raises CommitLogError."""
+        if not isinstance(adapter, HintingAdapter) or time.monotonic() < self._log_due_s:
+            return None
+        self._log_name = adapter.log_name
+        self._wait_for_log(self._log_name, stop)
+        hints = adapter.follow_commits(self._positions)
+        self._log_failures = 0
+        _log.info("indexer.log_followed", cell=self.cell.name, continued=hints.is_continued)
+        return hints
+
+    def _give_up_log(self, error: CommitLogError) -> None:
+        """Let another process read the log, and try again; raises CellUnreachableError while that may soon work."""
+        self._parts.leases.leave_log(self._log_name)
+        self._log_failures += 1
+        if not error.is_lasting and self._log_failures < _LOG_FAILURES:
+            raise CellUnreachableError(self.cell.name, error.reason) from error
+        _log.warning("indexer.log_not_followed", cell=self.cell.name, reason=error.reason)
+        self._log_due_s = time.monotonic() + _LOG_RETRY_S
+
+    def _wait_for_log(self, name: str, stop: Event) -> None:
+        """Return when this process is the one that reads the log; what another one has reached by then counts."""
+        has_waited = False
+        while not self._parts.leases.read_log(name):
+            has_waited = True
+            self._health.activity = Activity.STANDING_BY
+            self.sign_of_life.give()
+            if stop.wait(_LOG_LEASE_RETRY_S):
+                raise StopRequestedError
+        if has_waited or not self._positions:
+            self._learn_from_others()
+
+    def _learn_from_others(self) -> None:
+        saved = self._parts.writer.load_progress().get(self.cell.uuid)
+        if saved is not None and saved.is_complete:
+            self._positions = saved_positions(self._parts.writer, self.cell.uuid)
+            self._tracker.advance_to(saved.watermark)
+            self._tracker.mark_synced()
+
+    def _consume(
+        self,
+        consumer: Consumer,
+        adapter: CellAdapter,
+        rereader: Rereader,
+        hints: ChangeHints | None,
+        stop: Event,
+    ) -> None:
         # While the bus was away, or the queue was not bound yet, changes may have been announced to no queue.
         due_s = 0.0
+        self._is_suspect = True
+        if hints is not None and hints.is_continued and not self._tracker.needs_sync:
+            due_s, self._is_suspect = self._next_comparison_s(hints), False
         while not stop.is_set():
             bus_failure: BusError | None = None
             try:
@@ -74,12 +168,17 @@ class ExternalFollower(Follower):
             except BusError as error:
                 # Without a bus the comparisons are all there is.
                 bus_failure = error
-                due_s = max(due_s, self._next_comparison_s())
+                due_s = max(due_s, self._next_comparison_s(hints))
+            if hints is not None:
+                self._take(hints, adapter, rereader)
             is_cell_away = False
-            if time.monotonic() >= due_s:
+            now_s = time.monotonic()
+            if now_s >= due_s or (hints is not None and self._is_suspect and now_s >= self._compare_due_s):
                 try:
-                    due_s = self._compare(consumer, adapter, rereader, stop)
+                    due_s = self._compare(consumer, adapter, rereader, hints, stop)
                 except CellUnreachableError as error:
+                    if hints is not None:
+                        raise
                     # What is announced meanwhile is believed, and read from the cell when it is back.
                     is_cell_away = True
                     self._health.report(error)
@@ -93,49 +192,108 @@ class ExternalFollower(Follower):
             self._keep_up_journal()
             if not is_cell_away and not self._tracker.unindexed and not self._tracker.needs_sync:
                 self._health.recovered()
+            if hints is None and isinstance(adapter, HintingAdapter) and time.monotonic() >= self._log_due_s:
+                break
         consumer.drain()
         self._publish_progress()
+
+    def _take(self, hints: ChangeHints, adapter: CellAdapter, rereader: Rereader) -> None:
+        """Read what commits have touched, and write it; raises CommitLogError, CellUnreachableError, IndexerError."""
+        taken = hints.take()
+        if taken is None:
+            return
+        if taken.number < self._tracker.watermark:
+            # The database went back to an older copy, or another one took its place.
+            self._start_over()
+            self._is_suspect = True
+        if taken.uuids is None:
+            self._is_suspect = True
+        elif taken.uuids:
+            self._compare_only(taken.uuids, adapter, rereader)
+        if not self._is_suspect:
+            self._positions = taken.positions
+            self._tracker.advance_to(taken.number)
+            self._tracker.heard(taken.number, taken.at)
+
+    def _compare_only(self, uuids: Collection[str], adapter: CellAdapter, rereader: Rereader) -> None:
+        compared = compare_cell(
+            adapter,
+            self._parts.writer,
+            batch_size=self._parts.settings.sync_batch_size,
+            owners=self._parts.owners,
+            journal=self._journal.of_comparison(is_complete=not self._tracker.needs_sync),
+            only=uuids,
+            on_progress=lambda _: self.sign_of_life.give(),
+            clock=self._parts.clock,
+        )
+        unsettled = {*compared.rejected, *self._moves.unsettled(compared.homeless.values())}
+        self._tracker.mark_indexed(uuid for uuid in uuids if uuid not in unsettled)
+        for instance_uuid in unsettled:
+            rereader.add(instance_uuid)
 
     def _keep_up_journal(self) -> None:
         # There is none before the index has all of the cell.
         if not self._tracker.needs_sync:
             self._journal.keep_up()
 
-    def _next_comparison_s(self) -> float:
+    def _interval_s(self, hints: ChangeHints | None) -> float:
+        return self._parts.settings.interval_s(self.cell) * (1 if hints is None else _AUDITED_LESS)
+
+    def _next_comparison_s(self, hints: ChangeHints | None) -> float:
         """When the next one is due, on the monotonic clock, as if nothing had been missed since the last one."""
+        if hints is not None:
+            return time.monotonic() + self._interval_s(hints)
         compared_at = self._tracker.snapshot().fresh_as_of
         if self._tracker.needs_sync or not compared_at:
             return 0.0
         age_s = max(0, self._parts.clock() - compared_at) / MICROSECONDS_PER_SECOND
-        return time.monotonic() + self._parts.settings.interval_s(self.cell) - age_s
+        return time.monotonic() + self._interval_s(hints) - age_s
 
-    def _compare(self, consumer: Consumer, adapter: CellAdapter, rereader: Rereader, stop: Event) -> float:
-        """Compare the whole cell with the index; returns when to do that again, on the monotonic clock."""
+    def _compare(
+        self, consumer: Consumer, adapter: CellAdapter, rereader: Rereader, hints: ChangeHints | None, stop: Event
+    ) -> float:
+        """Compare the whole cell with the index; returns when to do that again, on the monotonic clock.
+
+        What commits touch meanwhile is read in between, so that the index stays as fresh as it was.
+        """
 
         def between_pages(_rows: int) -> None:
             self.sign_of_life.give()
             consumer.keep_alive()
             confirm()
+            if hints is not None and not self._tracker.needs_sync:
+                self._take(hints, adapter, rereader)
+                self._publish_progress()
             self._keep_up_journal()
             if stop.is_set():
                 raise StopRequestedError
 
+        begun_s = time.monotonic()
         try:
             with self._parts.leases.bulk(self.cell) as confirm:
                 self._health.activity = Activity.SYNCING
                 consumer.drain()
-                compared = compare_cell(
-                    adapter,
-                    self._parts.writer,
-                    batch_size=self._parts.settings.sync_batch_size,
-                    owners=self._parts.owners,
-                    journal=self._journal.of_comparison(is_complete=not self._tracker.needs_sync),
-                    on_progress=between_pages,
-                    clock=self._parts.clock,
-                )
+                # What is found out to be suspect from here on needs another comparison.
+                self._is_suspect = False
+                is_whole = False
+                try:
+                    compared = compare_cell(
+                        adapter,
+                        self._parts.writer,
+                        batch_size=self._parts.settings.sync_batch_size,
+                        owners=self._parts.owners,
+                        journal=self._journal.of_comparison(is_complete=not self._tracker.needs_sync),
+                        on_progress=between_pages,
+                        clock=self._parts.clock,
+                    )
+                    is_whole = True
+                finally:
+                    self._is_suspect = self._is_suspect or not is_whole
         except LeaseHeldError:
             # Most likely by another indexer that does the same; if it has ended, its result counts for both.
-            return time.monotonic() + min(_LEASE_RETRY_S, self._parts.settings.interval_s(self.cell))
+            return time.monotonic() + min(_LEASE_RETRY_S, self._interval_s(hints))
+        # A log that tells nothing of what was touched must not have the cell compared without a rest.
+        self._compare_due_s = time.monotonic() + _RESTS * (time.monotonic() - begun_s)
         for instance_uuid in (*compared.rejected, *self._moves.unsettled(compared.homeless.values())):
             rereader.add(instance_uuid)
         self._tracker.mark_synced()
@@ -147,4 +305,8 @@ class ExternalFollower(Follower):
             written=compared.written,
             removed=compared.removed,
         )
-        return time.monotonic() + self._parts.settings.interval_s(self.cell)
+        return time.monotonic() + self._interval_s(hints)
+
+    def _publish_progress(self) -> None:
+        super()._publish_progress()
+        self._reached = replace(self._reached, positions=self._positions)

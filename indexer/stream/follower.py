@@ -160,13 +160,14 @@ class Follower(ABC):
         rereads_to: WritesDocuments | None = None,
         render: RendersRows = render_rows,
         on_item_lost: Callable[[], None] = lambda: None,
+        receiver: MessageSource | None = None,
     ) -> Iterator[tuple[Consumer, Rereader]]:
         """The consumer of the cell's bus, and what reads instances again that it could not index.
 
-        rereads_to: writes those; the writer by default. The rest is as of Consumer and Rereader.
-        Raises BusError.
+        rereads_to: writes those; the writer by default. receiver: in the place of the cell's bus. The rest is as of
+        Consumer and Rereader. Raises BusError.
         """
-        receiver = self._parts.open_receiver(self.cell)
+        receiver = receiver or self._parts.open_receiver(self.cell)
         # What has no relay comes from a broker that several cells may share.
         is_shared = bool(self.cell.transport_url) and not self.cell.can.numbers_changes
         source = source_of(self.cell.transport_url) if is_shared else None

@@ -1,10 +1,13 @@
 """Saved progress of the cells in the index, as one indexer among several keeps it."""
 
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from fleetlight.cells.epochs import EpochHistory
-from fleetlight.indexer.backends.base import EPOCHS, CellProgress, IndexWriter
+from fleetlight.cells.model import LogPosition, Positions
+from fleetlight.indexer.backends.base import COMMIT_LOGS, EPOCHS, CellProgress, IndexWriter
 from fleetlight.resources.clock import Clock
 
 
@@ -14,11 +17,18 @@ class ReachedProgress:
 
     started_over: how often what it had promised was not true any more, until then.
     epoch_history: the epochs of the cell that it knows; None for a cell that has none.
+    positions: up to where the logs of the cell's databases are in the index; none of a cell that is not followed by it.
     """
 
     progress: CellProgress
     started_over: int = 0
     epoch_history: EpochHistory | None = None
+    positions: Positions = field(default_factory=dict)
+
+
+def saved_positions(writer: IndexWriter, cell_uuid: str) -> Positions:
+    """Up to where the logs of a cell are in the index that says it is complete; raises what the writer raises."""
+    return msgspec.convert(writer.load_state(COMMIT_LOGS).get(cell_uuid) or {}, dict[str, LogPosition])
 
 
 class SavedProgress:
@@ -67,6 +77,9 @@ class SavedProgress:
             refused |= taken_back
             believed = [reached for reached in changed if reached.progress.cell_uuid not in refused]
             self._writer.save_progress(self._not_behind_others(believed, saved))
+            # Afterwards: a position that is behind has some of the log read twice.
+            if positions := {each.progress.cell_uuid: each.positions for each in believed if each.positions}:
+                self._writer.save_state(COMMIT_LOGS, msgspec.to_builtins(positions))
         for reached in followed:
             cell = reached.progress
             if cell.cell_uuid not in refused:

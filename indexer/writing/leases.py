@@ -5,11 +5,14 @@
 `removal`  one alone, with no follower and no bulk work: no process writes a row of a cell that is being removed
 `unfollowed`  one alone, with no follower: no process binds the queue of a cell while it is unbound
 `rebuild`  one alone, of the whole index: only its holder changes the generations of the index, and pauses writing
+`log`      one alone, of a database server: its holder reads the log of that for all cells that are there
 `seal`     one alone, of the whole index: its holder checks whether another program has written to it
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
+from threading import Lock
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
@@ -27,6 +30,8 @@ class CellLeases:
 
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
+        # The followers of several cells of one server ask for the lease of its log.
+        self._taking = Lock()
 
     def follow(self, cell_uuid: str) -> bool:
         """Start to follow; False while the cell is being removed. Ask the registry after that, not before."""
@@ -115,6 +120,15 @@ class CellLeases:
         """Whether this process checks the seal of the index: it has that lease, or can take it now."""
         return self._leases.holds(_SEAL) or self._leases.acquire(_SEAL)
 
+    def read_log(self, name: str) -> bool:
+        """Whether this process reads the log of that server: it has that lease, or can take it now."""
+        with self._taking:
+            return self._leases.holds(_log(name)) or self._leases.acquire(_log(name))
+
+    def leave_log(self, name: str) -> None:
+        """Let another process read it."""
+        self._leases.release(_log(name))
+
     def close(self) -> None:
         """Give everything back."""
         self._leases.close()
@@ -149,6 +163,11 @@ class CellLeases:
 
 def _follow(cell_uuid: str) -> str:
     return f"index-follow-{cell_uuid}"
+
+
+def _log(name: str) -> str:
+    # An address may be longer than a name, or have characters that a file must not have.
+    return f"index-log-{sha256(name.encode()).hexdigest()[:32]}"
 
 
 def _bulk(cell_uuid: str) -> str:

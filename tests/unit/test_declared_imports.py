@@ -15,7 +15,11 @@ from tests.support.session.product import FOLDERS, FOR_DEVELOPERS, PROJECT, ROOT
 EXTRAS = {
     "keystone": {"api/identity/keystone.py"},
     "openid": {"api/identity/openid/provider.py"},
-    "nova": {"cells/kinds/nova_db/databases.py"},
+    "nova": {
+        "cells/kinds/nova_db/databases.py",
+        "cells/kinds/nova_db/commit_log/log.py",
+        "cells/kinds/nova_db/commit_log/server.py",
+    },
     "redis": {"operations/nodes/stores/redis.py"},
     "libvirt": {"agents/drivers/libvirt.py"},
     "export": {"cli/export_files.py"},

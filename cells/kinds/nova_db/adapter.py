@@ -18,8 +18,9 @@ from fleetlight.cells.database.engines import external_cell_failures
 from fleetlight.cells.database.statements import Statement, recorded_statements
 from fleetlight.cells.errors import CellUnreachableError, UnreadableRowError
 from fleetlight.cells.kinds.nova_db.api_database import API_DATABASES
+from fleetlight.cells.kinds.nova_db.commit_log.following import follow_commits
 from fleetlight.cells.kinds.nova_db.damage import is_damage, read_damaged, reason_of_damage
-from fleetlight.cells.kinds.nova_db.databases import dialect_of, open_nova_database, read
+from fleetlight.cells.kinds.nova_db.databases import address_of, dialect_of, open_nova_database, read
 from fleetlight.cells.kinds.nova_db.deployment import living_in, living_outside
 from fleetlight.cells.kinds.nova_db.details import OF_API, OF_CELL, CellDetails, Details
 from fleetlight.cells.kinds.nova_db.nodes import read_capacity, read_nodes
@@ -28,7 +29,7 @@ from fleetlight.cells.kinds.nova_db.predicates import Predicates
 from fleetlight.cells.kinds.nova_db.records import to_record
 from fleetlight.cells.kinds.nova_db.services import host_statuses
 from fleetlight.cells.kinds.nova_db.tables import instances
-from fleetlight.cells.model import NO_INSTANCE, Cell, DamagedRecord, InstanceRow
+from fleetlight.cells.model import NO_INSTANCE, Cell, ChangeHints, DamagedRecord, InstanceRow, Positions
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.query.evaluate import first_of, matcher
 from fleetlight.query.filters import EVERYTHING, Eq, Filter, In, Ne, all_of, split_expressible
@@ -114,6 +115,14 @@ class NovaDbAdapter:
 
     def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
         return living_outside(self._homes(uuids), self._uuid_of_nova)
+
+    @property
+    def log_name(self) -> str:
+        return address_of(self._engine.url)
+
+    def follow_commits(self, after: Positions) -> ChangeHints:
+        engines = [self._engine] if self._api is None else [self._engine, self._api.engine]
+        return follow_commits(engines, after, self._clock)
 
     def host_statuses(self) -> Mapping[str, str]:
         with external_cell_failures(self._cell.name):

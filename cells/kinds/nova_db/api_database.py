@@ -23,25 +23,25 @@ class ApiDatabase:
 
     def __init__(self, url: str, statement_timeout_s: float | None) -> None:
         """Raises DatabaseUrlError."""
-        self._engine = open_nova_database(url, statement_timeout_s=statement_timeout_s, pool_size=_CONNECTIONS)
-        self._details = ApiDetails(dialect_of(self._engine.url))
+        self.engine = open_nova_database(url, statement_timeout_s=statement_timeout_s, pool_size=_CONNECTIONS)
+        self._details = ApiDetails(dialect_of(self.engine.url))
         self._threads = DaemonThreads(_CONNECTIONS, "nova-api-database")
 
     def begin(self, details: Mapping[str, Details]) -> Future[None]:
         """Begin to fill in `details`, which are by uuid; the caller of the result gets what went wrong."""
-        return self._threads.submit(partial(read, self._engine, partial(self._details.read, details=details)))
+        return self._threads.submit(partial(read, self.engine, partial(self._details.read, details=details)))
 
     def probe(self) -> Future[None]:
         """As `begin`, for next to nothing."""
-        return self._threads.submit(partial(read, self._engine, _ask_nothing))
+        return self._threads.submit(partial(read, self.engine, _ask_nothing))
 
     def begin_locating(self, uuids: Collection[str]) -> Future[Mapping[str, str | None]]:
         """As `begin`, for the cells that these are mapped to (read_homes)."""
-        return self._threads.submit(partial(read, self._engine, partial(read_homes, uuids=uuids)))
+        return self._threads.submit(partial(read, self.engine, partial(read_homes, uuids=uuids)))
 
     def close(self) -> None:
         self._threads.shutdown(wait=True)
-        self._engine.dispose()
+        self.engine.dispose()
 
 
 def _ask_nothing(connection: Connection) -> None:

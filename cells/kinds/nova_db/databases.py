@@ -151,6 +151,11 @@ def dialect_of(url: URL) -> NovaDialect:
     return _FAMILIES[url.get_backend_name()]
 
 
+def address_of(url: URL) -> str:
+    """What tells one server from another; no secret."""
+    return f"{url.host or url.query.get('unix_socket') or 'localhost'}:{url.port or ''}"
+
+
 def _sqlite_url(url: str) -> URL:
     try:
         database = make_url(url).database

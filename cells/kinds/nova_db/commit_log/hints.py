@@ -1,0 +1,84 @@
+"""The hints about one cell of Nova: of the log of its own database, and of that of the API database."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Engine
+
+from fleetlight.cells.errors import CommitLogError
+from fleetlight.cells.kinds.nova_db.commit_log.log import COMMIT_LOGS, CommitLog, Subscription
+from fleetlight.cells.kinds.nova_db.commit_log.server import keep_to
+from fleetlight.cells.kinds.nova_db.databases import address_of
+from fleetlight.cells.model import Hints, LogPosition, Positions
+from fleetlight.resources.clock import Clock
+
+
+@dataclass(slots=True)
+class _Told:
+    """What is known of one log: `at` and `position` of the last time."""
+
+    subscription: Subscription
+    position: LogPosition | None = None
+    at: int = 0
+
+
+class NovaHints:
+    """ChangeHints (fleetlight.cells.model) from the logs that a cell of Nova needs.
+
+    The first of `engines` is that of the cell's own database. Raises CommitLogError.
+    """
+
+    def __init__(self, engines: Sequence[Engine], after: Positions, clock: Clock) -> None:
+        schemas: dict[str, list[str]] = {}
+        logs: dict[str, CommitLog] = {}
+        for engine in engines:
+            address = address_of(engine.url)
+            logs.setdefault(address, COMMIT_LOGS.at(engine.url, clock))
+            schemas.setdefault(address, []).append(str(engine.url.database))
+        self._told: dict[str, _Told] = {}
+        try:
+            for address, log in logs.items():
+                self._told[address] = _Told(log.subscribe(schemas[address], after.get(address)))
+        except CommitLogError:
+            self.close()
+            for engine in engines:
+                keep_to(engine, None)
+            raise
+        for engine in engines:
+            keep_to(engine, self._told[address_of(engine.url)].subscription.identity)
+
+    @property
+    def is_continued(self) -> bool:
+        return all(told.subscription.is_continued for told in self._told.values())
+
+    def wait(self, longest_s: float) -> None:
+        # With two logs most of what is waited for is in that of the cell.
+        next(iter(self._told.values())).subscription.wait(longest_s)
+
+    def take(self) -> Hints | None:
+        uuids: set[str] | None = set()
+        is_new = False
+        for told in self._told.values():
+            if (taken := told.subscription.take()) is None:
+                continue
+            touched, told.position, told.at = taken
+            is_new = True
+            if touched.has_unknown or uuids is None:
+                uuids = None
+            else:
+                uuids |= touched.uuids
+        positions = {address: told.position for address, told in self._told.items() if told.position is not None}
+        if not is_new:
+            return None
+        own = next(iter(self._told.values())).position
+        return Hints(
+            None if uuids is None else frozenset(uuids),
+            positions,
+            0 if own is None else own.number,
+            # Before each log was read once nothing is known of what it has.
+            min(told.at for told in self._told.values()),
+        )
+
+    def close(self) -> None:
+        for told in self._told.values():
+            told.subscription.close()

@@ -1,0 +1,255 @@
+"""Questions to a server of MariaDB about its log; one connection, which an account that may read rows can open."""
+
+import re
+import threading
+import weakref
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pymysql
+from pymysql.cursors import DictCursor
+from sqlalchemy import URL, Engine, event
+from sqlalchemy.dialects.mysql.pymysql import MySQLDialect_pymysql
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from fleetlight.cells.errors import CommitLogError
+from fleetlight.cells.kinds.nova_db.commit_log.touched import OWNERS, LookedUp
+
+_CONNECT_TIMEOUT_S = 5
+# The server is silent for a second at most while the log is read (log.HEARTBEAT_S).
+READ_TIMEOUT_S = 10
+_ACCESS_DENIED = (1044, 1045, 1142, 1143, 1227)
+_AT_ONCE = 1000
+
+_SETTINGS = (
+    *("log_bin", "binlog_format", "binlog_row_image", "log_slave_updates", "gtid_slave_pos", "hostname", "port"),
+    *("server_id", "socket", "version"),
+)
+_SNAPSHOT = (
+    "SELECT variable_name AS name, variable_value AS value FROM information_schema.session_status "
+    "WHERE variable_name IN ('BINLOG_SNAPSHOT_FILE', 'BINLOG_SNAPSHOT_POSITION', 'WSREP_LAST_COMMITTED')"
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LogPlace:
+    """A boundary of two transactions: the number of a file of the log, and the byte in it."""
+
+    number: int
+    offset: int
+    file: str
+
+    @classmethod
+    def of(cls, file: str, offset: int) -> "LogPlace":
+        return cls(int(file.rpartition(".")[2]), offset, file)
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """What a reader of rows sees from now on: all commits up to `place`. replicated: how many commits the cluster that
+    the server belongs to has given out by then; None without a cluster (Galera).
+    """
+
+    place: LogPlace
+    replicated: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """What tells one server from another behind the same address."""
+
+    hostname: str
+    port: int
+    server_id: int
+    socket: str
+
+
+def connection_arguments(url: URL) -> dict[str, Any]:
+    """How PyMySQL connects to `url`, of an address that `parse_nova_url` has read."""
+    # `set` takes None for "as it was": one server is asked about many schemas.
+    _, arguments = MySQLDialect_pymysql().create_connect_args(url._replace(database=None))
+    return {
+        **arguments,
+        "connect_timeout": _CONNECT_TIMEOUT_S,
+        "read_timeout": READ_TIMEOUT_S,
+        "charset": "utf8mb4",
+        "autocommit": True,
+    }
+
+
+def keep_to(engine: Engine, identity: ServerIdentity | None) -> None:
+    """Have an engine refuse connections that another server answers than the one whose log is read.
+
+    What is behind one address may be another server at any moment, and its rows older than the log says. None: any
+    server will do.
+    """
+    with _guard:
+        kept = _KEPT.get(engine)
+        if kept is None:
+            kept = _KEPT[engine] = _OneServer(engine)
+    kept.keep_to(identity)
+
+
+class _OneServer:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = weakref.ref(engine)
+        self._identity: ServerIdentity | None = None
+        event.listen(engine, "connect", self._check)
+
+    def keep_to(self, identity: ServerIdentity | None) -> None:
+        if identity != self._identity and (engine := self._engine()) is not None:
+            self._identity = identity
+            engine.dispose()
+
+    def _check(self, connection: Any, _entry: ConnectionPoolEntry) -> None:
+        if self._identity is None:
+            return
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT @@hostname, @@port, @@server_id, @@socket")
+            if ServerIdentity(*cursor.fetchone()) != self._identity:
+                raise pymysql.err.OperationalError(0, "another server answers there than the one whose log is read")
+
+
+_KEPT: "weakref.WeakKeyDictionary[Engine, _OneServer]" = weakref.WeakKeyDictionary()
+_guard = threading.Lock()
+
+
+class LogServer:
+    """A server whose log is looked at. Calls raise CommitLogError."""
+
+    def __init__(self, url: URL) -> None:
+        self._arguments = connection_arguments(url)
+        with translated():
+            self.connection = pymysql.connect(**self._arguments, cursorclass=DictCursor)
+        self._settings = self._read_settings()
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """How another connection to the same address is opened."""
+        return self._arguments
+
+    @property
+    def identity(self) -> ServerIdentity:
+        of = self._settings
+        return ServerIdentity(of["hostname"], of["port"], of["server_id"], of["socket"])
+
+    def require_usable(self) -> None:
+        """Raise CommitLogError, with what has to be done, where the log does not have every change of a row."""
+        of = self._settings
+        if "mariadb" not in str(of["version"]).lower():
+            raise CommitLogError("it is not MariaDB, whose log alone is read", is_lasting=True)
+        if not of["log_bin"]:
+            raise CommitLogError("it keeps no log: set log_bin in its configuration, and restart it", is_lasting=True)
+        if of["binlog_format"] != "ROW":
+            raise CommitLogError(
+                f"its log may have statements instead of rows (binlog_format {of['binlog_format']}): "
+                "SET GLOBAL binlog_format = 'ROW'",
+                is_lasting=True,
+            )
+        if of["gtid_slave_pos"] and not of["log_slave_updates"]:
+            raise CommitLogError(
+                "it is a replica whose log lacks what it replicates: set log_slave_updates in its configuration",
+                is_lasting=True,
+            )
+
+    def visible(self) -> Visible:
+        """See Visible: the snapshot of a transaction, in the order of commits."""
+        with translated(), self.connection.cursor() as cursor:
+            # It ends the one before, so nothing older than the last look is kept for us.
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+            cursor.execute(_SNAPSHOT)
+            found = {row["name"].upper(): row["value"] for row in cursor.fetchall()}
+        file, offset = found.get("BINLOG_SNAPSHOT_FILE"), found.get("BINLOG_SNAPSHOT_POSITION")
+        if not file or not offset:
+            raise CommitLogError("it does not say up to where of its log commits can be seen", is_lasting=True)
+        replicated = found.get("WSREP_LAST_COMMITTED")
+        # A server without a cluster has no such status, or the largest number that there is.
+        is_clustered = replicated is not None and 0 <= int(replicated) < 1 << 63
+        return Visible(LogPlace.of(file, int(offset)), int(replicated) if is_clustered and replicated else None)
+
+    def gtid_at(self, place: LogPlace) -> str | None:
+        """The numbers of the last transactions before a place, one for each domain; None if the log lacks the place."""
+        with translated(), self.connection.cursor() as cursor:
+            cursor.execute("SELECT BINLOG_GTID_POS(%s, %s) AS gtid", (place.file, place.offset))
+            row = cursor.fetchone()
+        return None if row is None or row["gtid"] is None else sorted_gtid(_text(row["gtid"]))
+
+    def columns(self, schemas: Collection[str]) -> Mapping[tuple[str, str], Mapping[str, int]]:
+        """By schema and table, the places of the columns that the account may read."""
+        statement = (
+            "SELECT table_schema AS s, table_name AS t, column_name AS c, ordinal_position AS p "
+            "FROM information_schema.columns WHERE table_schema IN %s AND table_name IN %s"
+        )
+        with translated(), self.connection.cursor() as cursor:
+            cursor.execute(statement, (list(schemas), list(OWNERS)))
+            found: dict[tuple[str, str], dict[str, int]] = {}
+            for row in cursor.fetchall():
+                found.setdefault((row["s"], row["t"]), {})[row["c"]] = int(row["p"]) - 1
+        return found
+
+    def look_up(self, schema: str, where: LookedUp, keys: Sequence[Any]) -> Collection[str]:
+        """The instances that rows name which are found by these values of a column."""
+        table, named, column = where
+        statement = f"SELECT DISTINCT {_quoted(named)} AS uuid FROM {_quoted(schema)}.{_quoted(table)} "  # noqa: S608
+        statement += f"WHERE {_quoted(column)} IN %s"
+        uuids: set[str] = set()
+        with translated(), self.connection.cursor() as cursor:
+            for begin in range(0, len(keys), _AT_ONCE):
+                cursor.execute(statement, (list(keys[begin : begin + _AT_ONCE]),))
+                uuids.update(str(row["uuid"]).lower() for row in cursor.fetchall() if row["uuid"] is not None)
+        return uuids
+
+    def close(self) -> None:
+        # The reader of the log closes it where the log ends.
+        if self.connection.open:
+            self.connection.close()
+
+    def _read_settings(self) -> Mapping[str, Any]:
+        columns = ", ".join(f"@@global.{name} AS {name}" for name in _SETTINGS)
+        with translated(), self.connection.cursor() as cursor:
+            try:
+                cursor.execute(f"SELECT {columns}")
+            except pymysql.err.OperationalError as error:
+                # A variable that only MariaDB has.
+                raise CommitLogError("it is not MariaDB, whose log alone is read", is_lasting=True) from error
+            found: Mapping[str, Any] = cursor.fetchone()
+        return found
+
+
+class translated:  # noqa: N801  # reads as what it does
+    """What PyMySQL raises, as CommitLogError."""
+
+    def __enter__(self) -> None:
+        """Nothing has failed yet."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, pymysql.MySQLError | OSError):
+            raise as_commit_log_error(error) from error
+
+
+def as_commit_log_error(error: Exception) -> CommitLogError:
+    """What the server, or the way to it, said no to."""
+    code = error.args[0] if error.args else None
+    text = str(error.args[1]) if len(error.args) > 1 else str(error)
+    if code in _ACCESS_DENIED and "REPLICATION SLAVE" in text.upper():
+        return CommitLogError("its account may not read the log: GRANT REPLICATION SLAVE ON *.* TO it", is_lasting=True)
+    return CommitLogError(f"the database server says: {text}", is_lasting=False)
+
+
+def sorted_gtid(text: str) -> str:
+    """The same numbers, one for each domain, in one order."""
+    return ",".join(sorted(part.strip() for part in text.split(",") if part.strip()))
+
+
+def number_of(gtid: str) -> int:
+    """How many transactions a position has behind it, in all domains: it only grows in one log."""
+    return sum(int(found) for found in re.findall(r"\d+-\d+-(\d+)", gtid))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

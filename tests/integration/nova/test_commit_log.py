@@ -1,0 +1,457 @@
+"""Cells of Nova whose databases keep a log are in the index as they were committed, with nothing that Nova announces.
+
+contracts/nova-db has the tables; what the log says was measured with MariaDB 10.11.
+"""
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pymysql
+import pytest
+
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.errors import CommitLogError
+from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.model import Cell, HintingAdapter
+from fleetlight.resources.clock import system_clock
+from scripts.servers.private import PrivateServer, private_server
+from tests.support.servers.logged_nova import FollowedNova, LoggedNova, LoggingMariaDB, followed_nova
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.own_servers, pytest.mark.mariadb, pytest.mark.no_rerun, pytest.mark.timeout(300)]
+
+DEMO = "11111111111111111111111111111111"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PrivateServer]:
+    with private_server(LoggingMariaDB()) as started:
+        yield started
+
+
+@pytest.fixture
+def nova(server: PrivateServer) -> LoggedNova:
+    made = LoggedNova(server, f"odd name-{uuid4().hex[:8]}_")
+    made.create(["api", "cell1"])
+    return made
+
+
+@pytest.fixture
+def followed(nova: LoggedNova, tmp_path: Path) -> Iterator[FollowedNova]:
+    with followed_nova(nova, tmp_path / "fleetlight") as made:
+        yield made
+
+
+@pytest.fixture
+def cell(followed: FollowedNova) -> Cell:
+    return register(followed, "cell1")
+
+
+def register(followed: FollowedNova, name: str) -> Cell:
+    cell = followed.nova.cell(name, str(UUID(int=int(name[-1]) + 1)))
+    return followed.fleet.add_cell(
+        name,
+        CellKind.NOVA_DB,
+        cell.database_url,
+        "",
+        uuid=cell.uuid,
+        api_database_url=cell.api_database_url,
+        nova_uuid=cell.uuid,
+    )
+
+
+class Writer:
+    """Changes rows as Nova does, and as operators do by hand."""
+
+    def __init__(self, nova: LoggedNova, database: str = "cell1") -> None:
+        self._nova = nova
+        self._database = database
+        self.connection = pymysql.connect(
+            host="127.0.0.1",
+            port=nova.server.port,
+            user="root",
+            database=f"{nova.prefix}{database}",
+            autocommit=True,
+        )
+
+    def run(self, statement: str, *values: object) -> int:
+        with self.connection.cursor() as cursor:
+            return int(cursor.execute(statement, values or None))
+
+    def create(self, name: str = "web", uuid: str | None = None) -> str:
+        made = uuid or str(uuid4())
+        self.run(
+            "INSERT INTO instances (uuid, display_name, project_id, user_id, vm_state, deleted, hidden, created_at)"
+            " VALUES (%s, %s, %s, 'ada', 'active', 0, 0, NOW())",
+            *(made, name, DEMO),
+        )
+        return made
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+@pytest.fixture
+def writer(nova: LoggedNova) -> Iterator[Writer]:
+    with closing(Writer(nova)) as made:
+        yield made
+
+
+@pytest.fixture
+def api(nova: LoggedNova) -> Iterator[Writer]:
+    with closing(Writer(nova, "api")) as made:
+        yield made
+
+
+def shown(followed: FollowedNova, uuid: str) -> dict[str, object]:
+    with followed.index() as index:
+        documents = index.read([uuid])
+    assert uuid in documents
+    return dict(documents[uuid].record)
+
+
+def shows(followed: FollowedNova, uuid: str, field: str, expected: object) -> bool:
+    return shown(followed, uuid)[field] == expected
+
+
+def test_every_table_that_a_server_is_made_of_is_followed_within_seconds(
+    followed: FollowedNova, cell: Cell, writer: Writer, api: Writer
+) -> None:
+    uuid = writer.create()
+    with followed.indexer():
+        followed.wait_until_fresh(cell.uuid)
+        changes = {
+            "display_name": (writer, "UPDATE instances SET display_name = 'renamed'", "renamed"),
+            "metadata": (
+                writer,
+                "INSERT INTO instance_metadata (instance_uuid, deleted, `key`, value) VALUES (%s, 0, 'a', 'b')",
+                {"a": "b"},
+            ),
+            "tags": (writer, "INSERT INTO tags (resource_id, tag) VALUES (%s, 'blue')", ["blue"]),
+            "locked_reason": (
+                writer,
+                "INSERT INTO instance_system_metadata (instance_uuid, deleted, `key`, value)"
+                " VALUES (%s, 0, 'locked_reason', 'audit')",
+                "audit",
+            ),
+            "pinned_availability_zone": (
+                api,
+                "INSERT INTO request_specs (instance_uuid, spec) VALUES (%s, "
+                """'{"nova_object.data": {"availability_zone": "north"}}')""",
+                "north",
+            ),
+        }
+        for field, (where, statement, expected) in changes.items():
+            where.run(statement, *([uuid] if "%s" in statement else []))
+            wait_until(partial(shows, followed, uuid, field, expected), timeout_s=20)
+        progress = followed.wait_until_fresh(cell.uuid)
+    assert progress.watermark > 0
+    assert followed.differing(cell) == {}
+
+
+def test_group_that_is_removed_is_no_group_of_its_members(
+    followed: FollowedNova, cell: Cell, writer: Writer, api: Writer
+) -> None:
+    uuid, group = writer.create(), str(uuid4())
+    api.run("INSERT INTO instance_groups (id, uuid, project_id) VALUES (7, %s, %s)", group, DEMO)
+    api.run("INSERT INTO instance_group_member (instance_uuid, group_id) VALUES (%s, 7)", uuid)
+    with followed.indexer():
+        wait_until(lambda: followed.wait_until_fresh(cell.uuid) and shown(followed, uuid)["server_groups"] == [group])
+        api.run("DELETE FROM instance_groups")
+        wait_until(lambda: shown(followed, uuid)["server_groups"] == [], timeout_s=20)
+
+
+def test_rows_that_are_removed_leave_the_index_unless_they_were_deleted(
+    followed: FollowedNova, cell: Cell, writer: Writer
+) -> None:
+    """`nova-manage db archive_deleted_rows` moves deleted rows away; a row that is purged by hand was no server."""
+    archived, purged = writer.create("archived"), writer.create("purged")
+    with followed.indexer():
+        followed.wait_until_fresh(cell.uuid)
+        writer.run(
+            "UPDATE instances SET deleted = id, deleted_at = NOW(), vm_state = 'deleted' WHERE uuid = %s", archived
+        )
+        wait_until(lambda: shown(followed, archived)["deleted"])
+        writer.run("DELETE FROM instances")
+        followed.wait_until_fresh(cell.uuid)
+        with followed.index() as index:
+            assert set(index.read([archived, purged])) == {archived}
+
+
+def test_transaction_counts_when_it_is_committed_and_only_then(
+    followed: FollowedNova, cell: Cell, nova: LoggedNova, writer: Writer
+) -> None:
+    uuid = writer.create("before")
+    with closing(Writer(nova)) as slow, followed.indexer():
+        followed.wait_until_fresh(cell.uuid)
+        # Otherwise it locks what lies between the rows, too.
+        slow.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        slow.run("BEGIN")
+        slow.run("UPDATE instances SET display_name = 'after' WHERE uuid = %s", uuid)
+        slow.run("SAVEPOINT here")
+        late = slow.create("rolled back")
+        slow.run("ROLLBACK TO here")
+        other = writer.create("other")
+        followed.wait_until_fresh(cell.uuid)
+        assert shown(followed, uuid)["display_name"] == "before"
+        assert shown(followed, other)["display_name"] == "other"
+        slow.run("COMMIT")
+        followed.wait_until_fresh(cell.uuid)
+        assert shown(followed, uuid)["display_name"] == "after"
+        with followed.index() as index:
+            assert not index.read([late])
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["SET SESSION binlog_row_image = 'MINIMAL'", "UPDATE instances SET display_name = 'after'"],
+        ["SET SESSION binlog_row_image = 'MINIMAL'", "DELETE FROM instance_metadata"],
+        ["SET SESSION binlog_row_image = 'NOBLOB'", "UPDATE instances SET display_name = 'after'"],
+        ["SET SESSION binlog_format = 'STATEMENT'", "UPDATE instances SET display_name = 'after'"],
+        ["ALTER TABLE instances ADD COLUMN flavor_note INT", "UPDATE instances SET display_name = 'after'"],
+        ["ALTER TABLE instances ADD COLUMN in_front INT FIRST", "UPDATE instances SET display_name = 'after'"],
+        ["TRUNCATE TABLE instance_metadata"],
+        [
+            "XA START 'x'",
+            "UPDATE instances SET display_name = 'after'",
+            "XA END 'x'",
+            "XA PREPARE 'x'",
+            "XA COMMIT 'x'",
+        ],
+    ],
+    ids=lambda statements: statements[-1 if statements[0].startswith("XA") else 0],
+)
+def test_whatever_the_log_says_or_leaves_out_the_index_becomes_what_the_rows_are(
+    followed: FollowedNova, cell: Cell, writer: Writer, statements: list[str]
+) -> None:
+    uuid = writer.create("before")
+    writer.run("INSERT INTO instance_metadata (instance_uuid, deleted, `key`, value) VALUES (%s, 0, 'a', 'b')", uuid)
+    with followed.indexer():
+        followed.wait_until_fresh(cell.uuid)
+        for statement in statements:
+            writer.run(statement)
+        followed.wait_until_fresh(cell.uuid)
+        assert followed.differing(cell) == {}
+
+
+def test_indexer_goes_on_where_the_last_one_ended_without_a_comparison(
+    followed: FollowedNova, cell: Cell, writer: Writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    uuid = writer.create("before")
+    with followed.indexer():
+        followed.wait_until_fresh(cell.uuid)
+        wait_until(lambda: has_position(followed, cell))
+    writer.run("UPDATE instances SET display_name = 'meanwhile'")
+    added = writer.create("added meanwhile")
+    began = system_clock()
+    with followed.indexer():
+        followed.wait_until_fresh(cell.uuid, began)
+        assert shown(followed, uuid)["display_name"] == "meanwhile"
+        assert shown(followed, added)["display_name"] == "added meanwhile"
+    assert followed.differing(cell) == {}
+
+
+def has_position(followed: FollowedNova, cell: Cell) -> bool:
+    with followed.index() as index:
+        return bool(index.load_state("commit-log").get(cell.uuid))
+
+
+@pytest.mark.parametrize("act", ["purged", "reset"])
+def test_log_that_lost_what_was_not_read_yet_has_the_cell_compared(
+    followed: FollowedNova, cell: Cell, writer: Writer, act: str
+) -> None:
+    uuid = writer.create("before")
+    with followed.indexer():
+        followed.wait_until_fresh(cell.uuid)
+        wait_until(lambda: has_position(followed, cell))
+    writer.run("UPDATE instances SET display_name = 'meanwhile'")
+    if act == "purged":
+        for _ in range(2):
+            writer.run("FLUSH LOGS")
+        with writer.connection.cursor() as cursor:
+            cursor.execute("SHOW MASTER STATUS")
+            newest = cursor.fetchone()[0]
+        writer.run(f"PURGE BINARY LOGS TO '{newest}'")
+    else:
+        writer.run("RESET MASTER")
+    with followed.indexer():
+        followed.wait_until_fresh(cell.uuid)
+        assert shown(followed, uuid)["display_name"] == "meanwhile"
+        writer.run("UPDATE instances SET display_name = 'later'")
+        followed.wait_until_fresh(cell.uuid)
+        assert shown(followed, uuid)["display_name"] == "later"
+
+
+def test_one_process_reads_the_log_and_another_takes_over(followed: FollowedNova, cell: Cell, writer: Writer) -> None:
+    uuid = writer.create("before")
+    with followed.indexer() as second:
+        with followed.indexer():
+            followed.wait_until_fresh(cell.uuid)
+            states = wait_until(lambda: dict(second.cell_states))
+            assert states
+            writer.run("UPDATE instances SET display_name = 'first'")
+            followed.wait_until_fresh(cell.uuid)
+        writer.run("UPDATE instances SET display_name = 'second'")
+        followed.wait_until_fresh(cell.uuid)
+        assert shown(followed, uuid)["display_name"] == "second"
+
+
+def test_two_cells_of_one_server_share_a_reader_and_do_without_a_statement_of_their_own(
+    nova: LoggedNova, followed: FollowedNova, cell: Cell
+) -> None:
+    nova.create(["cell2"])
+    other = register(followed, "cell2")
+    with followed.indexer(), closing(Writer(nova, "cell2")) as there:
+        followed.wait_until_fresh(cell.uuid)
+        followed.wait_until_fresh(other.uuid)
+        uuid = there.create("there")
+        followed.wait_until_fresh(other.uuid)
+        assert shown(followed, uuid)["display_name"] == "there"
+        statements, seconds = questions_in(there, 5)
+        threads = there_are(there)
+    # Two each second, and one question about them.
+    assert statements <= 2 * seconds + 4
+    assert threads["Binlog Dump"] == 1
+
+
+def questions_in(writer: Writer, seconds: int) -> tuple[int, int]:
+    def asked() -> int:
+        with writer.connection.cursor() as cursor:
+            cursor.execute("SHOW GLOBAL STATUS LIKE 'Questions'")
+            return int(cursor.fetchone()[1])
+
+    before, until_s = asked(), time.monotonic() + seconds
+    wait_until(lambda: time.monotonic() >= until_s)
+    return asked() - before, seconds
+
+
+def there_are(writer: Writer) -> dict[str, int]:
+    """How many sessions of ours there are, by command."""
+    with writer.connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT command, COUNT(*) FROM information_schema.processlist WHERE user = 'fleetlight' GROUP BY command"
+        )
+        return {str(command): int(count) for command, count in cursor.fetchall()}
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("REVOKE REPLICATION SLAVE ON *.* FROM fleetlight@'%'", "REPLICATION SLAVE"),
+        ("SET GLOBAL binlog_format = 'MIXED'", "binlog_format"),
+    ],
+)
+def test_log_that_does_not_prove_is_named_and_the_cell_is_compared(
+    followed: FollowedNova, cell: Cell, writer: Writer, statement: str, reason: str
+) -> None:
+    writer.run(statement)
+    try:
+        with closing(open_adapter(cell)) as adapter:
+            assert isinstance(adapter, HintingAdapter)
+            with pytest.raises(CommitLogError, match=reason) as raised:
+                adapter.follow_commits({})
+        assert raised.value.is_lasting
+        writer.create("before")
+        with followed.indexer():
+            wait_until(lambda: (found := followed.progress(cell.uuid)) is not None and found.is_complete)
+        assert followed.differing(cell) == {}
+    finally:
+        writer.run("SET GLOBAL binlog_format = 'ROW'")
+
+
+def test_random_changes_of_every_table_are_in_the_index_in_the_end_and_whenever_it_says_so(
+    followed: FollowedNova, cell: Cell, writer: Writer, api: Writer
+) -> None:
+    draw = random.Random(20261128)
+    storm = Storm(draw, writer, api)
+    for _ in range(100):
+        storm.play()
+    with followed.indexer():
+        followed.wait_until_fresh(cell.uuid)
+        for round_ in range(20):
+            for _ in range(100):
+                storm.play()
+            if round_ % 5 == 4:
+                followed.wait_until_fresh(cell.uuid)
+                assert followed.differing(cell) == {}
+    assert storm.played > 2000
+
+
+class Storm:
+    """Random changes of the rows of a few servers, some of them in transactions that are rolled back."""
+
+    def __init__(self, draw: random.Random, cell: Writer, api: Writer) -> None:
+        self._draw = draw
+        self._cell = cell
+        self._api = api
+        self._uuids = [str(UUID(int=draw.getrandbits(128), version=4)) for _ in range(60)]
+        self.played = 0
+
+    def play(self) -> None:
+        self.played += 1
+        act = self._draw.choice(
+            [
+                self._create,
+                self._rename,
+                self._delete,
+                self._archive,
+                self._metadata,
+                self._tag,
+                self._fault,
+                self._spec,
+            ]
+        )
+        is_kept = self._draw.random() < 0.9
+        self._cell.run("BEGIN")
+        act(self._draw.choice(self._uuids))
+        if self._draw.random() < 0.3:
+            self._rename(self._draw.choice(self._uuids))
+        self._cell.run("COMMIT" if is_kept else "ROLLBACK")
+
+    def _create(self, uuid: str) -> None:
+        with self._cell.connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM instances WHERE uuid = %s", (uuid,))
+            if cursor.fetchone() is None:
+                self._cell.create(f"made-{self.played}", uuid)
+
+    def _rename(self, uuid: str) -> None:
+        self._cell.run("UPDATE instances SET display_name = %s WHERE uuid = %s", f"name-{self.played}", uuid)
+
+    def _delete(self, uuid: str) -> None:
+        self._cell.run(
+            "UPDATE instances SET deleted = id, vm_state = 'deleted', deleted_at = NOW()"
+            " WHERE uuid = %s AND deleted = 0",
+            uuid,
+        )
+
+    def _archive(self, uuid: str) -> None:
+        for rows in ("instance_metadata WHERE instance_uuid", "tags WHERE resource_id", "instances WHERE uuid"):
+            self._cell.run(f"DELETE FROM {rows} = %s", uuid)  # noqa: S608  # of this list
+
+    def _metadata(self, uuid: str) -> None:
+        self._cell.run("DELETE FROM instance_metadata WHERE instance_uuid = %s", uuid)
+        self._cell.run(
+            "INSERT INTO instance_metadata (instance_uuid, deleted, `key`, value) VALUES (%s, 0, 'n', %s)",
+            *(uuid, str(self.played)),
+        )
+
+    def _tag(self, uuid: str) -> None:
+        self._cell.run("REPLACE INTO tags (resource_id, tag) VALUES (%s, %s)", uuid, f"t{self.played % 3}")
+
+    def _fault(self, uuid: str) -> None:
+        self._cell.run("UPDATE instances SET vm_state = 'error' WHERE uuid = %s AND deleted = 0", uuid)
+        self._cell.run(
+            "INSERT INTO instance_faults (instance_uuid, deleted, code, message, created_at)"
+            " VALUES (%s, 0, 500, %s, NOW())",
+            *(uuid, f"broken {self.played}"),
+        )
+
+    def _spec(self, uuid: str) -> None:
+        spec = f'{{"nova_object.data": {{"availability_zone": "zone-{self.played % 5}"}}}}'
+        self._api.run("REPLACE INTO request_specs (instance_uuid, spec) VALUES (%s, %s)", uuid, spec)
