@@ -99,15 +99,17 @@ class IndexRequestError(IndexerError):
 
 
 class IndexDocumentError(IndexRequestError):
-    """What the index has of the instance `uuid` is nothing that this program has written, or can read."""
+    """What the index has under `document_id`, the uuid of an instance in what this program has written, is not that, or
+    cannot be read.
+    """
 
-    def __init__(self, uuid: str, reason: str) -> None:
-        super().__init__(f"the document of instance {uuid} in the index cannot be read: {reason}")
-        self.uuid = uuid
+    def __init__(self, document_id: str, reason: str) -> None:
+        super().__init__(f"the document {document_id} of the index cannot be read: {reason}")
+        self.document_id = document_id
 
     @classmethod
-    def caused_by(cls, error: Exception, uuid: str) -> "IndexDocumentError":
-        return cls(uuid, f"{type(error).__name__}: {error}")
+    def caused_by(cls, error: Exception, document_id: str) -> "IndexDocumentError":
+        return cls(document_id, f"{type(error).__name__}: {error}")
 
 
 class IndexQueryError(IndexRequestError):

@@ -219,7 +219,7 @@ class IndexGateway:
         other when another program has written to it. The log names a document, or a kind of refusal, once.
         """
         if isinstance(error, IndexDocumentError):
-            log_damaged_document(error.uuid, str(error))
+            log_damaged_document(error.document_id, str(error))
         elif isinstance(error, IndexQueryError):
             self._log_refused(error)
         elif not isinstance(error, IndexSlowError | IndexUnsealedError):

@@ -20,13 +20,11 @@ def read_around_damage(
         try:
             return read(left)
         except IndexDocumentError as error:
-            if error.uuid not in left:
-                raise
-            log_damaged_document(error.uuid, str(error))
-            left.remove(error.uuid)
+            log_damaged_document(error.document_id, str(error))
+            left.remove(error.document_id)
 
 
 @lru_cache(maxsize=4096)
-def log_damaged_document(instance: str, reason: str) -> None:
+def log_damaged_document(document_id: str, reason: str) -> None:
     """Once for each, since it is met again and again."""
-    _log.error("index_document_damaged", instance=instance, reason=reason)
+    _log.error("index_document_damaged", document=document_id, reason=reason)

@@ -44,6 +44,11 @@ def reconcile_announced(
     for uuids in batched([uuid for uuid, version in indexed.items() if version > kept.get(uuid, 0)], _AT_ONCE):
         documents = index.read(uuids)
         store.keep(cell_uuid, [to_announced(each) for each in documents.values() if is_time(each.version)])
+        # Another program's, such as a copy under another id.
+        unreadable = index.versions([uuid for uuid in uuids if uuid not in documents])
+        index.remove(unreadable)
+        for uuid in unreadable:
+            del indexed[uuid]
         on_step()
     restored = 0
     for uuids in batched([uuid for uuid, version in kept.items() if version > indexed.get(uuid, 0)], _AT_ONCE):

@@ -246,7 +246,8 @@ class ExternalComparison(Comparison):
             yield self._look(by_uuid, self._writer.read(by_uuid.keys()) if by_uuid else {})
             for batch in batched(only_in_index, _BATCH):
                 documents = self._writer.read(batch)
-                yield self._look_for([uuid for uuid, document in documents.items() if self._is_surplus(document, None)])
+                is_surplus = {uuid: self._is_surplus(document, None) for uuid, document in documents.items()}
+                yield self._look_for([uuid for uuid in batch if is_surplus.get(uuid, True)])
             on_step()
         # At the end, since one that is shown meanwhile may have been hidden in both cells when they were read.
         yield from self._among(hidden, on_step)
@@ -295,7 +296,16 @@ class ExternalComparison(Comparison):
         only_there = [
             Difference(uuid, DifferenceKind.ONLY_IN_INDEX, None, each.version) for uuid, each in surplus.items()
         ]
+        only_there += [
+            Difference(uuid, DifferenceKind.ONLY_IN_INDEX, None, version)
+            for uuid, version in self._unreadable(set(uuids) - documents.keys() - rows.keys()).items()
+        ]
         return DifferenceBatch([*found.differences, *only_there], found.documents)
+
+    def _unreadable(self, uuids: Collection[str]) -> Mapping[str, int]:
+        """Versions of documents of the cell among these that cannot be read: another program's, and of no row."""
+        found = dict(self.index.versions(uuids))
+        return found and {uuid: found[uuid] for uuid in self._ranges.revisions(sorted(found)) if uuid in found}
 
     def _look(self, rows: Mapping[str, InstanceRow], existing: Mapping[str, Document]) -> DifferenceBatch:
         wanted, rejected = self._rows.beside(rows.values(), existing)

@@ -24,6 +24,7 @@ _LEAF_ROWS = 16
 # Ranges of one request: one statement of a database, and 16 times as many buckets of an Elasticsearch aggregation.
 _RANGES_AT_ONCE = 64
 _DASHES = (8, 13, 18, 23)
+_UUID_LENGTH = 36
 _EMPTY = RangeDigest(0, 0, 0)
 # What the index has is looked at by the beginnings of uuids, so that no cell is in memory whole.
 _RANGE_LENGTH = 2
@@ -116,7 +117,8 @@ def _divide(
     for beginning in beginnings:
         mine, theirs = ones.get(beginning, _EMPTY), others.get(beginning, _EMPTY)
         if mine != theirs:
-            is_small = max(mine.count, theirs.count) <= _LEAF_ROWS
+            # Of one uuid another program may have made any number of copies.
+            is_small = max(mine.count, theirs.count) <= _LEAF_ROWS or len(beginning) >= _UUID_LENGTH
             (found if len(beginning) < length else small if is_small else large).append(beginning)
     if found:
         yield found

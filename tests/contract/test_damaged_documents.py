@@ -77,7 +77,7 @@ def test_page_with_a_damaged_document_comes_from_the_cells_and_others_from_the_i
             assert [page.headers["Fleetlight-Complete"] for page in pages if page.json()["servers"]] == ["true"] * 3
             routes = [page.headers["Fleetlight-Route"].partition(";")[0] for page in pages if page.json()["servers"]]
             assert [route.startswith("index") for route in routes] == [True, False, True]
-    damaged = [event["instance"] for event in logs if event["event"] == "index_document_damaged"]
+    damaged = [event["document"] for event in logs if event["event"] == "index_document_damaged"]
     assert set(damaged) == {uuids[3]}
     assert len(damaged) <= 2  # once, or once for each way to come upon it
     assert "index_unavailable" not in [event["event"] for event in logs]
@@ -99,7 +99,7 @@ def test_values_of_a_damaged_document_are_refused_by_its_name(tmp_path: Path) ->
         for select in (select_rows, select_page):
             with pytest.raises(IndexDocumentError) as raised:
                 select(connection, request, {"c0"}, tags)
-            assert raised.value.uuid == make_uuid(2)
+            assert raised.value.document_id == make_uuid(2)
 
 
 def test_damaged_document_is_left_out_of_those_that_an_indexer_reads(fleet_of_any_store: ComputeFleet) -> None:
@@ -110,7 +110,7 @@ def test_damaged_document_is_left_out_of_those_that_an_indexer_reads(fleet_of_an
     with closing(open_writer(fleet.index_settings)) as writer, capture_logs() as logs:
         for _ in range(2):
             assert writer.read(uuids).keys() == {uuids[0], uuids[3]}
-    assert {event["instance"] for event in logs if event["event"] == "index_document_damaged"} == set(uuids[1:3])
+    assert {event["document"] for event in logs if event["event"] == "index_document_damaged"} == set(uuids[1:3])
 
 
 def test_comparison_writes_a_damaged_document_of_a_cell_of_nova_anew(tmp_path: Path) -> None:

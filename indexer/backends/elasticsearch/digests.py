@@ -109,12 +109,14 @@ def from_digests(answer: bytes) -> dict[str, RangeDigest]:
 def revisions_body(
     cell_uuid: str, prefixes: Sequence[str], limit: int, horizon: int, *, external: bool
 ) -> dict[str, Any]:
-    """The body of a search that returns ids and versions."""
+    """The body of a search that returns ids and versions: of the documents whose uuid begins so, or that have such an
+    id.
+    """
     return _ids(_documents(cell_uuid, prefixes, horizon, external), limit)
 
 
 def from_hits(answer: bytes) -> dict[str, int]:
-    """Versions by uuid, in the order of the answer."""
+    """Versions by id, which is the uuid of an instance unless it is a copy, in the order of the answer."""
     return {hit.id: hit.version for hit in decoded(_HITS, answer).hits.hits}
 
 
@@ -170,7 +172,9 @@ def _documents(cell_uuid: str, prefixes: Sequence[str], horizon: int, external: 
     if horizon:
         wanted.append(to_dsl(remembered(horizon), INSTANCE_FIELDS))
     if "" not in prefixes:
-        wanted.append({"bool": {"should": [{"prefix": {"uuid": prefix}} for prefix in prefixes]}})
+        # Those that have such an id, too: a copy that another program has made says another uuid.
+        by_id = {"ids": {"values": list(prefixes)}}
+        wanted.append({"bool": {"should": [by_id, *({"prefix": {"uuid": prefix}} for prefix in prefixes)]}})
     return {"bool": {"filter": wanted}}
 
 

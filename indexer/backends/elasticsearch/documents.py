@@ -404,9 +404,11 @@ def from_found(answer: bytes) -> Iterator[Document]:
             raise IndexUnavailableError(f"a document could not be read: {found.error}")
         if found.source is not None:
             try:
-                document = _document(found.source, found.version)
+                document = _document(found.id, found.source, found.version)
             except KeyError as error:
-                raise IndexDocumentError.caused_by(error, found.source.uuid) from error
+                raise IndexDocumentError.caused_by(error, found.id) from error
+            if document.id != found.id:
+                raise IndexDocumentError(found.id, f"it is a copy of the document of instance {document.id}")
             yield document
 
 
@@ -443,13 +445,11 @@ def _nice_key(value: Any) -> str | None:
     return nice_key(value) if isinstance(value, str) else None
 
 
-def _document(source: Any, version: int) -> Document:
+def _document(document_id: str, source: Any, version: int) -> Document:
     record: Mapping[str, Any] = {name: getattr(source, name) for name in INSTANCE_FIELDS}
     # Lists are ordered by these, and comparisons rely on them.
     if tuple(getattr(source, name) for name in _MADE) != _made(record, version):
-        raise IndexDocumentError(
-            str(record["uuid"]), "what is made of its fields and its version is not what they make"
-        )
+        raise IndexDocumentError(document_id, "what is made of its fields and its version is not what they make")
     view = tuple([bytes(source.view[name]) for name in PIECE_NAMES])
     return Document(source.cell_uuid, version, record, view, source.extra)
 

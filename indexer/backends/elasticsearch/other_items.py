@@ -18,6 +18,8 @@ from fleetlight.resources.fields import Record
 # That of a document which says that all items of the type are there; no item has it.
 _WHOLE = "whole"
 _INDEX_UUID = "index_uuid"
+# Begins what stands for the uuid where a document has an id that is no item's.
+_ID = "_id="
 # index.max_result_window of Elasticsearch.
 _PAGE = 10_000
 _encode = msgspec.json.Encoder().encode
@@ -27,15 +29,22 @@ Search = Callable[[Mapping[str, Any]], bytes]
 
 
 class _Source(msgspec.Struct):
+    item_type: str
     cell_uuid: str
     uuid: str
     record: dict[str, Any]
 
 
 class _Hit(msgspec.Struct):
+    id: str = msgspec.field(name="_id")
     source: _Source = msgspec.field(name="_source")
     sort: list[Any]
     version: int = msgspec.field(name="_version", default=0)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether another program has put the item under another id."""
+        return self.id != _id(self.source.item_type, self.source.cell_uuid, self.source.uuid)
 
 
 _ANSWER = search_decoder(_Hit)
@@ -88,9 +97,8 @@ def mark_lines(item_type: str, cell_uuid: str, index_uuid: str | None) -> bytes:
 
 def removal_lines(item_type: str, cell_uuid: str, versions: Mapping[str, int]) -> bytes:
     """The lines of a bulk request that deletes items unless they are newer than these versions."""
-    ids = {uuid: _id(item_type, cell_uuid, uuid) for uuid in versions}
     actions = (
-        {"delete": {"_id": ids[uuid], "version": version, "version_type": "external_gte"}}
+        {"delete": {"_id": _id(item_type, cell_uuid, uuid), "version": version, "version_type": "external_gte"}}
         for uuid, version in versions.items()
     )
     return b"".join(_encode(action) + b"\n" for action in actions)
@@ -112,13 +120,14 @@ def forgotten_items(cell_uuid: str, horizon: int) -> dict[str, Any]:
 
 
 def read_items(search: Search, item_type: str, cell_uuid: str) -> dict[str, Document]:
-    """All items of a cell, deleted ones too, by uuid."""
-    documents = (
-        Document(cell_uuid, hit.version, hit.source.record, (), None, item_type)
-        for hit in _all(search, _of(item_type, [cell_uuid]))
-        if hit.source.uuid != _WHOLE
-    )
-    return {document.id: document for document in documents}
+    """All items of a cell, deleted ones too, by uuid; a copy under another id by that id, as an item that is there."""
+    found: dict[str, Document] = {}
+    for hit in _all(search, _of(item_type, [cell_uuid])):
+        record = {**hit.source.record, "deleted": False} if hit.is_copy else hit.source.record
+        if hit.is_copy or hit.source.uuid != _WHOLE:
+            uuid = _uuid(item_type, cell_uuid, hit.id)
+            found[uuid] = Document(cell_uuid, hit.version, record, (), None, item_type)
+    return found
 
 
 def search_items(search: Search, item_type: str, cells: Collection[str]) -> dict[str, Sequence[Record]]:
@@ -126,13 +135,17 @@ def search_items(search: Search, item_type: str, cells: Collection[str]) -> dict
     wanted = _of(item_type, cells)
     wanted["bool"]["must_not"] = {"exists": {"field": "deleted_at"}}
     whole: set[str] = set()
+    copied: set[str] = set()
     records: dict[str, list[Record]] = {}
     for hit in _all(search, wanted):
-        if hit.source.uuid == _WHOLE:
+        if hit.is_copy:
+            # It may be in the place of another item.
+            copied.add(hit.source.cell_uuid)
+        elif hit.source.uuid == _WHOLE:
             whole.add(hit.source.cell_uuid)
         else:
             records.setdefault(hit.source.cell_uuid, []).append(hit.source.record)
-    return {cell_uuid: records.get(cell_uuid, []) for cell_uuid in whole}
+    return {cell_uuid: records.get(cell_uuid, []) for cell_uuid in whole - copied}
 
 
 def _of(item_type: str, cells: Collection[str]) -> dict[str, Any]:
@@ -157,4 +170,10 @@ def _all(search: Search, query: Mapping[str, Any]) -> Iterator[_Hit]:
 
 
 def _id(item_type: str, cell_uuid: str, uuid: str) -> str:
-    return f"{item_type}:{cell_uuid}:{uuid}"
+    return uuid.removeprefix(_ID) if uuid.startswith(_ID) else f"{item_type}:{cell_uuid}:{uuid}"
+
+
+def _uuid(item_type: str, cell_uuid: str, document_id: str) -> str:
+    """What `_id` makes this id of."""
+    begin = _id(item_type, cell_uuid, "")
+    return document_id.removeprefix(begin) if document_id.startswith(begin) else f"{_ID}{document_id}"

@@ -45,11 +45,10 @@ def item_row(document: Document) -> tuple[Any, ...]:
 
 def read_items(connection: sqlite3.Connection, item_type: str, cell_uuid: str) -> dict[str, Document]:
     found = connection.execute(
-        f"SELECT version, record FROM items WHERE {_OF_CELL} AND uuid != '{_WHOLE}'",  # noqa: S608
+        f"SELECT uuid, version, record FROM items WHERE {_OF_CELL} AND uuid != '{_WHOLE}'",  # noqa: S608
         (item_type, cell_uuid),
     )
-    documents = (Document(cell_uuid, version, _decode(text), (), None, item_type) for version, text in found)
-    return {document.id: document for document in documents}
+    return {uuid: Document(cell_uuid, version, _decode(text), (), None, item_type) for uuid, version, text in found}
 
 
 def mark_items(connection: sqlite3.Connection, item_type: str, cell_uuid: str, *, are_whole: bool) -> None:

@@ -113,4 +113,4 @@ def test_page_names_the_document_that_cannot_be_shown(write: Callable[[Document]
     decoder = row_decoder(("uuid",), TEMPLATE.pieces)
     with pytest.raises(IndexDocumentError) as raised:
         decoder.page(answer, TEMPLATE)
-    assert raised.value.uuid in (str(damaged), make_document(damaged).id)
+    assert raised.value.document_id in (str(damaged), make_document(damaged).id)
