@@ -4,16 +4,21 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
 
-from fleetlight.indexer.backends.base import CellProgress, Document, IndexWriter
+from fleetlight.indexer.backends.base import CellProgress, Document, IndexWriter, PartlyWrittenError
+from fleetlight.indexer.backends.elasticsearch.generations import ElasticsearchGenerations
+from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.elasticsearch.seal import ElasticsearchSeal
+from fleetlight.indexer.backends.elasticsearch.shape import deviating
 from fleetlight.indexer.backends.elasticsearch.writer import ElasticsearchWriter
-from fleetlight.indexer.backends.opening import open_searcher, open_writer
+from fleetlight.indexer.backends.opening import examine_index, open_searcher, open_writer
 from fleetlight.indexer.backends.seal import HELD, SEAL, Breach, Seal, SealState
 from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.errors import IndexRequestError, IndexUnavailableError
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 from tests.support.fleets.documents import make_document, make_uuid
@@ -65,6 +70,44 @@ class Sealed:
     @property
     def instances(self) -> str:
         return f"{self.settings.prefix}-instances"
+
+    @property
+    def items(self) -> str:
+        return f"{self.settings.prefix}-items"
+
+    @property
+    def deviations(self) -> Mapping[str, object]:
+        """Of what our indexes are like."""
+        names = Names.of(self.settings.prefix)
+        return deviating(self.writer._client, names, *names.all)
+
+    def break_by(self, vandal: "Callable[[Sealed], None]") -> Breach:
+        write_some(self.writer)
+        self.writer.write([make_item(1)])
+        self.writer.make_searchable()
+        assert self.check() is None
+        before = self.held_at
+        vandal(self)
+        problems = examine_index(self.settings, 30).problems
+        breach = self.check()
+        assert breach is not None
+        assert bool(problems) == (vandal not in UNSEEN_BY_DOCTOR)
+        assert not examine_index(self.settings, 30).problems
+        assert self.held_at == before
+        assert breach.id in self.writer.load_state(SEAL)
+        assert not self.deviations
+        return breach
+
+    def set(self, index: str, **settings: object) -> None:
+        self.client.indices.put_settings(index=index, settings={"index": settings})
+
+    def add_alias(self, alias: str, **options: object) -> None:
+        [name] = self.client.indices.get_alias(name=alias)
+        self.client.indices.update_aliases(actions=[{"add": {"index": name, "alias": alias, **options}}])
+
+    def shadow(self, index: str, name: str, field_type: str, script: str) -> None:
+        runtime = {name: {"type": field_type, "script": {"source": script}}}
+        self.client.indices.put_mapping(index=index, runtime=runtime)
 
 
 @pytest.fixture(params=[1, 3])
@@ -217,6 +260,91 @@ def point_the_alias_elsewhere(sealed: Sealed) -> None:
     sealed.client.indices.put_alias(index=f"{sealed.instances}-other", name=sealed.instances)
 
 
+def filter_the_alias(sealed: Sealed) -> None:
+    sealed.add_alias(sealed.instances, filter={"term": {"cell_uuid": "another"}})
+
+
+def route_the_alias(sealed: Sealed) -> None:
+    sealed.add_alias(f"{sealed.instances}-write", routing="elsewhere", is_write_index=True)
+
+
+def filter_the_items(sealed: Sealed) -> None:
+    sealed.add_alias(sealed.items, filter={"term": {"cell_uuid": "another"}}, is_write_index=True)
+
+
+def shadow_a_field(sealed: Sealed) -> None:
+    sealed.shadow(sealed.instances, "deleted", "boolean", "emit(true)")
+
+
+def shadow_progress(sealed: Sealed) -> None:
+    sealed.shadow(f"{sealed.settings.prefix}-progress", "index_uuid", "keyword", "emit('x')")
+
+
+def shadow_facts(sealed: Sealed) -> None:
+    """What has been found to be wrong is among them."""
+    sealed.shadow(f"{sealed.settings.prefix}-state", "kind", "keyword", "emit('x')")
+
+
+def take_any_field(sealed: Sealed) -> None:
+    sealed.client.indices.put_mapping(index=sealed.instances, dynamic="true")
+
+
+def alter_by_pipeline(sealed: Sealed) -> None:
+    sealed.set(sealed.instances, final_pipeline="anything")
+
+
+def alter_by_pipeline_for_a_moment(sealed: Sealed) -> None:
+    alter_by_pipeline(sealed)
+    sealed.set(sealed.instances, final_pipeline="_none")
+
+
+def alter_items_by_pipeline(sealed: Sealed) -> None:
+    sealed.set(sealed.items, default_pipeline="anything")
+
+
+def alter_progress_by_pipeline(sealed: Sealed) -> None:
+    sealed.set(f"{sealed.settings.prefix}-progress", default_pipeline="anything")
+
+
+def keep_writes_later(sealed: Sealed) -> None:
+    sealed.set(sealed.instances, **{"translog.durability": "async"})
+
+
+def show_few(sealed: Sealed) -> None:
+    sealed.set(sealed.instances, max_result_window=5, max_terms_count=2)
+
+
+def close_and_open(sealed: Sealed) -> None:
+    sealed.client.indices.close(index=sealed.instances)
+    sealed.client.indices.open(index=sealed.instances)
+    sealed.client.cluster.health(index=sealed.instances, wait_for_status="yellow")
+
+
+def start_again(sealed: Sealed) -> None:
+    """A shard does so after its node was killed: what was not kept by then is gone, and its numbers are given anew."""
+    [[shard, *_], *_] = sealed.client.search_shards(index=sealed.instances)["shards"]
+    place = {name: shard[name] for name in ("index", "shard", "node")}
+    sealed.client.cluster.reroute(commands=[{"cancel": {**place, "allow_primary": True}}])
+    sealed.client.cluster.health(index=sealed.instances, wait_for_status="yellow")
+
+
+SHAPES = (
+    filter_the_alias,
+    route_the_alias,
+    filter_the_items,
+    take_any_field,
+    alter_by_pipeline,
+    alter_by_pipeline_for_a_moment,
+    alter_items_by_pipeline,
+    alter_progress_by_pipeline,
+    keep_writes_later,
+    show_few,
+    close_and_open,
+    start_again,
+)
+# What is over: only the versions show it.
+UNSEEN_BY_DOCTOR = (alter_by_pipeline_for_a_moment, close_and_open, start_again)
+OF_ELASTICSEARCH_ALONE = (shadow_a_field, shadow_progress, shadow_facts)
 VANDALS = (
     delete_one,
     update_one,
@@ -241,6 +369,155 @@ def test_what_another_program_writes_is_a_breach(sealed: Sealed, vandal: Callabl
     assert breach is not None
     assert sealed.held_at == before
     assert breach.id in sealed.writer.load_state(SEAL)
+
+
+@pytest.mark.dialect
+@pytest.mark.parametrize("vandal", SHAPES, ids=lambda vandal: vandal.__name__)
+def test_what_another_program_makes_of_the_index_is_a_breach_and_is_put_right(
+    sealed: Sealed, vandal: Callable[[Sealed], None]
+) -> None:
+    breach = sealed.break_by(vandal)
+    # What was written last is the same, or older than its cell has it.
+    assert breach.uuids == (frozenset() if vandal is start_again else None)
+    sealed.seal.mend(breach)
+    before = sealed.held_at
+    assert sealed.check() is None
+    assert sealed.held_at > before
+    write_some(sealed.writer, version=9)
+    assert sealed.check() is None
+    assert not sealed.deviations
+
+
+@pytest.mark.parametrize("vandal", OF_ELASTICSEARCH_ALONE, ids=lambda vandal: vandal.__name__)
+def test_field_that_a_script_makes_is_a_breach_and_is_taken_away(
+    sealed: Sealed, vandal: Callable[[Sealed], None]
+) -> None:
+    test_what_another_program_makes_of_the_index_is_a_breach_and_is_put_right(sealed, vandal)
+
+
+def test_document_that_a_pipeline_drops_is_not_written(sealed: Sealed) -> None:
+    """The next look puts right what drops it."""
+    pipeline = f"{sealed.settings.prefix}-drop"
+    sealed.client.ingest.put_pipeline(id=pipeline, processors=[{"drop": {}}])
+    sealed.set(sealed.instances, final_pipeline=pipeline)
+    with pytest.raises(PartlyWrittenError, match="dropped") as raised:
+        write_some(sealed.writer, 3)
+    assert (raised.value.result.applied, len(raised.value.remaining)) == (0, 3)
+    assert sealed.check() is not None
+    sealed.client.ingest.delete_pipeline(id=pipeline)
+    write_some(sealed.writer, 3)
+    assert len(sealed.writer.read([make_uuid(number) for number in range(3)])) == 3
+
+
+def test_progress_and_facts_that_a_pipeline_drops_are_not_saved(sealed: Sealed) -> None:
+    pipeline = f"{sealed.settings.prefix}-drop"
+    sealed.client.ingest.put_pipeline(id=pipeline, processors=[{"drop": {}}])
+    for name in ("progress", "state"):
+        sealed.set(f"{sealed.settings.prefix}-{name}", final_pipeline=pipeline)
+    with pytest.raises(IndexUnavailableError, match="dropped"):
+        sealed.writer.save_progress([CellProgress("c0", 1, 1, is_complete=True)])
+    with pytest.raises(IndexUnavailableError, match="dropped"):
+        sealed.writer.save_state("kind", {"name": 1})
+    # Of what is wrong nothing can be saved before that is put right.
+    with pytest.raises(IndexUnavailableError, match="dropped"):
+        sealed.check()
+    sealed.writer.save_state("kind", {"name": 1})
+    breach = sealed.check()
+    assert breach is not None
+    assert not sealed.deviations
+    sealed.client.ingest.delete_pipeline(id=pipeline)
+    sealed.seal.mend(breach)
+    assert sealed.check() is None
+
+
+@pytest.mark.dialect
+def test_index_that_cannot_be_put_right_is_suspected_until_it_is_made_anew(sealed: Sealed) -> None:
+    assert sealed.check() is None
+    before = sealed.held_at
+    # What is written with it cannot be found by that name.
+    properties = {"display_name": {"type": "keyword", "ignore_above": 3}}
+    sealed.client.indices.put_mapping(index=sealed.instances, properties=properties)
+    for _ in range(2):
+        with pytest.raises(IndexRequestError, match="display_name is mapped as"):
+            sealed.check()
+    assert sealed.held_at == before
+    [reason] = SealState.of({(SEAL, name): fact for name, fact in sealed.writer.load_state(SEAL).items()}).reasons
+    assert "display_name" in reason
+    with closing(ElasticsearchGenerations(sealed.settings)) as generations:
+        generations.create_next()
+        generations.switch(lambda: None)
+    sealed.writer.prepare()
+    breach = sealed.check()
+    assert breach is not None
+    sealed.seal.mend(breach)
+    assert sealed.check() is None
+
+
+@pytest.mark.dialect
+def test_template_of_the_site_decides_nothing_of_our_indexes(elasticsearch_url: str, elasticsearch_prefix: str) -> None:
+    settings = index_at(elasticsearch_url, elasticsearch_prefix)
+    site: dict[str, Any] = {
+        "settings": {
+            "index": {
+                "max_result_window": 5,
+                "max_terms_count": 3,
+                "max_regex_length": 10,
+                "final_pipeline": "site",
+                "default_pipeline": "site",
+                "hidden": True,
+                "translog": {"durability": "async"},
+                "mapping": {"ignore_malformed": True},
+            }
+        },
+        "mappings": {"dynamic_templates": [{"all": {"match": "*", "mapping": {"type": "keyword"}}}]},
+    }
+    if settings.backend == "elasticsearch":
+        site["mappings"]["runtime"] = {"deleted": {"type": "boolean", "script": {"source": "emit(true)"}}}
+        site["settings"]["index"]["mapping"]["ignore_above"] = 3
+    else:
+        site["settings"]["index"]["search"] = {"default_pipeline": "site"}
+        site["settings"]["index"]["replication"] = {"type": "SEGMENT"}
+    with (
+        closing(index_client(elasticsearch_url)) as client,
+        closing(ElasticsearchWriter(settings)) as writer,
+    ):
+        template = elasticsearch_prefix.rstrip("-")
+        client.indices.put_index_template(
+            name=template, index_patterns=[f"{elasticsearch_prefix}*"], priority=4000, template=site
+        )
+        try:
+            writer.prepare()
+            with closing(ElasticsearchGenerations(settings)) as generations:
+                generations.create_next()
+                generations.switch(lambda: None)
+            writer.prepare()
+            sealed = Sealed(settings, writer, writer.open_seal(system_clock), client)
+            assert not sealed.deviations
+            write_some(writer)
+            assert sealed.check() is None
+        finally:
+            client.indices.delete_index_template(name=template)
+
+
+@pytest.mark.dialect
+def test_rebuild_breaks_no_seal(sealed: Sealed) -> None:
+    write_some(sealed.writer)
+    assert sealed.check() is None
+    with closing(ElasticsearchGenerations(sealed.settings)) as generations:
+        for _ in range(2):
+            generations.create_next()
+            with closing(generations.open_next()) as following:
+                write_some(following)
+                generations.switch(lambda: None)
+            assert sealed.check() is None
+            sealed.writer.make_searchable()
+            write_some(sealed.writer, version=9)
+            assert sealed.check() is None
+        generations.take_previous_as_next()
+        with closing(generations.open_next()) as previous:
+            write_some(previous, version=9)
+            generations.switch(lambda: None)
+        assert sealed.check() is None
 
 
 @pytest.mark.dialect
@@ -316,6 +593,9 @@ def test_process_that_wakes_after_another_one_took_over_takes_back_no_breach(sea
 
         def make_searchable(self) -> None:
             sealed.writer.make_searchable()
+
+        def put_right(self, *names: str) -> None:
+            sealed.writer.put_right(*names)
 
     def another_takes_over() -> None:
         delete_one(sealed)

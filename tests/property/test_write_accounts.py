@@ -1,12 +1,12 @@
 """No write of another program is ever taken for ours, and ours for another's only where it cannot be known.
 
-Random interleavings of writers, lost answers, kills, rebuilds, restored copies, changes of the process that checks the
-seal, and writes of other programs, over shards in memory that number writes. Time is a number.
+Random interleavings of writers, lost answers, kills, rebuilds, restored copies, nodes that lose writes, changes of the
+process that checks the seal, and writes of other programs, over shards in memory that number writes. Time is a number.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from fleetlight.indexer.backends.accounts import Numbers
 from fleetlight.indexer.backends.elasticsearch import seal as sealing
 from fleetlight.indexer.backends.elasticsearch import write_account
 from fleetlight.indexer.backends.elasticsearch.names import Names
+from fleetlight.indexer.backends.elasticsearch.numbering import NumberedWrite
 from fleetlight.indexer.backends.elasticsearch.seal import ACCOUNTS, ElasticsearchSeal, load_sealed, seal_new
 from fleetlight.indexer.backends.elasticsearch.write_account import Add, WriteAccount
 from fleetlight.indexer.backends.seal import SEAL, Breach, SealState
@@ -63,7 +64,7 @@ class Request:
     around: AbstractContextManager[Add]
     add: Add
     until_s: float = float("inf")
-    got: dict[str, list[tuple[str, int]]] | None = None
+    got: dict[str, list[NumberedWrite]] | None = None
 
     @property
     def is_waited_for(self) -> bool:
@@ -76,14 +77,18 @@ class Act:
 
     moment: int
     index: PhysicalIndex
-    place: tuple[int, int] | None = None
+    place: tuple[int, NumberedWrite] | None = None
 
     def is_known_by(self, breach: Breach) -> bool:
         """Whether it had been done when that was found."""
         found = breach.mark.get(self.index.name)
         if found is None or found.uuid != self.index.uuid:
             return False
-        return self.place is None or self.place[1] < found.shards[str(self.place[0])].count
+        if self.place is None:
+            return True
+        shard, write = self.place
+        known = found.shards[str(shard)]
+        return (write.term, write.number) < (known.term, known.count)
 
 
 @dataclass
@@ -113,16 +118,19 @@ class WriteAccountMachine(RuleBasedStateMachine):
         self.patch.setattr(write_account, "Thread", NoThread)
         self.patch.setattr(sealing, "numbered", self.index.numbered)
         self.patch.setattr(sealing, "written", self.written)
+        self.patch.setattr(sealing, "deviating", lambda *_: {})
         self.meanwhile: Callable[[], None] | None = None
         self.index.create("instances-0", SHARDS, NAMES.read, NAMES.write)
         self.index.create("items-0", 1, NAMES.items)
+        self.index.create(NAMES.progress, 1)
+        self.index.create(NAMES.state, 1)
         self.requests: list[Request] = []
         self.acts: list[Act] = []
         self.snapshots: list[PhysicalIndex] = []
         self.accounted: set[tuple[str, int]] = set()
         self.breach: Breach | None = None
         self.generation = 0
-        seal_new(*self.sealed(), NAMES.write, NAMES.items)
+        seal_new(*self.sealed(), NAMES)
         self.writers = [self.new_writer(), self.new_writer()]
         self.checker = self.new_writer()
         self.take_over()
@@ -147,8 +155,8 @@ class WriteAccountMachine(RuleBasedStateMachine):
 
     def save_account(self, writer: str, account: Mapping[str, Any]) -> None:
         self.index.save_state(ACCOUNTS, {writer: account})
-        for history, ranges in account["numbers"].items():
-            self.accounted |= {(history, number) for number in Numbers(ranges)}
+        for numbering, ranges in account["numbers"].items():
+            self.accounted |= {(numbering, number) for number in Numbers(ranges)}
 
     def written(self, client: object, *names: str) -> Mapping[str, Any]:
         """Things happen between this answer and what is asked next."""
@@ -187,11 +195,14 @@ class WriteAccountMachine(RuleBasedStateMachine):
         """A request gets no answer; it may have been carried out, or be so soon, or never."""
         if waited := [each for each in self.requests if each.is_waited_for]:
             request = waited[pick % len(waited)]
-            error = IndexUnavailableError("no answer")
-            assert not request.around.__exit__(type(error), error, None)
+            self._fail(request)
             request.until_s = self.time.now_s + LATE_S
             if request.got is not None:
                 self.requests.remove(request)
+
+    def _fail(self, request: Request) -> None:
+        error = IndexUnavailableError("no answer")
+        assert not request.around.__exit__(type(error), error, None)
 
     @rule(pick=some)
     def kill(self, pick: int) -> None:
@@ -230,7 +241,7 @@ class WriteAccountMachine(RuleBasedStateMachine):
         request.got = {index.name: []}
         for each in request.documents:
             write = Write(each, removes=request.removes, is_ours=True)
-            request.got[index.name].append((each, index.write(write)[1]))
+            request.got[index.name].append(index.write(write)[1])
         if not request.is_waited_for:
             self.requests.remove(request)
 
@@ -275,6 +286,17 @@ class WriteAccountMachine(RuleBasedStateMachine):
                 self.index.physical[index.name] = index
                 self.acts.append(Act(self.time.clock(), index))
 
+    @rule(pick=some)
+    def node_is_killed(self, pick: int) -> None:
+        """A shard starts again; without the last writes, where its node was told not to keep each at once."""
+        index = self.index.behind([NAMES.write, NAMES.items][pick % 2])
+        place = pick % len(index.shards)
+        shard, lost = index.shards[place], pick % 3
+        if lost:
+            index.versions = replace(index.versions, settings=index.versions.settings + 2)
+        shard.start_again(min(lost, len(shard.writes)))
+        self.acts.append(Act(self.time.clock(), index, (place, NumberedWrite("", shard.term, -1))))
+
     # A rebuild.
 
     @precondition(lambda self: NAMES.next not in self.index.aliases)
@@ -282,7 +304,7 @@ class WriteAccountMachine(RuleBasedStateMachine):
     def begin_rebuild(self) -> None:
         self.generation += 1
         self.index.create(f"instances-{self.generation}", SHARDS, NAMES.next)
-        seal_new(*self.sealed(), NAMES.next)
+        seal_new(*self.sealed(), replace(NAMES, write=NAMES.next))
 
     @precondition(lambda self: NAMES.next in self.index.aliases)
     @rule()
@@ -378,8 +400,10 @@ class WriteAccountMachine(RuleBasedStateMachine):
         found = set()
         for each in acts:
             if each.place is not None and self.index.physical[each.index.name] is each.index:
-                shard = each.index.shards[each.place[0]]
-                found |= {uuid for uuid, number in shard.documents.items() if number == each.place[1]}
+                place, write = each.place
+                shard = each.index.shards[place]
+                if shard.term == write.term:
+                    found |= {uuid for uuid, number in shard.documents.items() if number == write.number}
         return found
 
     def is_ours_unknown(self) -> bool:
@@ -391,7 +415,8 @@ class WriteAccountMachine(RuleBasedStateMachine):
             shard = index.shards[place]
             is_there = shard.documents.get(write.document_id) == number
             floor = sealed[index.name].shards[str(place)].count if index.name in sealed else 0
-            if write.is_ours and not is_there and number >= floor and (shard.history, number) not in self.accounted:
+            is_accounted = (shard.written.numbering, number) in self.accounted
+            if write.is_ours and not is_there and number >= floor and not is_accounted:
                 return True
         return False
 
@@ -402,6 +427,10 @@ class WriteAccountMachine(RuleBasedStateMachine):
                 self.carry_out_one(request)
                 if request.got is not None:
                     self.answer_one(request)
+                else:
+                    # There is nothing any more that it could be written to.
+                    self._fail(request)
+                    self.requests.remove(request)
         at_rest = self.time.clock()
         for _ in range(12):
             self.wait(1.1, reports=True)
@@ -439,6 +468,17 @@ def test_request_without_answer_is_ours_when_it_is_carried_out_later(machine: Wr
     for _ in range(2):
         pass_time(machine, 3.0)
     machine.carry_out(0)
+
+
+def test_request_that_takes_long_is_waited_for_while_its_writer_reports(machine: WriteAccountMachine) -> None:
+    """As on a machine that is busy. Nothing shows of its write what it was: the document was written again."""
+    machine.begin(machine.writers[0], NAMES.write, ["id1"], removes=False)
+    machine.carry_out(0)
+    machine.write(1, NAMES.write, ["id1"])
+    for _ in range(5):
+        pass_time(machine, 3.0)
+        assert machine.breach is None
+    machine.answer(0)
 
 
 def test_what_was_judged_ours_stays_ours_after_a_rebuild(machine: WriteAccountMachine) -> None:

@@ -64,11 +64,14 @@ def is_valid_key(settings: IndexSettings, key: str) -> bool:
 
 
 def _role(prefix: str, account: str) -> Mapping[str, Any]:
-    """Nothing of the cluster itself, and of its indexes only ours."""
+    """Of its indexes only ours, and of the cluster itself nothing but what the seal looks at."""
     if account == "api":
         # The alias, not what is behind it: a list must never see an index that is still being filled.
         readable = [f"{prefix}-{name}" for name in ("instances", "items", "progress", "state")]
         return {"cluster": [], "indices": [{"names": readable, "privileges": ["read"]}]}
     # `manage`: it makes its indexes, extends their mappings, refreshes them, and moves the aliases.
     privileges = ["read", "write", "manage"]
-    return {"cluster": [], "indices": [{"names": [f"{prefix}-*"], "privileges": privileges}]}
+    # The versions of settings and mappings, and the terms of shards, are said nowhere else
+    # (fleetlight.indexer.backends.elasticsearch.numbering).
+    cluster = ["cluster:monitor/state"]
+    return {"cluster": cluster, "indices": [{"names": [f"{prefix}-*"], "privileges": privileges}]}

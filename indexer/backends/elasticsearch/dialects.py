@@ -17,10 +17,14 @@ _OK, _REDIRECTED = 200, 300
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One of the two. title: its name for people. product: what its answers say that it is, in a header."""
+    """One of the two. title: its name for people. product: what its answers say that it is, in a header.
+
+    settings: of each of our indexes, besides what both have (fleetlight.indexer.backends.elasticsearch.mapping).
+    """
 
     title: str
     product: str | None
+    settings: Mapping[str, Any]
 
     def check(self, headers: Mapping[str, str], addresses: str) -> None:
         """Raises IndexRequestError where an answer comes from a server of the other kind."""
@@ -51,11 +55,26 @@ class PlainTransport(Transport):
 
 
 class _ToElasticsearch(PlainTransport):
-    dialect = Dialect("Elasticsearch", _EXPECTED)
+    # Documents are kept as they were sent, and a text of any length can be found.
+    dialect = Dialect(
+        "Elasticsearch",
+        _EXPECTED,
+        {"mode": "standard", "mapping": {"source": {"mode": "stored"}, "ignore_above": 2**31 - 1}},
+    )
 
 
 class _ToOpenSearch(PlainTransport):
-    dialect = Dialect("OpenSearch", None)
+    # A copy that gets segments instead of documents has what was written some time after a refresh has said that it can
+    # be found, and lists read any copy.
+    dialect = Dialect(
+        "OpenSearch",
+        None,
+        {
+            "replication": {"type": "DOCUMENT"},
+            "derived_source": {"enabled": False},
+            "search": {"default_pipeline": "_none"},
+        },
+    )
 
 
 TRANSPORTS: Mapping[str, type[PlainTransport]] = {"elasticsearch": _ToElasticsearch, "opensearch": _ToOpenSearch}

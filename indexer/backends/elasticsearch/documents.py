@@ -24,6 +24,7 @@ from fleetlight.indexer.backends.elasticsearch.mapping import (
     STATE_UUID,
     VERSION,
 )
+from fleetlight.indexer.backends.elasticsearch.numbering import NumberedWrite
 from fleetlight.indexer.backends.elasticsearch.other_items import item_lines
 from fleetlight.indexer.backends.elasticsearch.rows import SOURCE, decoded, decoded_documents, search_decoder
 from fleetlight.indexer.errors import IndexDocumentError, IndexRequestError, IndexUnavailableError
@@ -47,6 +48,8 @@ ALL_PROGRESS = {"size": MAX_CELLS}
 """The search for the progress of every cell."""
 
 _CREATED_OR_UPDATED = (200, 201)
+_DROPPED = "noop"
+_DROPPED_BY_PIPELINE = Cause("dropped", "an ingest pipeline of the server has dropped it")
 _NOT_FOUND = 404
 _CONFLICT = 409
 _BAD_REQUEST = 400
@@ -91,8 +94,29 @@ class RemovalOutcome:
 
 
 class _Written(msgspec.Struct):
+    """result: what the server has done; one that drops a document on its way says `noop`, and that all is well."""
+
     status: int
+    result: str = ""
     error: Cause | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.status in _CREATED_OR_UPDATED and self.result != _DROPPED
+
+    @property
+    def cause(self) -> Cause:
+        return _DROPPED_BY_PIPELINE if self.result == _DROPPED else self.error or Cause()
+
+    @property
+    def is_of_index(self) -> bool:
+        """Whether the index is why it was not done: the same is done another time, once the index is put right."""
+        return self.result == _DROPPED or is_of_index(self.status, self.cause)
+
+    def failure(self, what: str) -> IndexUnavailableError | IndexRequestError:
+        """Why it was not done. what: that was not, as a clause."""
+        failure = IndexUnavailableError if self.is_of_index else IndexRequestError
+        return failure(f"{what}: status {self.status}, {self.cause}")
 
 
 class _BulkItem(msgspec.Struct):
@@ -111,6 +135,7 @@ class _Write(msgspec.Struct, gc=False):
     index: str = msgspec.field(name="_index")
     id: str = msgspec.field(name="_id")
     seq_no: int = msgspec.field(name="_seq_no", default=-1)
+    primary_term: int = msgspec.field(name="_primary_term", default=0)
 
 
 class _WritesAnswer(msgspec.Struct):
@@ -250,12 +275,12 @@ def to_outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
     """What the server says of each document."""
     result = BulkOutcome(schema_violations=bulk.schema_violations)
     for number, uuid, item in zip(bulk.numbers, bulk.ids, decoded(_BULK_ANSWER, answer).items, strict=True):
-        status, cause = item.index.status, item.index.error or Cause()
-        if status in _CREATED_OR_UPDATED:
+        status, cause = item.index.status, item.index.cause
+        if item.index.is_done:
             result.applied += 1
         elif status == _CONFLICT:
             result.stale += 1
-        elif is_of_index(status, cause):
+        elif item.index.is_of_index:
             result.unwritten.append(number)
             result.failure = result.failure or unavailable(f"document {uuid}: {cause}", cause)
         elif status == _BAD_REQUEST:
@@ -278,10 +303,8 @@ def to_progress_bulk(progress: Iterable[CellProgress], *, index_uuid: str, state
 def check_progress_saved(answer: bytes) -> None:
     """Raises IndexUnavailableError or IndexRequestError when the server did not save what `to_progress_bulk` says."""
     for item in decoded(_BULK_ANSWER, answer).items:
-        status, cause = item.index.status, item.index.error or Cause()
-        if status not in _CREATED_OR_UPDATED:
-            failure = IndexUnavailableError if is_of_index(status, cause) else IndexRequestError
-            raise failure(f"the progress could not be saved: status {status}, {cause}")
+        if not item.index.is_done:
+            raise item.index.failure("the progress could not be saved")
 
 
 def progress_of(index_uuids: Sequence[str], state_uuid: str) -> dict[str, Any]:
@@ -325,10 +348,8 @@ def check_state_saved(answer: bytes) -> None:
     for item in decoded(_STATE_BULK_ANSWER, answer).items:
         for action, written in item.items():
             is_gone = action == "delete" and written.status == _NOT_FOUND
-            if written.status not in _CREATED_OR_UPDATED and not is_gone:
-                cause = written.error or Cause()
-                failure = IndexUnavailableError if is_of_index(written.status, cause) else IndexRequestError
-                raise failure(f"the state could not be saved: status {written.status}, {cause}")
+            if not written.is_done and not is_gone:
+                raise written.failure("the state could not be saved")
 
 
 def from_state_hits(answer: bytes) -> dict[str, Any]:
@@ -356,18 +377,20 @@ def from_field_counts(answer: bytes) -> dict[str, int]:
     return {bucket.key: bucket.doc_count for bucket in buckets}
 
 
-WRITES_ASKED = "items.*._index,items.*._id,items.*._seq_no,items.*.status,items.*.error"
+WRITES_ASKED = (
+    "items.*._index,items.*._id,items.*._seq_no,items.*._primary_term,items.*.status,items.*.result,items.*.error"
+)
 """Of the answer to a bulk request: what `from_writes` reads, and what came of each document."""
 
 
-def from_writes(answer: bytes) -> dict[str, list[tuple[str, int]]]:
-    """What a bulk request has written: by physical index the ids of documents, and the numbers of their writes."""
-    written: dict[str, list[tuple[str, int]]] = {}
+def from_writes(answer: bytes) -> dict[str, list[NumberedWrite]]:
+    """What a bulk request has written, by physical index."""
+    written: dict[str, list[NumberedWrite]] = {}
     for item in decoded(_WRITES_ANSWER, answer).items:
         for write in item.values():
             # What was refused has none.
             if write.seq_no >= 0:
-                written.setdefault(write.index, []).append((write.id, write.seq_no))
+                written.setdefault(write.index, []).append(NumberedWrite(write.id, write.primary_term, write.seq_no))
     return written
 
 
@@ -386,10 +409,7 @@ def from_removals(answer: bytes) -> RemovalOutcome:
     for item in decoded(_STATE_BULK_ANSWER, answer).items:
         [written] = item.values()
         if written.status not in (*_CREATED_OR_UPDATED, _NOT_FOUND, _CONFLICT):
-            failure = (
-                IndexUnavailableError if is_of_index(written.status, written.error or Cause()) else IndexRequestError
-            )
-            raise failure(f"a document was not removed: status {written.status}, {written.error or Cause()}")
+            raise written.failure("a document was not removed")
         statuses.append(written.status)
     return RemovalOutcome(sum(status in _CREATED_OR_UPDATED for status in statuses), len(statuses))
 

@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 
 from fleetlight.indexer.backends.elasticsearch.client import open_client, send
+from fleetlight.indexer.backends.elasticsearch.dialects import Dialect
 from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.elasticsearch.pause import is_marked
 from fleetlight.indexer.backends.elasticsearch.physical import closed_of
+from fleetlight.indexer.backends.elasticsearch.shape import deviations_of, shape_of, shapes
 from fleetlight.indexer.backends.elasticsearch.versions import is_unusable
 from fleetlight.indexer.backends.examination import FULL_PERCENT, MAKE, REBUILD, ROOM, IndexExamination, IndexProblem
 from fleetlight.indexer.backends.settings import IndexSettings
@@ -46,6 +48,7 @@ def examine(settings: IndexSettings, timeout_s: float) -> IndexExamination:
         health = fetch("/_cluster/health?timeout=1s", "the health of the cluster")
         disks = fetch("/_nodes/stats/fs?filter_path=nodes.*.name,nodes.*.fs.total", "the disks of the cluster")
     name, problems = (None, []) if found is None else problems_of_indexes(found, closed, names)
+    problems += problems_of_shapes(found or {}, names, client.dialect)
     return IndexExamination(server, name, [*problems, *problems_of_cluster(health, disks)], unknown)
 
 
@@ -89,6 +92,22 @@ def _problems_of_index(name: str, index: Mapping[str, Any], *, is_current: bool)
             continue
         if index["settings"].get(f"index.blocks.{block}") == "true":
             yield IndexProblem(f"{name} is blocked (index.blocks.{block})", remedy.format(index=name))
+
+
+def problems_of_shapes(found: Mapping[str, Any], names: Names, dialect: Dialect) -> Iterator[IndexProblem]:
+    """What lists do without the index for, though nothing is missing (docs/decisions/0038). found: see above."""
+    known = shapes(names, dialect)
+    for index, each in found.items():
+        shape = shape_of(each, index, known)
+        is_of_instances = shape is known[names.read]
+        if shape is None or (is_of_instances and is_unusable(each["mappings"])):
+            continue
+        deviations = deviations_of(each, shape)
+        for says in deviations.says:
+            remedy = "an indexer that runs puts it right, and compares the index with all cells"
+            if says in deviations.final:
+                remedy = REBUILD if is_of_instances else _stop_and_remove(index)
+            yield IndexProblem(f"{index}: {says}", remedy)
 
 
 def problems_of_cluster(health: Mapping[str, Any] | None, disks: Mapping[str, Any] | None) -> Iterator[IndexProblem]:

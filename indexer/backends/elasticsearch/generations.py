@@ -15,13 +15,11 @@ from fleetlight.indexer.backends.elasticsearch.client import open_client, send
 from fleetlight.indexer.backends.elasticsearch.mapping import (
     CONTINUES,
     INDEX_UUID,
-    index_settings,
-    instance_mapping,
     progress_mapping,
-    progress_settings,
 )
 from fleetlight.indexer.backends.elasticsearch.names import Names, new_physical_name
 from fleetlight.indexer.backends.elasticsearch.pause import end_pause, pause_writes
+from fleetlight.indexer.backends.elasticsearch.shape import shape_of_instances, shape_of_progress
 from fleetlight.indexer.backends.elasticsearch.target import Target, give_progress_to, index_uuid, mappings_of
 from fleetlight.indexer.backends.elasticsearch.versions import bare_documents, is_unusable
 from fleetlight.indexer.backends.elasticsearch.writer import ElasticsearchWriter
@@ -58,12 +56,8 @@ class ElasticsearchGenerations:
         settings = self._settings
         self._create_progress()
         # Last, since it is what says that there is a next one.
-        body = {
-            "settings": index_settings(shards=settings.shards, replicas=settings.replicas),
-            "mappings": instance_mapping(),
-            "aliases": {self._names.next: {}},
-        }
-        send(self._client, "PUT", f"/{new_physical_name(self._names)}", body)
+        body = shape_of_instances(self._client.dialect).body(shards=settings.shards, replicas=settings.replicas)
+        send(self._client, "PUT", f"/{new_physical_name(self._names)}", {**body, "aliases": {self._names.next: {}}})
         with closing(self.open_next()) as writer:
             writer.seal_new()
 
@@ -74,6 +68,8 @@ class ElasticsearchGenerations:
         self._create_progress()
         end_pause(self._client, name)
         self._change_aliases(_remove(name, self._names.previous), _add(name, self._names.next))
+        with closing(self.open_next()) as writer:
+            writer.seal_new()
 
     def open_next(self) -> ElasticsearchWriter:
         return ElasticsearchWriter(self._settings, of_next=True)
@@ -137,11 +133,8 @@ class ElasticsearchGenerations:
     def _create_progress(self) -> None:
         """Without what an earlier rebuild may have left."""
         self._drop_index(self._names.next_progress)
-        body = {
-            "settings": progress_settings(replicas=self._settings.replicas),
-            "mappings": progress_mapping(self._names.next),
-        }
-        send(self._client, "PUT", f"/{self._names.next_progress}", body)
+        shape = shape_of_progress(self._client.dialect, self._names.next)
+        send(self._client, "PUT", f"/{self._names.next_progress}", shape.body(replicas=self._settings.replicas))
 
     def _say_that_it_continues(self, new: str, current: str) -> None:
         meta = self._mappings(new)[new]["_meta"] | {CONTINUES: index_uuid(self._client, current)}

@@ -8,6 +8,7 @@ Text is a `keyword` without `ignore_above`: a value longer than Lucene's 32,766 
 Ignoring such a value instead would keep the document but lose it from filters and misplace it in the order.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from fleetlight.query.to_dsl import NICE_KEYS, UUID_PARTS
@@ -48,6 +49,26 @@ _TYPES: dict[Kind, dict[str, Any]] = {
     Kind.TIMESTAMP: {"type": "long", "meta": {"unit": "micros"}},
 }
 _LIST = {"type": "keyword"}
+OWN_SETTINGS: Mapping[str, Any] = {
+    "default_pipeline": "_none",
+    "final_pipeline": "_none",
+    "gc_deletes": "0s",
+    "hidden": False,
+    "mapping": {"coerce": False, "ignore_malformed": False},
+    "max_regex_length": 1000,
+    "max_result_window": 10_000,
+    "max_terms_count": 65_536,
+    "refresh_interval": "-1",
+    "translog": {"durability": "request"},
+}
+"""The `settings` of each of our indexes.
+
+All that decides what becomes of a document, or what a search finds, is said when an index is made, although most of it
+is as the server has it by default: a template of the site may say something else. Numbers are not coerced: `"1"` in a
+number field is a mistake of the writer. Nothing refreshes by itself, since the indexer must know what can be found
+(docs/decisions/0001). What is deleted is forgotten with the next refresh, so that documents of any version can be
+written in its place: deleted instances stay, and say so.
+"""
 _NOT_INDEXED = {"type": "object", "enabled": False}
 
 
@@ -99,33 +120,36 @@ def state_mapping() -> dict[str, Any]:
     }
 
 
-def index_settings(*, shards: int, replicas: int | None) -> dict[str, Any]:
-    """The `settings` of an index of instances.
+def items_mapping() -> dict[str, Any]:
+    """The `mappings` of the index of items other than instances."""
+    keyword, number = {"type": "keyword"}, {"type": "long"}
+    properties = {
+        "item_type": keyword,
+        "cell_uuid": keyword,
+        "uuid": keyword,
+        "version": number,
+        "deleted_at": number,
+        "record": _NOT_INDEXED,
+    }
+    return {"dynamic": "strict", "properties": properties}
+
+
+def index_settings() -> dict[str, Any]:
+    """The `settings` of an index of instances, but for how large it is.
 
     The index is sorted at write time by the default order of the list, so that a page costs the same at any size and
-    depth of the fleet. Numbers are not coerced: `"1"` in a number field is a mistake of the writer. Nothing refreshes
-    by itself, since the indexer must know what can be found (docs/decisions/0001).
+    depth of the fleet.
     """
     fields, orders, missing = zip(*_DEFAULT_ORDER, strict=True)
-    return {
-        "number_of_shards": shards,
-        **copies(replicas),
-        "refresh_interval": "-1",
-        "mapping": {"coerce": False},
-        "sort": {"field": fields, "order": orders, "missing": missing},
-    }
+    return {**OWN_SETTINGS, "sort": {"field": fields, "order": orders, "missing": missing}}
 
 
-def progress_settings(*, replicas: int | None) -> dict[str, Any]:
-    """The `settings` of the indexes that keep how far each cell is followed, and facts.
-
-    Nothing refreshes by itself: what has to be found at once is saved with a refresh.
-    """
-    return {"number_of_shards": 1, **copies(replicas), "refresh_interval": "-1"}
+def sizes(*, shards: int, replicas: int | None) -> dict[str, Any]:
+    """The `settings` that say how large an index is, and how often it is kept."""
+    return {"number_of_shards": shards, **copies(replicas)}
 
 
 def copies(replicas: int | None) -> dict[str, Any]:
-    """The `settings` that say how often an index is kept."""
     return {"auto_expand_replicas": "0-1"} if replicas is None else {"number_of_replicas": replicas}
 
 

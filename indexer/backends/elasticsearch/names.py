@@ -23,6 +23,16 @@ class Names:
     state: str
     items: str
 
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Of what a writer writes to: the instances, and the three indexes beside them."""
+        return self.write, self.progress, self.state, self.items
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Of what answers lists."""
+        return self.read, *self.written
+
     @classmethod
     def of(cls, prefix: str) -> "Names":
         instances, progress = f"{prefix}-instances", f"{prefix}-progress"

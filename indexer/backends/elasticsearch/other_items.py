@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from fleetlight.indexer.backends.base import Document
-from fleetlight.indexer.backends.elasticsearch.mapping import copies
 from fleetlight.indexer.backends.elasticsearch.rows import decoded, search_decoder
 from fleetlight.resources.fields import Record
 
@@ -48,21 +47,6 @@ class _Hit(msgspec.Struct):
 
 
 _ANSWER = search_decoder(_Hit)
-
-
-def items_index(*, replicas: int | None) -> dict[str, Any]:
-    """The body that creates the index. What is deleted is forgotten at once: deleted items stay, and say so."""
-    keyword, number = {"type": "keyword"}, {"type": "long"}
-    properties = {
-        "item_type": keyword,
-        "cell_uuid": keyword,
-        "uuid": keyword,
-        "version": number,
-        "deleted_at": number,
-        "record": {"type": "object", "enabled": False},
-    }
-    settings = {"number_of_shards": 1, **copies(replicas), "refresh_interval": "-1", "gc_deletes": "0s"}
-    return {"settings": settings, "mappings": {"dynamic": "strict", "properties": properties}}
 
 
 def item_lines(document: Document, index: str) -> bytes:

@@ -37,7 +37,17 @@ class _Settings(msgspec.Struct):
 
 
 class _Alias(msgspec.Struct):
+    """filter, index_routing, search_routing: see `is_plain`."""
+
     is_write_index: bool = False
+    filter: dict[str, Any] | None = None
+    index_routing: str | None = None
+    search_routing: str | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it stands for all that is in the index."""
+        return self.filter is None and self.index_routing is None and self.search_routing is None
 
 
 class _Mappings(msgspec.Struct):
@@ -145,8 +155,8 @@ def alias_changes(
         {"remove": {"index": name, "alias": alias}} for name, alias in others if alias in (read, write)
     ]
     own = found[physical].aliases
-    if read not in own:
+    if read not in own or not own[read].is_plain:
         changes.append({"add": {"index": physical, "alias": read}})
-    if write not in own or not own[write].is_write_index:
+    if write not in own or not own[write].is_write_index or not own[write].is_plain:
         changes.append({"add": {"index": physical, "alias": write, "is_write_index": True}})
     return changes

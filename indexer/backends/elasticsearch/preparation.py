@@ -3,19 +3,23 @@
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from fleetlight.indexer.backends.elasticsearch import other_items
 from fleetlight.indexer.backends.elasticsearch.client import Client, IndexExistsError, send
 from fleetlight.indexer.backends.elasticsearch.documents import progress_of
 from fleetlight.indexer.backends.elasticsearch.mapping import (
     ABOUT,
-    index_settings,
     instance_mapping,
     progress_mapping,
-    progress_settings,
-    state_mapping,
 )
 from fleetlight.indexer.backends.elasticsearch.names import Names, new_physical_name
 from fleetlight.indexer.backends.elasticsearch.physical import alias_changes, drop_guessed, physical_indexes
+from fleetlight.indexer.backends.elasticsearch.shape import (
+    Shape,
+    deviating,
+    shape_of_instances,
+    shape_of_items,
+    shape_of_progress,
+    shape_of_state,
+)
 from fleetlight.indexer.backends.elasticsearch.target import Target, give_progress_to, mappings_of
 from fleetlight.indexer.backends.elasticsearch.versions import require_usable
 from fleetlight.indexer.backends.settings import IndexSettings
@@ -45,14 +49,13 @@ class Preparation:
 
     def _create_state(self) -> None:
         if not mappings_of(self._client, self._names.state):
-            settings = progress_settings(replicas=self._settings.replicas)
-            self._create(self._names.state, settings=settings, mappings=state_mapping())
+            self._create(self._names.state, shape_of_state(self._client.dialect))
 
     def create_items(self) -> None:
         """What says that a cell is whole is in the index itself, so nothing is believed of one that is new."""
         if not mappings_of(self._client, self._names.items):
-            body = other_items.items_index(replicas=self._settings.replicas)
-            self._create(f"{self._names.items}-v1", **body, aliases={self._names.items: {"is_write_index": True}})
+            aliases = {self._names.items: {"is_write_index": True}}
+            self._create(f"{self._names.items}-v1", shape_of_items(self._client.dialect), aliases=aliases)
 
     def _settle_instances(self) -> str:
         """The physical index of instances, with every field that we write, and our aliases on it alone.
@@ -65,11 +68,7 @@ class Preparation:
         written = [name for name, index in found.items() if names.write in index.aliases]
         physical = written[0] if len(written) == 1 else self._agree_on_physical_index()
         if not self._extend_mapping(physical):
-            self._create(
-                physical,
-                settings=index_settings(shards=self._settings.shards, replicas=self._settings.replicas),
-                mappings=instance_mapping(),
-            )
+            self._create(physical, shape_of_instances(self._client.dialect), shards=self._settings.shards)
         found |= physical_indexes(self._client, physical)
         if changes := alias_changes(found, physical, names.read, names.write):
             send(self._client, "POST", "/_aliases", {"actions": changes})
@@ -95,8 +94,7 @@ class Preparation:
         return str(mapping["_meta"]["instances_index"])
 
     def _create_progress(self, physical: str) -> None:
-        settings = progress_settings(replicas=self._settings.replicas)
-        self._create(self._names.progress, settings=settings, mappings=progress_mapping(physical))
+        self._create(self._names.progress, shape_of_progress(self._client.dialect, physical))
 
     def _settle_progress(self, physical: str) -> None:
         """An index of the progress that names `physical`, and says of each progress which index it is about."""
@@ -126,10 +124,25 @@ class Preparation:
         valid = progress_of(owner.all_instances, owner.state)["query"]
         remove_all(self._client, self._names.progress, {"bool": {"must_not": [valid]}})
 
-    def _create(self, name: str, **body: Any) -> None:
+    def put_right(self, *names: str) -> None:
+        """Put right how those of our indexes are that are behind some names: settings, mappings and aliases.
+
+        What a server does not change any more stays (`Deviations.final`).
+        """
+        for name, each in deviating(self._client, self._names, *names).items():
+            if each.settings:
+                send(self._client, "PUT", f"/{name}/_settings", each.settings)
+            if each.mapping:
+                send(self._client, "PUT", f"/{name}/_mapping", each.mapping)
+            added = [{"add": {"index": name, "alias": alias, **kept}} for alias, kept in each.aliases.items()]
+            if added:
+                send(self._client, "POST", "/_aliases", {"actions": added})
+
+    def _create(self, name: str, shape: Shape, *, shards: int = 1, aliases: Mapping[str, Any] | None = None) -> None:
         """Create an index unless it is there; returns when it can be used."""
+        body = shape.body(shards=shards, replicas=self._settings.replicas)
         try:
-            send(self._client, "PUT", f"/{name}", body)
+            send(self._client, "PUT", f"/{name}", {**body, "aliases": aliases or {}})
         except IndexExistsError:
             # Another process has created it, perhaps just now: wait as creating it would have waited.
             send(self._client, "POST", f"/{name}/_open?wait_for_active_shards=1")

@@ -1,13 +1,16 @@
 """The seal of the Elasticsearch indexes (fleetlight.indexer.backends.seal): a writer of ours accounts for each number
-that a shard has given to a write.
+that a shard has given to a write, and what the indexes are like apart from documents is as we make it.
 
-A look is two small requests: what the shards have given out, and then the accounts. What is missing in them may be
-under way: it is looked for again, up to the same numbers, until every writer that was at work has said that all it had
-begun by then has ended. The seal held as of the moment of the first of these looks.
+A look is three small requests: what the indexes and their shards have numbered, and then the accounts. What is missing
+in them may be under way: it is looked for again, up to the same numbers, until every writer that was at work has said
+that all it had begun by then has ended. The seal held as of the moment of the first of these looks.
+
+Where a version has moved, the settings, mappings and aliases themselves are looked at. One change from what is right to
+what is right can do no harm, whoever made it; between two of them there may have been one.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -18,10 +21,11 @@ import msgspec
 from fleetlight.indexer.backends.accounts import Numbers
 from fleetlight.indexer.backends.elasticsearch.client import Client
 from fleetlight.indexer.backends.elasticsearch.names import Names
-from fleetlight.indexer.backends.elasticsearch.numbering import WrittenIndex, numbered, written
+from fleetlight.indexer.backends.elasticsearch.numbering import Versions, WrittenIndex, numbered, written
+from fleetlight.indexer.backends.elasticsearch.shape import Deviations, deviating
 from fleetlight.indexer.backends.elasticsearch.write_account import Account, WriteAccount
 from fleetlight.indexer.backends.seal import HELD, SEAL, AreRight, Breach
-from fleetlight.indexer.errors import IndexAbsentError, IndexerError, IndexUnavailableError
+from fleetlight.indexer.errors import IndexAbsentError, IndexerError, IndexRequestError, IndexUnavailableError
 from fleetlight.resources.clock import Clock
 
 T = TypeVar("T")
@@ -32,6 +36,8 @@ ACCOUNTS = "write accounts"
 SEALED = "sealed"
 """The kind of state that has, by the name of each physical index, what of it is sealed."""
 
+# Behind all names: of the instances, of items, of progress, and of facts.
+_INDEXES = 4
 # More are not looked at one by one: the index is compared as a whole.
 _MOST_LOOKED_AT = 2000
 _MOST_NAMED = 10_000
@@ -42,6 +48,8 @@ _REPORTS_TO_COME = 2
 _FORGET_AFTER_S = 60.0
 # A request that got no answer may be carried out so much later.
 _LATE_S = 60.0
+# The breach that lasts until an index is made anew.
+_FINAL = "shape"
 
 
 class KeepsState(Protocol):
@@ -51,6 +59,7 @@ class KeepsState(Protocol):
     def save_fact(self, kind: str, name: str, value: object) -> None: ...
     def load_state(self, kind: str) -> Mapping[str, Any]: ...
     def make_searchable(self) -> None: ...
+    def put_right(self, *names: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +87,36 @@ Missing = dict[tuple[str, str], Numbers]
 
 def sealed_of(index: WrittenIndex) -> Mapping[str, Any]:
     """The fact that all which an index has given out is sealed."""
-    shards = {number: {"history": each.history, "count": each.count} for number, each in index.shards.items()}
-    return {"uuid": index.uuid, "shards": shards}
+    found: Mapping[str, Any] = msgspec.to_builtins(index)
+    return found
 
 
-def seal_new(client: Client, state: KeepsState, clock: Clock, *names: str) -> None:
-    """Seal the indexes behind these names that nothing was ever written to."""
+def seal_new(client: Client, state: KeepsState, clock: Clock, names: Names) -> None:
+    """Seal the indexes behind the names of a writer that nothing was ever written to.
+
+    What was changed of another one while nothing was written to it has done no harm: it is sealed as it is now.
+    """
     sealed = load_sealed(state)
     new = {
         name: sealed_of(index)
-        for name, index in written(client, *names).items()
-        if index.is_new and (name not in sealed or sealed[name].uuid != index.uuid)
+        for name, index in _counted(client, names, *names.written).items()
+        if (
+            index.is_new
+            if name not in sealed or sealed[name].uuid != index.uuid
+            else index.shards == sealed[name].shards and not index.is_new
+        )
     }
     state.save_state(SEALED, new)
     if new and HELD not in state.load_state(SEAL):
         state.save_state(SEAL, {HELD: clock()})
+
+
+def _counted(client: Client, names: Names, *those: str) -> dict[str, WrittenIndex]:
+    """What is behind some of these names, with the numbers of what is accounted for: not of progress and facts."""
+    return {
+        name: index.without_counts() if name in (names.progress, names.state) else index
+        for name, index in written(client, *those).items()
+    }
 
 
 def load_sealed(state: KeepsState) -> dict[str, WrittenIndex]:
@@ -130,6 +154,8 @@ class ElasticsearchSeal:
         self._save_due_s = 0.0
         # When each account was last seen to be another one.
         self._seen: dict[str, tuple[int, float]] = {}
+        # Of which versions of each index it was seen that they are right, by its uuid.
+        self._right_versions: dict[str, Versions] = {}
 
     def check(self, are_right: AreRight, tolerance_s: float) -> Breach | None:
         try:
@@ -139,32 +165,43 @@ class ElasticsearchSeal:
             raise
 
     def _check(self, are_right: AreRight, tolerance_s: float) -> Breach | None:
+        # Before the accounts: what was given out by now they have, or it is under way.
+        now = _Look(self._clock(), time.monotonic(), self._given())
+        deviations = self._deviations(now.given)
+        if final := _says(deviations, lambda each: each.final):
+            self._suspect(final, now.given)
         if not self._is_loaded and (breach := self._load()):
             return breach
-        # Before the accounts: what was given out by now they have, or it is under way.
-        look = self._look or _Look(self._clock(), time.monotonic(), self._given())
-        if self._reason(look.given):
+        if self._flaw(now.given):
             # A rebuild has put another one in place, or a writer has made one that was missing.
             self._sealed = load_sealed(self._state)
-            if reason := self._reason(look.given):
-                return self._breach(reason, None, look.given)
+        if flaw := _says(deviations, lambda each: each.says) or self._flaw(now.given):
+            return self._breach(flaw, None, now.given)
+        if started := self._started_again(now.given):
+            # Nothing was lost that was written before it was sealed (`translog.durability`). What was written since is
+            # compared by content; where something of it is lost, digests of revisions show that.
+            self._right = {}
+            written_since = self._missing(now.given, {})
+            return self._breach(started, self._uuids(written_since), now.given)
+        if self._look is not None and _numberings(self._look.given) != _numberings(now.given):
+            # Another index is read by now, and what was given out there can be compared no more.
+            self._look = None
+        look = self._look or now
         accounts = self._load_accounts()
-        missing = self._missing(look, accounts)
+        missing = self._missing(look.given, accounts)
         if not missing:
             self._hold(look, accounts)
             return None
         if self._look is None:
             look.until.update(self._until(accounts))
             self._look = look
-        may_be_ours = any(_may_be_of(accounts.get(writer), until) for writer, until in look.until.items())
-        if may_be_ours and time.monotonic() - look.since_s <= tolerance_s:
-            return None
-        if _histories(self._given()) != _histories(look.given):
-            # Another index is read by now, and what was given out there can be compared no more.
-            self._look = None
+        may_be_of = [writer for writer, until in look.until.items() if _may_be_of(accounts.get(writer), until)]
+        # A writer that reports will say what it has written, however long a request of its takes.
+        heard_s = max([look.since_s, *(self._seen[writer][1] for writer in may_be_of)])
+        if may_be_of and time.monotonic() - heard_s <= tolerance_s:
             return None
         may_be_late = any(time.monotonic() - since_s <= _LATE_S for _, since_s in self._unanswered.values())
-        return self._judge(look, missing, are_right if may_be_ours or may_be_late else None)
+        return self._judge(look, missing, are_right if may_be_of or may_be_late else None)
 
     def mend(self, breach: Breach) -> None:
         # With it those that were found before, and were never mended.
@@ -188,9 +225,9 @@ class ElasticsearchSeal:
     def _given(self) -> dict[str, WrittenIndex]:
         """Raises IndexAbsentError where one of our indexes is not there, or closed: it is known to be away then."""
         names = self._names
-        given = written(self._client, names.read, names.write, names.items)
-        if len(given) < len((names.write, names.items)):
-            raise IndexAbsentError(f"not all of the indexes behind {names.write} and {names.items} are there")
+        given = _counted(self._client, names, *names.all)
+        if len(given) < _INDEXES:
+            raise IndexAbsentError(f"not all of the indexes behind {', '.join(names.all)} are there")
         for name, index in given.items():
             # A server that starts has not all of its shards yet, and does not say so.
             sealed = self._sealed.get(name, index)
@@ -198,34 +235,75 @@ class ElasticsearchSeal:
                 raise IndexUnavailableError(f"not all shards of {name} are there")
         return given
 
-    def _reason(self, given: Mapping[str, WrittenIndex]) -> str | None:
-        """Why it is no question of numbers."""
-        if len(given) > len((self._names.write, self._names.items)):
-            return f"{', '.join(given)} are behind {self._names.read}, {self._names.write} and {self._names.items}"
+    def _deviations(self, given: Mapping[str, WrittenIndex]) -> Mapping[str, Deviations]:
+        """Of the indexes that have moved since they were seen to be right."""
+        moved = {name: index for name, index in given.items() if self._right_versions.get(index.uuid) != index.versions}
+        found = deviating(self._client, self._names, *moved) if moved else {}
+        right = [index for name, index in moved.items() if name not in found]
+        self._right_versions.update((index.uuid, index.versions) for index in right)
+        return found
+
+    def _suspect(self, reason: str, given: Mapping[str, WrittenIndex]) -> None:
+        """Have lists do without an index that nobody can put right; the first look that finds none ends it by a
+        comparison. Raises IndexRequestError.
+        """
+        found = self._state.load_state(SEAL)
+        if _FINAL not in found or _FINAL in self._mended:
+            self._mended.discard(_FINAL)
+            self._is_loaded = False
+            self._save_breach(_FINAL, reason, None)
+            self._state.put_right(*given)
+        raise IndexRequestError(f"{reason}: run `fleetlight index rebuild`, or make the index anew")
+
+    def _flaw(self, given: Mapping[str, WrittenIndex]) -> str | None:
+        """Why any document may be another one than was written."""
+        if len(given) > _INDEXES:
+            return f"{', '.join(given)} are behind {', '.join(self._names.all)}"
         for name, index in given.items():
             sealed = self._sealed.get(name)
             if sealed is None or sealed.uuid != index.uuid:
                 return f"the index {name} was made by another program, or anew"
+            for what in ("settings", "mapping"):
+                changes = getattr(index.versions, what) - getattr(sealed.versions, what)
+                if changes not in (0, 1):
+                    return f"the {what} of {name} were changed {changes} times since they were looked at"
             for number, shard in index.shards.items():
                 before = sealed.shards.get(number)
                 if before is None or before.history != shard.history or before.count > shard.count:
                     return f"the index {name} was restored"
         return None
 
+    def _started_again(self, given: Mapping[str, WrittenIndex]) -> str | None:
+        """Which shards have another primary copy than before, or the same one that started again; without a flaw."""
+        started = [
+            f"shard {number} of {name} (primary term {before.term} to {shard.term})"
+            for name, index in given.items()
+            for number, shard in index.shards.items()
+            if (before := self._sealed[name].shards[number]).term != shard.term
+        ]
+        return f"started again, or taken over by another copy: {', '.join(started)}" if started else None
+
     def _load_accounts(self) -> dict[str, Account]:
         accounts = _facts(self._state, ACCOUNTS, Account) | {self._account.id: self._account.now()}
+        now_s = time.monotonic()
+        self._seen = {
+            writer: seen
+            if (seen := self._seen.get(writer, (-1, 0.0)))[0] == account.reports
+            else (account.reports, now_s)
+            for writer, account in accounts.items()
+        }
         for writer, account in accounts.items():
             if account.unanswered > self._unanswered.get(writer, (0, 0.0))[0]:
                 self._unanswered[writer] = (account.unanswered, time.monotonic())
         return accounts
 
-    def _missing(self, look: _Look, accounts: Mapping[str, Account]) -> Missing:
+    def _missing(self, given: Mapping[str, WrittenIndex], accounts: Mapping[str, Account]) -> Missing:
         missing: Missing = {}
-        for name, index in look.given.items():
+        for name, index in given.items():
             for number, shard in index.shards.items():
                 got = self._right.get((name, number), Numbers())
                 for account in accounts.values():
-                    got = got.union(account.got(shard.history))
+                    got = got.union(account.got(shard))
                 if not_got := got.missing(self._sealed[name].shards[number].count, shard.count):
                     missing[name, number] = not_got
         return missing
@@ -243,35 +321,56 @@ class ElasticsearchSeal:
         answer, if all of them are there and say what the cells say.
         """
         count = sum(map(len, missing.values()))
-        found = dict(self._numbered(missing)) if count <= _MOST_NAMED else {}
+        found = dict(self._numbered(missing)) if are_right and count <= _MOST_LOOKED_AT else {}
         is_all = sum(map(len, found.values())) == count
-        if are_right and is_all and count <= _MOST_LOOKED_AT and are_right(_by_cell(found.values())):
+        if are_right and is_all and are_right(_by_cell(found.values())):
             for place, numbers in missing.items():
                 self._right[place] = self._right.get(place, Numbers()).union(numbers)
             return None
-        uuids = frozenset(uuid for documents in found.values() for uuid, _ in documents)
         where = ", ".join(f"{len(numbers)} to shard {number} of {name}" for (name, number), numbers in missing.items())
         reason = f"another program has written to the index: {where}"
-        return self._breach(reason, uuids if count <= _MOST_NAMED else None, look.given)
+        return self._breach(reason, self._uuids(missing), look.given)
+
+    def _uuids(self, written: Missing) -> frozenset[str] | None:
+        """The documents that have one of these numbers; None for too many."""
+        if sum(map(len, written.values())) > _MOST_NAMED:
+            return None
+        return frozenset(uuid for _, documents in self._numbered(written) for uuid, _ in documents)
 
     def _numbered(self, missing: Missing) -> Iterator[tuple[tuple[str, str], list[tuple[str, str]]]]:
-        self._state.make_searchable()
+        if missing:
+            self._state.make_searchable()
         for (name, number), numbers in missing.items():
             yield (name, number), numbered(self._client, name, number, numbers, _MOST_NAMED)
 
     def _breach(self, reason: str, uuids: frozenset[str] | None, given: Mapping[str, WrittenIndex]) -> Breach:
         breach = Breach(uuid4().hex, reason, uuids, given)
-        self._state.save_state(SEAL, {breach.id: msgspec.to_builtins(_UnmendedBreach(reason, uuids))})
+        self._save_breach(breach.id, reason, uuids)
         # What comes after it is another one. Writers learn from it which histories there are.
-        self._state.save_state(SEALED, {name: msgspec.to_builtins(index) for name, index in given.items()})
+        self._state.save_state(SEALED, {name: sealed_of(index) for name, index in given.items()})
         self._account.learn()
         self._is_loaded = False
         self._look = None
+        self._right = {}
+        # Behind what says that it was wrong, for a process that ends here.
+        self._state.put_right(*given)
         return breach
+
+    def _save_breach(self, breach_id: str, reason: str, uuids: frozenset[str] | None) -> None:
+        try:
+            self._state.save_state(SEAL, {breach_id: msgspec.to_builtins(_UnmendedBreach(reason, uuids))})
+        except IndexerError:
+            # What is wrong with it may be why nothing can be saved there.
+            self._state.put_right(self._names.state)
+            raise
 
     def _hold(self, look: _Look, accounts: Mapping[str, Account]) -> None:
         """All that the shards had given out by that look is accounted for."""
         is_judged = bool(self._right)
+        has_moved = any(
+            name not in self._sealed or self._sealed[name].versions != index.versions
+            for name, index in look.given.items()
+        )
         self._look = None
         self._right = {}
         # Of an index that a rebuild fills, or has replaced, the seal stays.
@@ -282,9 +381,9 @@ class ElasticsearchSeal:
             self._state.save_fact(SEAL, HELD, look.at)
         self.held_at = look.at
         self._mended.clear()
-        # What was judged right has no account that would show it again.
-        if is_judged or time.monotonic() >= self._save_due_s:
-            self._state.save_state(SEALED, {name: msgspec.to_builtins(look.given[name]) for name in look.given})
+        # What was judged right has no account that would show it again, and what has moved was seen step by step.
+        if is_judged or has_moved or time.monotonic() >= self._save_due_s:
+            self._state.save_state(SEALED, {name: sealed_of(index) for name, index in look.given.items()})
             # With an index that a rebuild fills since.
             self._sealed = {**load_sealed(self._state), **self._sealed}
             self._forget_accounts(accounts)
@@ -293,12 +392,6 @@ class ElasticsearchSeal:
     def _forget_accounts(self, accounts: Mapping[str, Account]) -> None:
         """Those of writers that have ended; one that has not, and was only stopped, saves its account again."""
         now_s = time.monotonic()
-        self._seen = {
-            writer: seen
-            if (seen := self._seen.get(writer, (0, 0.0)))[0] == account.reports
-            else (account.reports, now_s)
-            for writer, account in accounts.items()
-        }
         silent = [writer for writer, (_, since_s) in self._seen.items() if now_s - since_s > _FORGET_AFTER_S]
         forgotten = [writer for writer in silent if not self._has_more(accounts[writer])]
         self._state.save_state(ACCOUNTS, dict.fromkeys(forgotten))
@@ -306,7 +399,7 @@ class ElasticsearchSeal:
     def _has_more(self, account: Account) -> bool:
         """Whether it accounts for more than what is sealed; of an index that is not there any more it does not."""
         return any(
-            account.got(shard.history).beyond(shard.count).ranges
+            account.got(shard).beyond(shard.count).ranges
             for index in self._sealed.values()
             for shard in index.shards.values()
         )
@@ -317,8 +410,13 @@ def _may_be_of(account: Account | None, until: int) -> bool:
     return account is not None and account.is_at_work and not (account.reports >= until and account.oldest >= until)
 
 
-def _histories(given: Mapping[str, WrittenIndex]) -> set[str]:
-    return {shard.history for index in given.values() for shard in index.shards.values()}
+def _says(found: Mapping[str, Deviations], which: Callable[[Deviations], Sequence[str]]) -> str:
+    """What is wrong with some indexes, as a clause; empty where nothing is."""
+    return "; ".join(f"{name}: {', '.join(which(each))}" for name, each in found.items() if which(each))
+
+
+def _numberings(given: Mapping[str, WrittenIndex]) -> set[str]:
+    return {shard.numbering for index in given.values() for shard in index.shards.values()}
 
 
 def _by_cell(found: Iterable[list[tuple[str, str]]]) -> dict[str, list[str]]:

@@ -17,19 +17,25 @@ from uuid import uuid4
 import msgspec
 
 from fleetlight.indexer.backends.accounts import Numbers
-from fleetlight.indexer.backends.elasticsearch.numbering import Routing, WrittenIndex
+from fleetlight.indexer.backends.elasticsearch.numbering import (
+    NumberedWrite,
+    Routing,
+    Written,
+    WrittenIndex,
+    numbering_of,
+)
 from fleetlight.indexer.errors import IndexerError
 
 _INTERVAL_S = 0.5
 # A writer that has written nothing for so long is not at work.
 _WORKS_S = 2.0
 
-Add = Callable[[str, Iterable[tuple[str, int]]], None]
-"""Accounts for documents of a physical index, by id, with the number of each."""
+Add = Callable[[str, Iterable[NumberedWrite]], None]
+"""Accounts for documents that were written to a physical index."""
 
 
 class Account(msgspec.Struct):
-    """What a writer says of itself. numbers: by the uuid of the history of a shard.
+    """What a writer says of itself. numbers: by what they belong to (`Written.numbering`).
 
     reports: how often it has done so. oldest: how often it had when the oldest request that is under way began; as
     `reports` where none is. is_at_work: whether other requests may have begun since. unanswered: how many requests had
@@ -42,8 +48,8 @@ class Account(msgspec.Struct):
     is_at_work: bool
     numbers: dict[str, list[tuple[int, int]]]
 
-    def got(self, history: str) -> Numbers:
-        return Numbers(self.numbers.get(history, ()))
+    def got(self, shard: Written) -> Numbers:
+        return Numbers(self.numbers.get(shard.numbering, ()))
 
 
 class WriteAccount:
@@ -64,7 +70,8 @@ class WriteAccount:
         self._routing_of = cache(routing_of)
         self._load_sealed = sealed
         self._sealed: Mapping[str, WrittenIndex] = {}
-        self._got: dict[str, Numbers] = {}
+        # By history and term.
+        self._got: dict[tuple[str, int], Numbers] = {}
         self._changed = Condition()
         # By request, the number of reports when it began.
         self._under_way: dict[object, int] = {}
@@ -100,13 +107,18 @@ class WriteAccount:
                 self._written_at_s = time.monotonic()
 
     def learn(self) -> None:
-        """Which histories there are now; numbers of another, and what is sealed, are forgotten. Raises IndexerError."""
+        """Which histories there are now; numbers of another, and what is sealed, are forgotten. Raises IndexerError.
+
+        A writer may know of a later term before it is sealed.
+        """
         sealed = self._load_sealed()
-        floors = {shard.history: shard.count for index in sealed.values() for shard in index.shards.values()}
+        floors = {shard.history: shard for index in sealed.values() for shard in index.shards.values()}
         with self._changed:
             self._sealed = sealed
             self._got = {
-                history: numbers.beyond(floors[history]) for history, numbers in self._got.items() if history in floors
+                (history, term): numbers.beyond(floors[history].count) if term == floors[history].term else numbers
+                for (history, term), numbers in self._got.items()
+                if history in floors and term >= floors[history].term
             }
 
     def now(self) -> Account:
@@ -137,19 +149,19 @@ class WriteAccount:
         if self._thread is not None:
             self._thread.join()
 
-    def _add(self, sealed: Mapping[str, WrittenIndex], index: str, written: Iterable[tuple[str, int]]) -> None:
+    def _add(self, sealed: Mapping[str, WrittenIndex], index: str, written: Iterable[NumberedWrite]) -> None:
         if index not in sealed:
             self.learn()
             sealed = self._sealed
         # What is not sealed at all needs no account: it is a breach.
         if index in sealed:
             shard_of, shards = self._routing_of(index).shard_of, sealed[index].shards
-            by_history: dict[str, list[int]] = {}
-            for document_id, number in written:
-                by_history.setdefault(shards[str(shard_of(document_id))].history, []).append(number)
+            found: dict[tuple[str, int], list[int]] = {}
+            for document_id, term, number in written:
+                found.setdefault((shards[str(shard_of(document_id))].history, term), []).append(number)
             with self._changed:
-                for history, numbers in by_history.items():
-                    self._got.setdefault(history, Numbers()).add(numbers)
+                for numbering, numbers in found.items():
+                    self._got.setdefault(numbering, Numbers()).add(numbers)
 
     def _start(self) -> None:
         if self._thread is None:
@@ -174,7 +186,7 @@ class WriteAccount:
 
     def _report(self, *, is_at_work: bool) -> Mapping[str, Any]:
         self._reports += 1
-        numbers = {history: list(numbers.ranges) for history, numbers in self._got.items()}
+        numbers = {numbering_of(*numbering): list(numbers.ranges) for numbering, numbers in self._got.items()}
         oldest = min(self._under_way.values(), default=self._reports)
         return {
             "reports": self._reports,

@@ -214,7 +214,8 @@ class ElasticsearchWriter:
         if not progress:
             return
         self._target.keep_up()
-        path = f"/{self._names.progress}/_bulk?refresh=true&filter_path=items.index.status,items.index.error"
+        asked = "items.index.status,items.index.result,items.index.error"
+        path = f"/{self._names.progress}/_bulk?refresh=true&filter_path={asked}"
         owner = self._target.owner
         lines = to_progress_bulk(progress, index_uuid=owner.instances, state_uuid=owner.state)
         check_progress_saved(send(self._client, "POST", path, lines, content_type=NDJSON))
@@ -294,6 +295,10 @@ class ElasticsearchWriter:
         self._have_forgotten(last)
         return removed
 
+    def put_right(self, *names: str) -> None:
+        """See Preparation.put_right."""
+        self._preparation.put_right(*names)
+
     def open_seal(self, clock: Clock) -> ElasticsearchSeal:
         return ElasticsearchSeal(self._client, self._names, self, self._account, clock)
 
@@ -331,8 +336,8 @@ class ElasticsearchWriter:
         if not deleted:
             return
         for _ in range(_FORGET_ATTEMPTS):
-            self._forget_what_is_deleted()
-            # Another process that has removed something meanwhile may have ended the forgetting for all, and too early.
+            time.sleep(_TOMBSTONE_CLOCK_S)
+            self.make_searchable()  # which also forgets what was deleted
             newer = self._delete(dict.fromkeys(deleted, 0))
             deleted = newer - self.versions(newer).keys()
             if not deleted:
@@ -343,17 +348,6 @@ class ElasticsearchWriter:
         """Delete documents, each unless it is newer; which are, or were when they were deleted before."""
         path = f"/{self._names.write}/_bulk?require_alias=true"
         return compared.newer_in(self._send_writes(path, compared.to_removal_bulk(versions)), list(versions))
-
-    def _forget_what_is_deleted(self) -> None:
-        """The server remembers the version of a deleted document for a minute (`index.gc_deletes`), and would take what
-        is written in its place for stale. The server is to forget at once what is deleted here.
-        """
-        self._set_gc_deletes("0s")
-        try:
-            time.sleep(_TOMBSTONE_CLOCK_S)
-            self.make_searchable()  # which also forgets what is old enough
-        finally:
-            self._set_gc_deletes(None)
 
     def _among(self, documents: Iterable[Document], numbers: Collection[int]) -> Iterator[tuple[int, Document]]:
         """Those documents that have one of these numbers, with it."""
@@ -405,8 +399,9 @@ class ElasticsearchWriter:
         return from_removals(self._send_writes(f"/{alias}/_bulk?require_alias=true&refresh=true", lines))
 
     def seal_new(self) -> None:
-        """Seal the indexes that are written to, where nothing was ever written to them."""
-        seal_new(self._client, self, system_clock, self._names.write, self._names.items)
+        """Put right what the indexes are like that are written to, and seal those that nothing was ever written to."""
+        self.put_right(*self._names.written)
+        seal_new(self._client, self, system_clock, self._names)
         self._account.learn()
 
     def _save_account(self, writer: str, account: Mapping[str, Any]) -> None:
@@ -414,7 +409,3 @@ class ElasticsearchWriter:
             # The server would make one, with a mapping that it guesses.
             raise IndexAbsentError(f"there is no index {self._names.state}: start the indexer")
         self.save_state(ACCOUNTS, {writer: account})
-
-    def _set_gc_deletes(self, duration: str | None) -> None:
-        """None: as long as the server does by default."""
-        send(self._client, "PUT", f"/{self._names.write}/_settings", {"index": {"gc_deletes": duration}})

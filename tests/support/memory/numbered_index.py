@@ -9,7 +9,7 @@ from uuid import uuid4
 import msgspec
 
 from fleetlight.indexer.backends.accounts import Numbers
-from fleetlight.indexer.backends.elasticsearch.numbering import Routing, Written, WrittenIndex
+from fleetlight.indexer.backends.elasticsearch.numbering import NumberedWrite, Routing, Versions, Written, WrittenIndex
 
 CELL = "c0"
 
@@ -32,16 +32,29 @@ class Shard:
     """writes: by their numbers. documents: the number of the write that each is of."""
 
     history: str = field(default_factory=_new_id)
+    term: int = 1
     writes: list[Write] = field(default_factory=list)
     documents: dict[str, int] = field(default_factory=dict)
 
-    def write(self, write: Write) -> int:
+    @property
+    def written(self) -> Written:
+        return Written(self.history, len(self.writes), self.term)
+
+    def write(self, write: Write) -> NumberedWrite:
         number = len(self.writes)
         self.writes.append(write)
         self.documents.pop(write.document_id, None)
         if not write.removes:
             self.documents[write.document_id] = number
-        return number
+        return NumberedWrite(write.document_id, self.term, number)
+
+    def start_again(self, lost: int) -> None:
+        """Without the last writes, which were not kept."""
+        self.term += 1
+        kept = self.writes[: len(self.writes) - lost]
+        self.writes, self.documents = [], {}
+        for write in kept:
+            self.write(write)
 
 
 @dataclass
@@ -51,12 +64,13 @@ class PhysicalIndex:
     name: str
     shards: list[Shard]
     uuid: str = field(default_factory=_new_id)
+    versions: Versions = field(default_factory=lambda: Versions(1, 1, 1))
 
     @property
     def routing(self) -> Routing:
         return Routing(len(self.shards), len(self.shards))
 
-    def write(self, write: Write) -> tuple[int, int]:
+    def write(self, write: Write) -> tuple[int, NumberedWrite]:
         """The shard, and the number that it gave."""
         shard = self.routing.shard_of(write.document_id)
         return shard, self.shards[shard].write(write)
@@ -68,8 +82,8 @@ class PhysicalIndex:
 
     @property
     def written(self) -> WrittenIndex:
-        shards = {str(number): Written(each.history, len(each.writes)) for number, each in enumerate(self.shards)}
-        return WrittenIndex(self.uuid, shards)
+        shards = {str(number): each.written for number, each in enumerate(self.shards)}
+        return WrittenIndex(self.uuid, shards, self.versions)
 
 
 class NumberedIndex:
@@ -107,6 +121,9 @@ class NumberedIndex:
     def load_state(self, kind: str) -> Mapping[str, Any]:
         return {name: msgspec.json.decode(value) for name, value in self._state.get(kind, {}).items()}
 
+    def put_right(self, *names: str) -> None:
+        """What it is like nobody changes."""
+
     def make_searchable(self) -> None:
         self._searchable = deepcopy(self.physical)
 
@@ -117,7 +134,7 @@ class NumberedIndex:
 
     def _there(self, index: WrittenIndex) -> WrittenIndex:
         there = index.shards.keys() - self.absent if len(index.shards) > 1 else index.shards.keys()
-        return WrittenIndex(index.uuid, {number: index.shards[number] for number in sorted(there)})
+        return WrittenIndex(index.uuid, {number: index.shards[number] for number in sorted(there)}, index.versions)
 
     def numbered(self, _client: object, index: str, shard: str, numbers: Numbers, limit: int) -> list[tuple[str, str]]:
         """As fleetlight.indexer.backends.elasticsearch.numbering.numbered."""

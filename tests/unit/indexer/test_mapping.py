@@ -6,7 +6,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 import pytest
 from pydantic.fields import FieldInfo
 
-from fleetlight.indexer.backends.elasticsearch.mapping import index_settings, instance_mapping, progress_mapping
+from fleetlight.indexer.backends.elasticsearch.mapping import index_settings, instance_mapping, progress_mapping, sizes
 from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
 from fleetlight.resources.fields import Kind
 from fleetlight.resources.instance import INSTANCE_FIELDS
@@ -75,7 +75,7 @@ def test_unknown_fields_are_refused() -> None:
 
 
 def test_index_is_sorted_by_the_default_order_of_the_list() -> None:
-    assert index_settings(shards=1, replicas=None)["sort"] == {
+    assert index_settings()["sort"] == {
         "field": ("created_at", "uuid_high", "uuid_low"),
         "order": ("desc", "asc", "asc"),
         "missing": ("_last", "_last", "_last"),
@@ -83,5 +83,5 @@ def test_index_is_sorted_by_the_default_order_of_the_list() -> None:
 
 
 def test_copies_follow_the_cluster_unless_a_number_is_set() -> None:
-    assert index_settings(shards=1, replicas=None)["auto_expand_replicas"] == "0-1"
-    assert index_settings(shards=3, replicas=2)["number_of_replicas"] == 2
+    assert sizes(shards=1, replicas=None)["auto_expand_replicas"] == "0-1"
+    assert sizes(shards=3, replicas=2)["number_of_replicas"] == 2
