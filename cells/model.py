@@ -291,13 +291,15 @@ class LogPosition(msgspec.Struct, frozen=True):
     """A place between two commits in the log of a database server.
 
     file, offset: where. gtid: the numbers of the last commits before it, by which the server shows that its log is
-    still the same. number: how many commits are before it.
+    still the same. number: how many commits are before it. started_at: when the server was started, in seconds: one
+    that was killed, or whose files were restored, may have lost rows of which its log still tells.
     """
 
     file: str
     offset: int
     gtid: str
     number: int
+    started_at: int
 
 
 Positions = Mapping[str, LogPosition]

@@ -59,7 +59,7 @@ class LoggedNova:
         """With the tables that are read; the account may read them, and the log."""
         self.administer(
             f"CREATE USER IF NOT EXISTS {_ACCOUNT}@'%' IDENTIFIED BY '{_PASSWORD}'",
-            f"GRANT REPLICATION SLAVE ON *.* TO {_ACCOUNT}@'%'",
+            f"GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO {_ACCOUNT}@'%'",
         )
         for database in databases:
             self.administer(

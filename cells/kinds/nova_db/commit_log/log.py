@@ -110,6 +110,10 @@ class Subscription:
             self._failure = failure
             self._changed.notify_all()
 
+    @property
+    def is_alive(self) -> bool:
+        return self._failure is None
+
     def require_alive(self) -> None:
         """Raise CommitLogError if nothing more comes."""
         with self._changed:
@@ -205,8 +209,8 @@ class CommitLog:
             server.require_usable()
             reached: LogPosition | None = None
             while True:
+                newcomers = self._logged_newcomers(server)
                 with self._guard:
-                    newcomers = [new for new, _ in self._newcomers]
                     told = [*self._subscriptions, *newcomers]
                 if not told:
                     return
@@ -218,11 +222,28 @@ class CommitLog:
                     self._admit(newcomers)
                     reached = self._follow(server, stream)
 
+    def _logged_newcomers(self, server: LogServer) -> Sequence[Subscription]:
+        """Those whose schemas are in the log; the others are told why not."""
+        with self._guard:
+            newcomers = [new for new, _ in self._newcomers]
+        logged = []
+        for new in newcomers:
+            try:
+                server.require_logged(new.schemas)
+            except CommitLogError as error:
+                if not error.is_lasting:
+                    raise
+                new.fail(error)
+                self._admit([new])
+            else:
+                logged.append(new)
+        return logged
+
     def _admit(self, newcomers: Sequence[Subscription]) -> None:
         with self._guard:
             admitted = [each for each in self._newcomers if each[0] in newcomers]
             self._newcomers = [each for each in self._newcomers if each not in admitted]
-            self._subscriptions += [new for new, _ in admitted]
+            self._subscriptions += [new for new, _ in admitted if new.is_alive]
         for _, event in admitted:
             event.set()
 
@@ -316,7 +337,7 @@ class _Stream:
     def position(self) -> LogPosition:
         """Up to where the log was read: between two transactions after `read_until`."""
         gtid = sorted_gtid(",".join(self._gtids.values()))
-        return LogPosition(self._place.file, self._place.offset, gtid, number_of(gtid))
+        return LogPosition(self._place.file, self._place.offset, gtid, number_of(gtid), self._server.started_at)
 
     def read_until(self, place: LogPlace) -> None:
         """Read every transaction that ends at `place` or before it."""
@@ -443,7 +464,7 @@ def _start(server: LogServer, newcomers: Sequence[Subscription], reached: LogPos
     starts = [] if reached is None else [reached]
     for new in newcomers:
         new.identity = server.identity
-        if new.after is not None and server.gtid_at(_place(new.after)) == new.after.gtid:
+        if new.after is not None and server.is_in_log(new.after):
             new.is_continued = True
             starts.append(new.after)
     if not starts:
@@ -451,7 +472,7 @@ def _start(server: LogServer, newcomers: Sequence[Subscription], reached: LogPos
         gtid = server.gtid_at(now)
         if gtid is None:
             raise CommitLogError("its log does not know the place where it ends", is_lasting=False)
-        starts.append(LogPosition(now.file, now.offset, gtid, number_of(gtid)))
+        starts.append(LogPosition(now.file, now.offset, gtid, number_of(gtid), server.started_at))
     return min(starts, key=_place)
 
 

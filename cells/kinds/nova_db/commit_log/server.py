@@ -15,6 +15,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from fleetlight.cells.errors import CommitLogError
 from fleetlight.cells.kinds.nova_db.commit_log.touched import OWNERS, LookedUp
+from fleetlight.cells.model import LogPosition
 
 _CONNECT_TIMEOUT_S = 5
 # The server is silent for a second at most while the log is read (log.HEARTBEAT_S).
@@ -25,6 +26,10 @@ _AT_ONCE = 1000
 _SETTINGS = (
     *("log_bin", "binlog_format", "binlog_row_image", "log_slave_updates", "gtid_slave_pos", "hostname", "port"),
     *("server_id", "socket", "version"),
+)
+_STARTED_AT = (
+    "SELECT UNIX_TIMESTAMP() - variable_value AS started_at FROM information_schema.global_status "
+    "WHERE variable_name = 'UPTIME'"
 )
 _SNAPSHOT = (
     "SELECT variable_name AS name, variable_value AS value FROM information_schema.session_status "
@@ -123,6 +128,9 @@ class LogServer:
         with translated():
             self.connection = pymysql.connect(**self._arguments, cursorclass=DictCursor)
         self._settings = self._read_settings()
+        with translated(), self.connection.cursor() as cursor:
+            cursor.execute(_STARTED_AT)
+            self._started_at = int(cursor.fetchone()["started_at"])
 
     @property
     def arguments(self) -> Mapping[str, Any]:
@@ -153,6 +161,29 @@ class LogServer:
                 is_lasting=True,
             )
 
+    def require_logged(self, schemas: Collection[str]) -> None:
+        """Raise CommitLogError where the server is told to leave one of these schemas out of its log, or does not call
+        it so: then nothing would ever be heard of it.
+        """
+        with translated(), self.connection.cursor() as cursor:
+            cursor.execute("SHOW MASTER STATUS")
+            status = cursor.fetchone() or {}
+        only, never = (
+            {name.strip() for name in str(status.get(filtered) or "").split(",") if name.strip()}
+            for filtered in ("Binlog_Do_DB", "Binlog_Ignore_DB")
+        )
+        known = {schema for schema, table in self.columns(schemas) if table in ("instances", "instance_mappings")}
+        for schema in schemas:
+            if (only and schema not in only) or schema in never:
+                raise CommitLogError(
+                    f"it leaves the schema {schema} out of its log (binlog_do_db, binlog_ignore_db)", is_lasting=True
+                )
+            if schema not in known:
+                raise CommitLogError(
+                    f"it has no schema that is called exactly {schema} with tables that its account may read",
+                    is_lasting=True,
+                )
+
     def visible(self) -> Visible:
         """See Visible: the snapshot of a transaction, in the order of commits."""
         with translated(), self.connection.cursor() as cursor:
@@ -167,6 +198,16 @@ class LogServer:
         # A server without a cluster has no such status, or the largest number that there is.
         is_clustered = replicated is not None and 0 <= int(replicated) < 1 << 63
         return Visible(LogPlace.of(file, int(offset)), int(replicated) if is_clustered and replicated else None)
+
+    @property
+    def started_at(self) -> int:
+        """Seconds since the epoch, give or take one."""
+        return self._started_at
+
+    def is_in_log(self, position: LogPosition) -> bool:
+        """Whether this server has written its log up to that position, and was not started again since."""
+        place = LogPlace.of(position.file, position.offset)
+        return abs(position.started_at - self._started_at) <= 1 and self.gtid_at(place) == position.gtid
 
     def gtid_at(self, place: LogPlace) -> str | None:
         """The numbers of the last transactions before a place, one for each domain; None if the log lacks the place."""
@@ -232,8 +273,10 @@ def as_commit_log_error(error: Exception) -> CommitLogError:
     """What the server, or the way to it, said no to."""
     code = error.args[0] if error.args else None
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
-    if code in _ACCESS_DENIED and "REPLICATION SLAVE" in text.upper():
-        return CommitLogError("its account may not read the log: GRANT REPLICATION SLAVE ON *.* TO it", is_lasting=True)
+    if code in _ACCESS_DENIED and any(right in text.upper() for right in ("REPLICATION SLAVE", "BINLOG MONITOR")):
+        return CommitLogError(
+            "its account may not read the log: GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO it", is_lasting=True
+        )
     return CommitLogError(f"the database server says: {text}", is_lasting=False)
 
 
