@@ -27,6 +27,7 @@ class CellLine:
     route: Route
     lag: int | None
     age_s: float | None
+    log_problem: str | None
     instances: int | None
     nodes: int | None
     dead_letters: int | None

@@ -10,6 +10,7 @@ from fleetlight.indexer.backends.base import CellProgress, IndexWriter
 from fleetlight.indexer.backends.opening import examine_index, open_searcher, open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.indexer.followed_by import FollowedBy, followed_by
 from fleetlight.listing.explanation import why_live
 from fleetlight.listing.freshness import Freshness
 from fleetlight.listing.index_gateway import read_as_lists_do
@@ -39,6 +40,10 @@ class IndexedCells:
 
     progress: Mapping[str, CellProgress] = field(default_factory=dict)
     items: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def followed_by(self, cell: Cell) -> FollowedBy:
+        """What tells of changes of a cell."""
+        return followed_by(cell, self.progress.get(cell.uuid))
 
     def why_live(self, cell: Cell, *, now: int, limit_s: float) -> str | None:
         """Why lists ask the cell itself, for instances or for other items; None where they take the index for all.

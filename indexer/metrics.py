@@ -134,6 +134,31 @@ class IndexerMetrics:
             ["cell"],
             registry=registry,
         )
+        self._is_followed_by_log = Gauge(
+            "fleetlight_indexer_followed_by_log",
+            "1: this indexer follows the cell by the log of its database server; 0: it compares the cell, or waits",
+            ["cell"],
+            registry=registry,
+        )
+        self._log_readers = Gauge(
+            "fleetlight_indexer_log_readers",
+            "Logs of database servers that this indexer reads",
+            registry=registry,
+        )
+        self._hints = Counter(
+            "fleetlight_indexer_log_hints",
+            "Instances that commits in the log were seen to touch, so that their rows were read again",
+            ["cell"],
+            registry=registry,
+        )
+        self._comparisons = Counter(
+            "fleetlight_indexer_comparisons",
+            "Comparisons of all rows of a cell that numbers nothing: `due` by the clock, `forced` by a gap in its log",
+            ["cell", "cause"],
+            registry=registry,
+        )
+        # Cells that are followed by logs, and the servers that have those.
+        self._logs: dict[str, str] = {}
         self._batch_messages = Histogram(
             "fleetlight_indexer_batch_messages",
             "Messages in a batch",
@@ -227,6 +252,21 @@ class IndexerMetrics:
 
     def hole_found(self, cell_uuid: str) -> None:
         self._holes.labels(cell_uuid).inc()
+
+    def log_followed(self, cell_uuid: str, log: str | None) -> None:
+        """log: what names the server by whose log the cell is followed here; None where it is not."""
+        self._is_followed_by_log.labels(cell_uuid).set(log is not None)
+        if log is None:
+            self._logs.pop(cell_uuid, None)
+        else:
+            self._logs[cell_uuid] = log
+        self._log_readers.set(len({*list(self._logs.values())}))
+
+    def hinted(self, cell_uuid: str, instances: int) -> None:
+        self._hints.labels(cell_uuid).inc(instances)
+
+    def compared(self, cell_uuid: str, *, is_forced: bool) -> None:
+        self._comparisons.labels(cell_uuid, "forced" if is_forced else "due").inc()
 
     def failed(self, cell_uuid: str, kind: str) -> None:
         """kind: the name of the error's class."""

@@ -10,7 +10,8 @@ from functools import partial
 from fleetlight.cells.daemon_threads import DaemonThreads
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.model import Cell, ChangelogAdapter
-from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.base import CellProgress, LogState
+from fleetlight.indexer.followed_by import FollowedBy, followed_by
 from fleetlight.notifications.errors import BusError
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
@@ -34,12 +35,15 @@ class IndexHealth(StrEnum):
 class CellIndexStatus:
     """How far the index follows one cell; None where it is not known.
 
-    lag_changes: changes that the cell has published and the index does not show.
+    watermark: of a cell whose changes or commits are counted. lag_changes: changes that the cell has published and the
+        index does not show.
     age_s: seconds since the moment up to which the index is known to be complete.
-    problem: why something is not known, as a sentence.
+    problem: why something is not known, as a sentence. log: as of CellProgress.
     """
 
     cell: Cell
+    followed_by: FollowedBy
+    log: LogState | None
     health: IndexHealth
     watermark: int | None
     published_sequence: int | None
@@ -64,7 +68,7 @@ def read_status(
 
     All are queried at once, in threads, within five seconds.
     progress: by cell uuid, as the index has it. count_dead_letters: raises BusError. now: microseconds since the epoch.
-    comparison_interval_s: how often a cell that does not number its changes is compared; it is not queried here.
+    comparison_interval_s: how often a cell is compared that neither its changes nor its log tell of.
     """
     threads = DaemonThreads(min(2 * len(cells), _MOST_THREADS) or 1, "index-status")
     deadline = time.monotonic() + _TIMEOUT_S
@@ -82,8 +86,9 @@ def read_status(
             progress.get(cell.uuid),
             _Answers(cell, published, dead, deadline),
             now=now,
+            staleness_limit_s=staleness_limit_s,
             # Twice: a comparison takes a while, and is as of its beginning.
-            staleness_limit_s=staleness_limit_s if cell.can.numbers_changes else 2 * comparison_interval_s(cell),
+            comparison_limit_s=2 * comparison_interval_s(cell),
         )
         for cell, (published, dead) in zip(cells, queries, strict=True)
     ]
@@ -109,20 +114,29 @@ class _Answers:
 
 
 def _cell_status(
-    cell: Cell, progress: CellProgress | None, answers: _Answers, *, now: int, staleness_limit_s: float
+    cell: Cell,
+    progress: CellProgress | None,
+    answers: _Answers,
+    *,
+    now: int,
+    staleness_limit_s: float,
+    comparison_limit_s: float,
 ) -> CellIndexStatus:
     published, dead, problems = answers.published, answers.dead, answers.problems
-    is_numbered = cell.can.numbers_changes
+    by = followed_by(cell, progress)
     age_s = (
         None
         if progress is None or not progress.fresh_as_of
         else max(0, now - progress.fresh_as_of) / MICROSECONDS_PER_SECOND
     )
     lag = None if progress is None or published is None else max(0, published - progress.watermark)
+    limit_s = staleness_limit_s if by.is_close else comparison_limit_s
     return CellIndexStatus(
         cell=cell,
-        health=_health(progress, now, dead, is_unreachable=bool(problems), staleness_limit_s=staleness_limit_s),
-        watermark=None if progress is None or not is_numbered else progress.watermark,
+        followed_by=by,
+        log=None if progress is None else progress.log,
+        health=_health(progress, now, dead, is_unreachable=bool(problems), staleness_limit_s=limit_s),
+        watermark=None if progress is None or not by.is_close else progress.watermark,
         published_sequence=published,
         lag_changes=lag,
         age_s=age_s,

@@ -14,6 +14,7 @@ from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.times import time_shown
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.indexer.backends.seal import SealState
+from fleetlight.indexer.followed_by import followed_by
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.listing.answer import Route
 from fleetlight.listing.cell_board import CellBoard, CellState, FleetFacts
@@ -28,6 +29,8 @@ _CELL = Shape(
         "route": TEXT,
         "lag": or_null(INTEGER),
         "age_s": or_null(NUMBER),
+        "followed_by": TEXT,
+        "log_problem": or_null(TEXT),
         "watermark": or_null(INTEGER),
         "epoch": or_null(TEXT),
         **dict.fromkeys(("instances", "nodes"), or_null(INTEGER)),
@@ -94,6 +97,7 @@ def _fleet_facts(fleet: Fleet) -> Callable[[Sequence[str]], FleetFacts]:
 
 def _shown(state: CellState) -> Mapping[str, Any]:
     cell, progress, report = state.cell, state.progress, state.report
+    by = followed_by(cell, progress)
     return {
         "uuid": cell.uuid,
         "name": cell.name,
@@ -104,7 +108,9 @@ def _shown(state: CellState) -> Mapping[str, Any]:
         "route": Route.INDEX.value if state.route is Route.INDEX_WHILE_DOWN else state.route.value,
         "lag": state.lag,
         "age_s": state.age_s,
-        "watermark": progress.watermark if progress is not None and cell.can.numbers_changes else None,
+        "followed_by": by.value,
+        "log_problem": None if progress is None or progress.log is None else progress.log.problem,
+        "watermark": progress.watermark if progress is not None and by.is_close else None,
         "epoch": None if progress is None else progress.epoch,
         "instances": state.instances,
         "nodes": None if report is None else report.nodes,

@@ -24,6 +24,7 @@ from fleetlight.cli.fleet import is_in_process
 from fleetlight.cli.opened_index import IndexedCells, read_index
 from fleetlight.cli.postgresql_rights import ROLE_PREFIX
 from fleetlight.cli.settings import Settings
+from fleetlight.indexer.backends.base import LogState
 from fleetlight.indexer.backends.opening import examine_index
 from fleetlight.indexer.status import IndexHealth, read_status
 from fleetlight.resources.clock import Clock
@@ -179,11 +180,16 @@ def following_check(
         age = "" if status.age_s is None else f", as of {status.age_s:.1f} s ago"
         reason = indexed.why_live(cell, now=now, limit_s=limit_s)
         route = "" if reason is None else f"; lists ask the cell: {reason}"
+        says = f"{age}, followed by {status.followed_by}{'' if status.log is None else _why(status.log)}{route}"
         if status.health is IndexHealth.OK:
-            return [ok(about, f"complete{age}{route}")]
-        return [wrong(about, f"{status.health.value}{age}{route}", _REMEDIES[status.health])]
+            return [ok(about, f"complete{says}")]
+        return [wrong(about, f"{status.health.value}{says}", _REMEDIES[status.health])]
 
     return Check(about, run, START_DATABASE)
+
+
+def _why(log: LogState) -> str:
+    return "" if log.problem is None else f", for the log of its database server is not read: {log.problem}"
 
 
 def hosts_of(settings: Settings) -> Iterator[Finding]:

@@ -33,7 +33,9 @@ from fleetlight.cli.doctor.checks import (
 from fleetlight.cli.doctor.findings import Finding, Findings, State, ok, unknown, wrong
 from fleetlight.cli.errors import CommandError
 from fleetlight.cli.fleet import open_fleet, sorted_by_name
+from fleetlight.cli.opened_index import IndexedCells
 from fleetlight.cli.settings import Settings
+from fleetlight.indexer.followed_by import FollowedBy
 from fleetlight.listing.cell_board import CellHealth
 from fleetlight.resources.clock import system_clock
 
@@ -114,6 +116,11 @@ def suspected(found: Examination) -> Iterator[Finding]:
     explained = {finding.about for finding in found.wrong}
     for cell in found.board or ():
         remedy = _BOARD_REMEDIES.get(cell.health)
+        if cell.health is CellHealth.BEHIND and cell.log_problem is not None:
+            remedy = (
+                f"have it followed by its log: {cell.log_problem}; or let lists take what is as old as a comparison, "
+                "by search.staleness_limit_s: docs/operations/nova-databases.md"
+            )
         said = {"index", "progress of the index", f"cell {cell.name}", f"index of {cell.name}"}
         if remedy is not None and not said & explained:
             yield wrong(f"lists of {cell.name}", f"{cell.health}: {cell.reason}", remedy)
@@ -121,7 +128,10 @@ def suspected(found: Examination) -> Iterator[Finding]:
 
 def _about_cells(settings: Settings, known: IndexKnows, cells: Sequence[Cell]) -> list[Check]:
     enabled = [cell for cell in cells if not cell.disabled]
-    with_bus = sorted((cell for cell in enabled if cell.transport_url), key=lambda cell: cell.transport_url)
+    indexed = known.indexed or IndexedCells()
+    # Nobody listens to the bus of a cell that is followed by its log.
+    heard = [cell for cell in enabled if cell.transport_url and indexed.followed_by(cell) is not FollowedBy.LOG]
+    with_bus = sorted(heard, key=lambda cell: cell.transport_url)
     buses = [list(group) for _, group in groupby(with_bus, key=lambda cell: cell.transport_url)]
     return [
         *(cell_check(cell, system_clock) for cell in enabled),

@@ -1,11 +1,12 @@
 """`fleetlight index`: what the search index knows, filling it from the cells, and comparing it with them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from threading import Event
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from fleetlight.bus.bus import dead_letters
@@ -31,6 +32,7 @@ from fleetlight.cli.output import in_brackets, print_error, print_notice, print_
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_generations
 from fleetlight.indexer.errors import IndexAbsentError, IndexerError, IndexUnavailableError
+from fleetlight.indexer.followed_by import FollowedBy
 from fleetlight.indexer.settings import IndexSettings
 from fleetlight.indexer.status import CellIndexStatus, IndexHealth, read_status
 from fleetlight.indexer.writing.leases import CellLeases
@@ -50,8 +52,9 @@ _NUMBERS = ("watermark", "published_sequence", "lag_changes", "dead_letters")
 def status(config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE) -> None:
     """Show per cell how far the index follows it.
 
-    COMPLETE is of instances. NODES is how many nodes the index has of a cell, `no` while it does not have all of them;
-    lists ask the cell for its nodes then.
+    COMPLETE is of instances. FOLLOWED BY is `changes` of a cell that numbers them, `log` where the log of its database
+    server names what each commit touches, and `comparisons` where all of it is read now and then. NODES is how many
+    nodes the index has of a cell, `no` while it does not have all of them; lists ask the cell for its nodes then.
 
     Exit code 1 unless the index is complete and up to date in every cell, and the fleet database maps its instances.
     """
@@ -75,7 +78,7 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, output: 
         cells,
         indexed.progress,
         open_adapter=open_changelog_adapter,
-        count_dead_letters=partial(_count_dead_letters, settings.bus, failures_kept),
+        count_dead_letters=partial(_count_dead_letters, settings.bus, failures_kept, indexed),
         now=now,
         staleness_limit_s=limit_s,
         comparison_interval_s=settings.indexer.interval_s,
@@ -85,8 +88,8 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, output: 
         for each in statuses
     ]
     others = tuple(f"{stored.noun}s".upper() for stored in INDEXED_ITEMS.values())
-    columns = ("CELL", "HEALTH", "COMPLETE", *others, "WATERMARK", "PUBLISHED", "LAG", "DEAD", "AGE S")
-    print_rows(output, document, columns, [_as_row(each, indexed) for each in statuses], right_aligned=columns[3:])
+    columns = ("CELL", "HEALTH", "COMPLETE", "FOLLOWED BY", *others, "WATERMARK", "PUBLISHED", "LAG", "DEAD", "AGE S")
+    print_rows(output, document, columns, [_as_row(each, indexed) for each in statuses], right_aligned=columns[4:])
     following = "fleetlight up" if cells and all(map(is_in_process, cells)) else _FOLLOWER
     if problem is not None:
         makes_it = f"; if it was never there, `{following}` makes it when it starts"
@@ -100,6 +103,7 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, output: 
         print_notice("search.enabled is off in this configuration: an API that has it lists from the cells alone")
     if problem is None:
         _report_live(statuses, reasons)
+        _report_compared(statuses)
         _report_schema_violations(settings.index)
         _report_rebuilds(settings.index)
     are_mapped = report_mappings(cells, mappings, fleet.clock())
@@ -177,13 +181,25 @@ def _report_stale(stale: Sequence[CellIndexStatus], following: str) -> None:
 
 def _report_live(statuses: Sequence[CellIndexStatus], reasons: Mapping[str, str | None]) -> None:
     """Why lists ask cells themselves, but for those that are stale, of which more is said."""
+    asked = [each for each in statuses if each.health is not IndexHealth.STALE]
+    for reason, names in _names_by_reason((each.cell.name, reasons[each.cell.uuid]) for each in asked):
+        print_notice(f"{names}: {reason}; lists ask the cell")
+
+
+def _report_compared(statuses: Sequence[CellIndexStatus]) -> None:
+    """Which cells only comparisons tell of, although their databases might have a log."""
+    problems = ((each.cell.name, None if each.log is None else each.log.problem) for each in statuses)
+    for problem, names in _names_by_reason(problems):
+        print_notice(f"{names}: compared now and then, not followed by the log of the database server: {problem}")
+
+
+def _names_by_reason(cells: Iterable[tuple[str, str | None]]) -> Iterable[tuple[str, str]]:
+    """Each reason, and the names of the cells that it is said of. cells: their names, and what is said of each."""
     names: dict[str, list[str]] = {}
-    for each in statuses:
-        reason = reasons[each.cell.uuid]
-        if reason is not None and each.health is not IndexHealth.STALE:
-            names.setdefault(reason, []).append(each.cell.name)
-    for reason, of_reason in names.items():
-        print_notice(f"{', '.join(of_reason)}: {reason}; lists ask the cell")
+    for name, reason in cells:
+        if reason is not None:
+            names.setdefault(reason, []).append(name)
+    return ((reason, ", ".join(of_reason)) for reason, of_reason in names.items())
 
 
 def _report_rebuilds(settings: IndexSettings) -> None:
@@ -216,10 +232,13 @@ def _report_schema_violations(settings: IndexSettings) -> None:
         )
 
 
-def _count_dead_letters(settings: BusSettings, failures_kept: Mapping[str, int], cell: Cell) -> int:
+def _count_dead_letters(
+    settings: BusSettings, failures_kept: Mapping[str, int], indexed: IndexedCells, cell: Cell
+) -> int:
     """Those in the fleet database, and those that wait on the bus for an indexer to take them over."""
-    # A bus inside of `fleetlight up` cannot be asked from here, and a cell of other software need not have one.
-    has_no_bus = is_in_process(cell) or not cell.transport_url
+    # A bus inside of `fleetlight up` cannot be asked from here, and a cell of other software need not have one that is
+    # listened to.
+    has_no_bus = is_in_process(cell) or not cell.transport_url or indexed.followed_by(cell) is FollowedBy.LOG
     on_the_bus = 0 if has_no_bus else dead_letters(cell.transport_url, cell.uuid, settings)
     return failures_kept.get(cell.uuid, 0) + on_the_bus
 
@@ -230,6 +249,9 @@ def _as_json(status: CellIndexStatus, indexed: IndexedCells) -> dict[str, Any]:
         "cell_uuid": status.cell.uuid,
         "health": status.health.value,
         "complete": status.is_complete,
+        "followed_by": status.followed_by.value,
+        "log_problem": None if status.log is None else status.log.problem,
+        "log_positions": {} if status.log is None else msgspec.to_builtins(status.log.positions),
         "watermark": status.watermark,
         "published_sequence": status.published_sequence,
         "lag_changes": status.lag_changes,
@@ -250,7 +272,7 @@ def _as_row(status: CellIndexStatus, indexed: IndexedCells) -> list[str]:
     numbers = ("-" if values[key] is None else str(values[key]) for key in _NUMBERS)
     is_complete = "yes" if status.is_complete else "no"
     counts = (_item_count(status, indexed.items.get(name, {})) for name in INDEXED_ITEMS)
-    return [status.cell.name, status.health.value, is_complete, *counts, *numbers, age]
+    return [status.cell.name, status.health.value, is_complete, status.followed_by.value, *counts, *numbers, age]
 
 
 def _item_count(status: CellIndexStatus, counts: Mapping[str, int]) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fleetlight.cells.digests import RangeDigest
+from fleetlight.cells.model import LogPosition
 from fleetlight.indexer.backends.seal import CHECKED_BY_SEARCHES, SEAL, Seal, SealState
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.indexer.extra_fields import Extra
@@ -95,6 +96,17 @@ class PartlyWrittenError(IndexUnavailableError):
         self.remaining = remaining
 
 
+class LogState(msgspec.Struct, frozen=True):
+    """How a cell that numbers nothing is followed, where its databases may have a log.
+
+    positions: up to where the logs are in the index, by the address of each server. problem: why they are not read, and
+        what mends that, as a sentence: the cell is compared meanwhile. None while they are read.
+    """
+
+    positions: dict[str, LogPosition] = msgspec.field(default_factory=dict)
+    problem: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class CellProgress:
     """How far the index follows one cell.
@@ -105,8 +117,8 @@ class CellProgress:
     horizon: rows that fleetlight.query.retention calls forgotten need not be in the index. Kept apart from the rest, by
         fleetlight.indexer.reconcile.retention; only searchers report it.
     epoch: of the cell, under which the watermark counts, or an earlier one (fleetlight.indexer.writing.epoch_history).
-    problem: why lists do without the index of a cell that it has had whole, as a sentence. Both are kept as the horizon
-        is.
+    problem: why lists do without the index of a cell that it has had whole, as a sentence.
+    log: None of a cell whose databases have none that an indexer has looked at. All three are kept as the horizon is.
     """
 
     cell_uuid: str
@@ -116,6 +128,7 @@ class CellProgress:
     horizon: int = field(default=0, compare=False)
     epoch: str | None = field(default=None, compare=False)
     problem: str | None = field(default=None, compare=False)
+    log: LogState | None = field(default=None, compare=False)
 
     def with_facts(self, facts: Mapping[tuple[str, str], Any], seal: SealState = CHECKED_BY_SEARCHES) -> "CellProgress":
         """As searchers report it; facts: state by its kind, one of CELL_FACTS, and the uuid of the cell.
@@ -136,6 +149,7 @@ class CellProgress:
                 "`fleetlight index verify --repair`"
             )
         held_at = self.fresh_as_of if seal.held_at is None else seal.held_at
+        log = facts.get((COMMIT_LOGS, self.cell_uuid))
         return replace(
             self,
             fresh_as_of=min(self.fresh_as_of, held_at),
@@ -143,6 +157,7 @@ class CellProgress:
             horizon=int(facts.get((HORIZONS, self.cell_uuid), 0)),
             epoch=epoch,
             problem=problem,
+            log=None if log is None else msgspec.convert(log, LogState),
         )
 
 
@@ -194,12 +209,12 @@ RECONCILIATIONS = "reconciliations"
 """The kind of state that has, by its uuid, how often the index of a cell was repaired since the cell was restored."""
 
 COMMIT_LOGS = "commit-log"
-"""The kind of state that says up to where the logs of a cell's databases are in the index, by the cell's uuid."""
+"""The kind of state that has the LogState of each cell whose databases may have a log, by the cell's uuid."""
 
 REPAIRS = "repairs"
 """The kind of state that has the uuid of each cell from which the index differs, and is not repaired yet."""
 
-CELL_FACTS = (HORIZONS, EPOCHS, REPAIRS, SEAL)
+CELL_FACTS = (HORIZONS, EPOCHS, REPAIRS, COMMIT_LOGS, SEAL)
 """The kinds of state that CellProgress.with_facts reads."""
 
 

@@ -21,13 +21,13 @@ from fleetlight.bus.bus import Delivery
 from fleetlight.bus.no_bus import NoBus
 from fleetlight.cells.errors import CellUnreachableError, CommitLogError
 from fleetlight.cells.model import Cell, CellAdapter, ChangeHints, HintingAdapter, Positions
-from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.base import CellProgress, LogState
 from fleetlight.indexer.errors import LeaseHeldError, StopRequestedError
 from fleetlight.indexer.reconcile.external_cell import ExternalRows, UnindexedMoves, compare_cell
 from fleetlight.indexer.stream.cell_health import Activity
 from fleetlight.indexer.stream.consumer import Consumer
 from fleetlight.indexer.stream.follower import Follower, FollowerParts
-from fleetlight.indexer.stream.saved_progress import saved_positions
+from fleetlight.indexer.stream.saved_progress import saved_log
 from fleetlight.indexer.transform.batches import RowReading
 from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter
 from fleetlight.indexer.writing.ownership import OwnWriter, deployment_of
@@ -84,6 +84,8 @@ class ExternalFollower(Follower):
         # Whether something may differ that no hint has named, so that only a comparison makes the index whole.
         self._is_suspect = False
         self._compare_due_s = 0.0
+        # As operators see it; None while another process reads the log, and says so.
+        self._log: LogState | None = None
         self._log_name = ""
         self._log_failures = 0
         self._log_due_s = 0.0
@@ -92,10 +94,12 @@ class ExternalFollower(Follower):
         adapter = self._open_adapter(self.cell)
         try:
             with nullcontext() if (hints := self._open_hints(adapter, stop)) is None else closing(hints):
+                self._parts.metrics.log_followed(self.cell.uuid, None if hints is None else self._log_name)
                 self._follow_by(hints, adapter, stop)
         except CommitLogError as error:
             self._give_up_log(error)
         finally:
+            self._parts.metrics.log_followed(self.cell.uuid, None)
             adapter.close()
 
     def _follow_by(self, hints: ChangeHints | None, adapter: CellAdapter, stop: Event) -> None:
@@ -117,6 +121,7 @@ class ExternalFollower(Follower):
         self._wait_for_log(self._log_name, stop)
         hints = adapter.follow_commits(self._positions)
         self._log_failures = 0
+        self._show_log(LogState(dict(self._positions)))
         _log.info("indexer.log_followed", cell=self.cell.name, continued=hints.is_continued)
         return hints
 
@@ -128,12 +133,19 @@ class ExternalFollower(Follower):
             raise CellUnreachableError(self.cell.name, error.reason) from error
         _log.warning("indexer.log_not_followed", cell=self.cell.name, reason=error.reason)
         self._log_due_s = time.monotonic() + _LOG_RETRY_S
+        self._show_log(LogState(dict(self._positions), error.reason))
+
+    def _show_log(self, log: LogState | None) -> None:
+        self._log = log
+        self._publish_progress()
 
     def _wait_for_log(self, name: str, stop: Event) -> None:
         """Return when this process is the one that reads the log; what another one has reached by then counts."""
         has_waited = False
         while not self._parts.leases.read_log(name):
-            has_waited = True
+            if not has_waited:
+                has_waited = True
+                self._show_log(None)
             self._health.activity = Activity.STANDING_BY
             self.sign_of_life.give()
             if stop.wait(_LOG_LEASE_RETRY_S):
@@ -144,7 +156,7 @@ class ExternalFollower(Follower):
     def _learn_from_others(self) -> None:
         saved = self._parts.writer.load_progress().get(self.cell.uuid)
         if saved is not None and saved.is_complete:
-            self._positions = saved_positions(self._parts.writer, self.cell.uuid)
+            self._positions = saved_log(self._parts.writer, self.cell.uuid).positions
             self._tracker.advance_to(saved.watermark)
             self._tracker.mark_synced()
 
@@ -209,9 +221,11 @@ class ExternalFollower(Follower):
         if taken.uuids is None:
             self._is_suspect = True
         elif taken.uuids:
+            self._parts.metrics.hinted(self.cell.uuid, len(taken.uuids))
             self._compare_only(taken.uuids, adapter, rereader)
         if not self._is_suspect:
             self._positions = taken.positions
+            self._log = LogState(dict(taken.positions))
             self._tracker.advance_to(taken.number)
             self._tracker.heard(taken.number, taken.at)
 
@@ -273,6 +287,7 @@ class ExternalFollower(Follower):
             with self._parts.leases.bulk(self.cell) as confirm:
                 self._health.activity = Activity.SYNCING
                 consumer.drain()
+                self._parts.metrics.compared(self.cell.uuid, is_forced=hints is not None and self._is_suspect)
                 # What is found out to be suspect from here on needs another comparison.
                 self._is_suspect = False
                 is_whole = False
@@ -309,4 +324,4 @@ class ExternalFollower(Follower):
 
     def _publish_progress(self) -> None:
         super()._publish_progress()
-        self._reached = replace(self._reached, positions=self._positions)
+        self._reached = replace(self._reached, log=self._log)

@@ -1,13 +1,12 @@
 """Saved progress of the cells in the index, as one indexer among several keeps it."""
 
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from fleetlight.cells.epochs import EpochHistory
-from fleetlight.cells.model import LogPosition, Positions
-from fleetlight.indexer.backends.base import COMMIT_LOGS, EPOCHS, CellProgress, IndexWriter
+from fleetlight.indexer.backends.base import COMMIT_LOGS, EPOCHS, CellProgress, IndexWriter, LogState
 from fleetlight.resources.clock import Clock
 
 
@@ -17,18 +16,18 @@ class ReachedProgress:
 
     started_over: how often what it had promised was not true any more, until then.
     epoch_history: the epochs of the cell that it knows; None for a cell that has none.
-    positions: up to where the logs of the cell's databases are in the index; none of a cell that is not followed by it.
+    log: how the cell is followed, where its databases may have a log; None while this follower does not know.
     """
 
     progress: CellProgress
     started_over: int = 0
     epoch_history: EpochHistory | None = None
-    positions: Positions = field(default_factory=dict)
+    log: LogState | None = None
 
 
-def saved_positions(writer: IndexWriter, cell_uuid: str) -> Positions:
-    """Up to where the logs of a cell are in the index that says it is complete; raises what the writer raises."""
-    return msgspec.convert(writer.load_state(COMMIT_LOGS).get(cell_uuid) or {}, dict[str, LogPosition])
+def saved_log(writer: IndexWriter, cell_uuid: str) -> LogState:
+    """What was saved last of the logs of a cell; raises what the writer raises."""
+    return msgspec.convert(writer.load_state(COMMIT_LOGS).get(cell_uuid) or {}, LogState)
 
 
 class SavedProgress:
@@ -38,6 +37,7 @@ class SavedProgress:
         self._writer = writer
         self._clock = clock
         self._saved: dict[str, CellProgress] = {}
+        self._saved_logs: dict[str, LogState] = {}
         # By cell: how often its follower had started over when a whole cell was promised again.
         self._promised_again: dict[str, int] = {}
 
@@ -51,6 +51,7 @@ class SavedProgress:
 
     def forget(self, cell_uuid: str) -> None:
         self._saved.pop(cell_uuid, None)
+        self._saved_logs.pop(cell_uuid, None)
         self._promised_again.pop(cell_uuid, None)
 
     def of(self, cell_uuid: str) -> CellProgress:
@@ -77,9 +78,8 @@ class SavedProgress:
             refused |= taken_back
             believed = [reached for reached in changed if reached.progress.cell_uuid not in refused]
             self._writer.save_progress(self._not_behind_others(believed, saved))
-            # Afterwards: a position that is behind has some of the log read twice.
-            if positions := {each.progress.cell_uuid: each.positions for each in believed if each.positions}:
-                self._writer.save_state(COMMIT_LOGS, msgspec.to_builtins(positions))
+        # Afterwards: a position that is behind has some of the log read twice.
+        self._save_logs({each.progress.cell_uuid: each.log for each in followed if each.log is not None}, refused)
         for reached in followed:
             cell = reached.progress
             if cell.cell_uuid not in refused:
@@ -87,6 +87,12 @@ class SavedProgress:
                 if cell.is_complete:
                     self._promised_again[cell.cell_uuid] = reached.started_over
         return taken_back
+
+    def _save_logs(self, logs: Mapping[str, LogState], refused: Set[str]) -> None:
+        changed = {uuid: log for uuid, log in logs.items() if uuid not in refused and self._saved_logs.get(uuid) != log}
+        if changed:
+            self._writer.save_state(COMMIT_LOGS, msgspec.to_builtins(changed))
+            self._saved_logs |= changed
 
     def _last_of(self, reached: ReachedProgress) -> CellProgress | None:
         """What a follower begins with, and has nothing to add to, must not be saved over another indexer's progress."""

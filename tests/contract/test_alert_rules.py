@@ -57,6 +57,9 @@ WELL: Mapping[str, str] = {
     f"fleetlight_api_index_age_seconds{{{_C}}}": growing(1),
     f"fleetlight_indexer_complete{{{_A}}}": always(1),
     f"fleetlight_indexer_complete{{{_C}}}": always(0),
+    f'fleetlight_indexer_followed_by_log{{{_A},instance="indexer:9100"}}': always(1),
+    f'fleetlight_indexer_followed_by_log{{{_A},instance="standby:9100"}}': always(0),
+    f"fleetlight_indexer_followed_by_log{{{_B}}}": always(0),
     'fleetlight_clock_offset_seconds{job="fleetlight",process="indexer"}': always(-0.2),
     'fleetlight_clock_offset_seconds{job="fleetlight",process="api"}': always(0.1),
     f"fleetlight_indexer_dead_letters{{{_A}}}": always(0),
@@ -209,6 +212,10 @@ CASES: Mapping[str, tuple[Mapping[str, str], set[str]]] = {
     "a cell is not followed": (
         {f"fleetlight_api_index_age_seconds{{{_B}}}": GONE},
         {"FleetlightCellNotFollowed"},
+    ),
+    "the log of a database server may not be read any more": (
+        {f'fleetlight_indexer_followed_by_log{{{_A},instance="indexer:9100"}}': f"1x8 {always(0)}"},
+        {"FleetlightLogNotFollowed"},
     ),
     "a queue grows": (
         {f"fleetlight_indexer_queue_messages{{{_A}}}": always(200_000)},

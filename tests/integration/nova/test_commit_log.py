@@ -18,6 +18,8 @@ from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CommitLogError
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell, HintingAdapter
+from fleetlight.indexer.backends.base import LogState
+from fleetlight.indexer.stream.saved_progress import saved_log
 from fleetlight.resources.clock import system_clock
 from scripts.servers.private import PrivateServer, private_server
 from tests.support.servers.logged_nova import FollowedNova, LoggedNova, LoggingMariaDB, followed_nova
@@ -257,9 +259,15 @@ def test_indexer_goes_on_where_the_last_one_ended_without_a_comparison(
     assert followed.differing(cell) == {}
 
 
+def log_of(followed: FollowedNova, cell: Cell) -> LogState:
+    """What operators see of it."""
+    with followed.index() as index:
+        return saved_log(index, cell.uuid)
+
+
 def has_position(followed: FollowedNova, cell: Cell) -> bool:
     with followed.index() as index:
-        return bool(index.load_state("commit-log").get(cell.uuid))
+        return bool(saved_log(index, cell.uuid).positions)
 
 
 @pytest.mark.parametrize("act", ["purged", "reset"])
@@ -293,8 +301,9 @@ def test_one_process_reads_the_log_and_another_takes_over(followed: FollowedNova
     with followed.indexer() as second:
         with followed.indexer():
             followed.wait_until_fresh(cell.uuid)
-            states = wait_until(lambda: dict(second.cell_states))
-            assert states
+            wait_until(lambda: second.cell_states == {cell.name: "standing by"})
+            assert (second.health[cell.uuid].problem, second.problem, second.stuck) == (None, None, [])
+            assert log_of(followed, cell).problem is None
             writer.run("UPDATE instances SET display_name = 'first'")
             followed.wait_until_fresh(cell.uuid)
         writer.run("UPDATE instances SET display_name = 'second'")
@@ -360,6 +369,7 @@ def test_log_that_does_not_prove_is_named_and_the_cell_is_compared(
         writer.create("before")
         with followed.indexer():
             wait_until(lambda: (found := followed.progress(cell.uuid)) is not None and found.is_complete)
+            assert reason in (log_of(followed, cell).problem or "")
         assert followed.differing(cell) == {}
     finally:
         writer.run("SET GLOBAL binlog_format = 'ROW'")

@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy import create_engine, text
@@ -17,10 +18,12 @@ from fleetlight.bus.bus import Message
 from fleetlight.bus.topology import RESOURCE_HEADER
 from fleetlight.cells.fleet.fleet_clock import FleetClock
 from fleetlight.cells.kinds.nova_db import tables
+from fleetlight.cells.model import LogPosition
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.index.sync import syncing_cells
 from fleetlight.cli.processes.following import run_indexer
 from fleetlight.cli.settings import load_settings
+from fleetlight.indexer.backends.base import COMMIT_LOGS, CellProgress, LogState
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import DeadLetterReason
 from fleetlight.indexer.metrics import IndexerMetrics
@@ -264,6 +267,43 @@ def test_rows_are_as_new_as_the_clock_of_the_fleet_says(
             command = {"sync": ["sync"], "verify": ["verify", "--repair"]}[written_by]
             assert run("index", *command).exit_code == 0
         assert writer.read([uuid])[uuid].version == now
+
+
+def test_operators_see_how_a_cell_is_followed_and_what_keeps_its_log_from_being_read(
+    run: Run, joined: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETLIGHT_SEARCH_ENABLED", "true")
+    settings = load_settings(None, None)
+    with (
+        open_fleet(settings.fleet) as fleet,
+        closing(open_writer(settings.index)) as writer,
+        in_thread(partial(run_indexer, settings, fleet, IndexerMetrics(CollectorRegistry()))),
+    ):
+        writer.prepare()
+        cells = {cell.name: cell.uuid for cell in fleet.cells()}
+        wait_until(lambda: writer.load_state(COMMIT_LOGS).keys() == set(cells.values()), timeout_s=30)
+        wait_until(lambda: len(writer.load_progress()) == len(cells), timeout_s=30)
+    with closing(open_writer(settings.index)) as writer:
+        log = LogState({"db:3306": LogPosition("log.000001", 4, "0-1-3", 3)})
+        writer.save_state(COMMIT_LOGS, {cells["east-cell0"]: msgspec.to_builtins(log)})
+        hour_ago = system_clock() - 3_600_000_000
+        writer.save_progress([CellProgress(cells["east-cell0"], 3, system_clock() + 5_000_000, is_complete=True)])
+        writer.save_progress([CellProgress(cells["east-cell1"], 0, system_clock() - 60_000_000, is_complete=True)])
+        writer.save_progress([CellProgress(cells["east-build-requests"], 0, hour_ago, is_complete=True)])
+    listed = {each["cell"]: each for each in json.loads(run("index", "status", "--output=json").stdout)}
+    assert [(each["followed_by"], each["health"], each["watermark"]) for each in listed.values()] == [
+        ("comparisons", "stale", None),
+        ("log", "ok", 3),
+        ("comparisons", "ok", None),
+    ]
+    assert "SQLite" in listed["east-cell1"]["log_problem"]
+    assert listed["east-cell0"]["log_positions"]["db:3306"]["gtid"] == "0-1-3"
+    shown = run("index", "status")
+    assert "followed by the log" in " ".join(shown.stderr.split())
+    found = {each["about"]: each for each in json.loads(run("doctor", "--output=json").stdout)}
+    assert "followed by log" in found["index of east-cell0"]["found"]
+    assert "not read: a SQLite file" in found["index of east-cell1"]["found"]
+    assert "a SQLite file" in found["lists of east-cell1"]["what_to_do"]
 
 
 def test_list_is_explained_with_what_the_databases_are_asked(run: Run, joined: Result) -> None:

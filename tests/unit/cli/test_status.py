@@ -28,6 +28,7 @@ LINE = CellLine(
     Route.INDEX,
     lag=0,
     age_s=0.5,
+    log_problem=None,
     instances=1000,
     nodes=10,
     dead_letters=0,

@@ -1,9 +1,11 @@
 """What of the progress of followers is saved, where several indexers follow the same cell."""
 
+from dataclasses import replace
+
 import pytest
 
 from fleetlight.cells.epochs import EpochHistory
-from fleetlight.indexer.backends.base import BEING_RECONCILED, EPOCHS, CellProgress
+from fleetlight.indexer.backends.base import BEING_RECONCILED, COMMIT_LOGS, EPOCHS, CellProgress, LogState
 from fleetlight.indexer.stream.saved_progress import ReachedProgress, SavedProgress
 from tests.support.memory.memory_cell import CELL_UUID, NOW
 from tests.support.memory.memory_index import MemoryIndex
@@ -125,3 +127,15 @@ def test_cell_without_epochs_is_completed_by_whoever_has_compared_it(index: Memo
     index.save_progress([CellProgress(CELL_UUID, 0, 0, is_complete=False)])
     assert not one.save([reached(1)])
     assert index.saved[CELL_UUID].is_complete
+
+
+def test_reason_for_comparing_a_cell_is_saved_before_there_is_progress_and_stays_while_another_follows(
+    index: MemoryIndex,
+) -> None:
+    one, other = indexer(index), indexer(index)
+    nothing = reached(0, is_complete=False)
+    one.save([replace(nothing, log=LogState(problem="it keeps no log"))])
+    other.save([nothing])
+    assert index.load_state(COMMIT_LOGS) == {CELL_UUID: {"positions": {}, "problem": "it keeps no log"}}
+    one.save([replace(nothing, log=LogState())])
+    assert index.load_state(COMMIT_LOGS)[CELL_UUID]["problem"] is None

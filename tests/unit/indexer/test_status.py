@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from fleetlight.cells.capabilities import CellKind
-from fleetlight.cells.model import Cell, ChangelogAdapter
+from fleetlight.cells.model import Cell, ChangelogAdapter, LogPosition
 from fleetlight.indexer import status as of_index
-from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.base import CellProgress, LogState
+from fleetlight.indexer.followed_by import FollowedBy
 from fleetlight.indexer.status import CellIndexStatus, IndexHealth, read_status
 from fleetlight.notifications.errors import BusUnavailableError
 from tests.support.memory.memory_cell import CELL_UUID, NOW, MemoryCell
@@ -97,6 +98,18 @@ def test_cell_that_does_not_number_its_changes_is_as_good_as_its_last_comparison
     assert (found.health, found.watermark, found.published_sequence) == (IndexHealth.OK, None, None)
     long_ago = replace(compared, fresh_as_of=NOW - 1_300_000_000)
     assert status(cell, long_ago, open_adapter=_not_to_be_asked).health is IndexHealth.STALE
+
+
+def test_cell_that_is_followed_by_its_log_is_as_fresh_as_lists_want_it(cell: MemoryCell) -> None:
+    cell.cell = replace(cell.cell, kind=CellKind.NOVA_DB)
+    followed = replace(PROGRESS, log=LogState({"db:3306": LogPosition("log.000001", 4, "0-1-3", 3)}))
+    found = status(cell, followed, open_adapter=_not_to_be_asked)
+    assert (found.health, found.followed_by, found.watermark) == (IndexHealth.OK, FollowedBy.LOG, 3)
+    late = replace(followed, fresh_as_of=NOW - 6_000_000)
+    assert status(cell, late, open_adapter=_not_to_be_asked).health is IndexHealth.STALE
+    compared = replace(late, log=LogState(followed.log.positions if followed.log else {}, "it keeps no log"))
+    found = status(cell, compared, open_adapter=_not_to_be_asked)
+    assert (found.health, found.followed_by, found.watermark) == (IndexHealth.OK, FollowedBy.COMPARISONS, None)
 
 
 def _not_to_be_asked(_cell: Cell) -> ChangelogAdapter:
