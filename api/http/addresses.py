@@ -7,7 +7,7 @@ from urllib.parse import unquote_to_bytes
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-_SLASHES = re.compile("/{2,}")
+_SLASHES = re.compile(b"/{2,}")
 
 
 class Addresses:
@@ -32,7 +32,8 @@ class Addresses:
             if not _is_text(raw_path):
                 return self._refusal(scope["method"], scope["path"])(scope, receive, send)
             if b"//" in raw_path:
-                scope["path"] = _SLASHES.sub("/", scope["path"])
+                scope["raw_path"] = _SLASHES.sub(b"/", raw_path)
+                scope["path"] = unquote_to_bytes(scope["raw_path"]).decode()
         return self._app(scope, receive, send)
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
+from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message, Scope
 
@@ -33,7 +34,7 @@ class InProcessStream:
 async def call(
     app: ASGIApp, method: str, path: str, *, query: str = "", headers: Mapping[str, str] = NO_HEADERS, body: bytes = b""
 ) -> InProcessResponse:
-    """The answer of the application to a request."""
+    """The answer of the application to a request. path: escaped, as it is sent over a network."""
     scope = _scope(method, path, query, headers)
     sent: list[Message] = []
 
@@ -96,7 +97,7 @@ def _scope(method: str, path: str, query: str, headers: Mapping[str, str]) -> Sc
         "http_version": "1.1",
         "method": method,
         "scheme": "http",
-        "path": path,
+        "path": unquote(path),
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],

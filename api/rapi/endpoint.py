@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 import structlog
@@ -32,12 +33,14 @@ from fleetlight.listing.sources import CellReader
 from fleetlight.resources.malformed_json import MALFORMED_JSON
 
 MAX_BODY_BYTES = 10 * 1024 * 1024
-NAME = r"[\w._-]+"
+# A name may have any character; those that mean something in an address are escaped where this is matched.
+NAME = r"[^/]+"
 JOB = r"[0-9]{1,100}"
 
 _log = structlog.get_logger(__name__)
 _NOTHING = object()
 _ADDRESS = re.compile(r"/(?:cells/[^/]*/)?2(?:/|\Z)|/version\Z")
+_ABOVE = re.compile(r"/(?:(?:cells/[^/]*/)?2|version)")
 # A variable part of the path of a resource.
 _GROUP = re.compile(r"\(\?P<(\w+)>[^()]*\)")
 _METHODS = ("GET", "PUT", "POST", "DELETE")
@@ -47,9 +50,9 @@ _METHODS = ("GET", "PUT", "POST", "DELETE")
 class RapiRequest:
     """A request that may be handled.
 
-    names: the variable parts of its path. body: what its JSON says; `has_body` is whether there was any, and `parts`
-    how many it has (fleetlight.api.limits.large_bodies). only: the uuids of the cells that it is about; None for the
-    whole fleet.
+    names: the variable parts of its path, without escapes. body: what its JSON says; `has_body` is whether there was
+    any, and `parts` how many it has (fleetlight.api.limits.large_bodies). only: the uuids of the cells that it is
+    about; None for the whole fleet.
     """
 
     caller: Caller
@@ -177,12 +180,16 @@ class RapiEndpoint:
         )
 
     def _verb(self, http: HttpRequest) -> tuple[Verb, Mapping[str, str]]:
-        path = http.path_params.get("path", "")
+        # As it was sent, with every part escaped: in a decoded path a slash of a name is told from no other.
+        sent = http.scope["raw_path"].decode().removeprefix(http.scope.get("root_path", ""))
+        path = "/".join(quote(unquote(part), safe="") for part in _ABOVE.sub("", sent, count=1).split("/"))
+        if "%00" in path:  # nothing that is stored can be called so
+            raise NotFoundError(f"There is nothing at {http.url.path}")
         fitting = [(each, found) for each in self._resources if (found := each.path.fullmatch(path)) is not None]
         for each, found in fitting:
             if http.method in each.verbs:
                 name_route(http.scope, _GROUP.sub(r"{\1}", each.path.pattern))
-                return each.verbs[http.method], found.groupdict()
+                return each.verbs[http.method], {name: unquote(text) for name, text in found.groupdict().items()}
         if fitting:
             raise _unsupported(http.method, http.url.path)
         raise NotFoundError(f"There is nothing at {http.url.path}")

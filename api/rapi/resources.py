@@ -6,6 +6,7 @@ What changes something is in fleetlight.api.rapi.changing.
 from collections.abc import Collection, Iterator, Sequence
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from starlette.responses import Response
@@ -163,7 +164,9 @@ class RapiResources:
             fields = [name_field, "uuid"] if item_type == "instance" else [name_field]
             rows, headers = await self._items.collected(request, item_type, fields)
             found = sorted(name for cells in rows if (name := _first_value(cells)) is not None)
-            return answer([{key: name, "uri": f"/2/{item_type}s/{name}"} for name in found], headers)
+            return answer(
+                [{key: name, "uri": f"/2/{item_type}s/{quote(str(name), safe='')}"} for name in found], headers
+            )
 
         return handle
 

@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet, searching
 from tests.contract.identity_site import Site
 from tests.support.fleets.identity import OTHER, PASSWORD, weak_hash
+from tests.support.rapi_calls import RapiCalls
 
 HA1 = hashlib.md5(b"digest:Ganeti Remote API:secret", usedforsecurity=False).hexdigest()
 USERS = f"""
@@ -150,6 +152,44 @@ def test_one_is_found_by_name_abbreviation_and_uuid(fleet: ComputeFleet) -> None
         assert fault(api, "GET", path)[0] == 404
     assert fault(api, "GET", "/cells/west/2/info") == (404, "There is no cell &#x27;west&#x27;")
     assert fault(api, "GET", "/2/instances/web1/console") == (503, "Instance console unavailable")
+
+
+STRANGE_NAMES = ("web server", "a+b", "a#b", "100%", "a%2Fb", "what?", "a/b", "//", "x&y;<z>", "größe", "back\\slash")
+
+
+@pytest.mark.parametrize("name", STRANGE_NAMES)
+def test_every_name_leads_somewhere_by_the_uri_of_its_list(fleet: ComputeFleet, name: str) -> None:
+    fleet.create("north", display_name=name, tags=["blue"])
+    fleet.index()
+    api = fleet.api()
+    [uri] = [entry["uri"] for entry in get(api, "/2/instances") if entry["id"] == name]
+    assert get(api, uri)["name"] == name
+    assert get(api, f"{uri}/tags") == ["blue"]
+    assert get(api, f"/cells/north{uri}")["name"] == name
+
+
+@pytest.mark.parametrize("name", STRANGE_NAMES)
+def test_instance_of_any_name_is_changed_by_its_name(fleet: ComputeFleet, name: str) -> None:
+    fleet.create("north", display_name=name, node="north-host0")
+    path, calls = f"/instances/{quote(name, safe='')}", RapiCalls(fleet, fleet.api())
+    assert calls.run("PUT", f"{path}/shutdown")["status"] == "success"
+    assert calls.run("PUT", f"{path}/tags?tag=red")["status"] == "success"
+    shown = calls.get(path)
+    assert (shown["status"], shown["tags"]) == ("ADMIN_down", ["red"])
+
+
+def test_address_with_needless_escapes_or_slashes_is_the_same(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    for path in ("/2/%69nstances/web0%2enorth%2Eexample.com", "/2//instances///web0.north.example.com"):
+        assert get(api, path)["name"] == "web0.north.example.com"
+
+
+@pytest.mark.parametrize("name", ["a b", "a%2Fb", "a%00b", "%F0%9F%92%A9", "a%0Ab", "%25"])
+def test_name_of_nothing_is_not_found_and_no_failure(fleet_of_any_database: ComputeFleet, name: str) -> None:
+    api = fleet_of_any_database.api()
+    for collection in ("instances", "nodes", "groups", "networks", "filters"):
+        assert api.get(f"/2/{collection}/{name}", {"Fleetlight-Consistency": "strong"}).status_code == 404
+        assert api.request("DELETE", f"/2/{collection}/{name}").status_code in (200, 404, 501)
 
 
 def test_query_has_the_form_of_queries(fleet: ComputeFleet) -> None:
