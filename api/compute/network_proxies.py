@@ -1,6 +1,7 @@
-"""Where Nova passed questions on to the network service, until 2.35 (contracts/nova-rest, 4.8).
+"""Where Nova passed questions on to other services, until 2.35 (contracts/nova-rest, 4.8).
 
-There is none here. Clients look up by name what they shall attach to a server, and show their users what they are told.
+There are no networks, volumes and bare metal here, so their lists are empty: programs that walk all of them, such as
+Prometheus' discovery, go on. Who asks for one thing learns why there is none. Images are looked up at `/image`.
 """
 
 from collections.abc import Iterator
@@ -8,26 +9,49 @@ from collections.abc import Iterator
 from starlette.responses import Response
 
 from fleetlight.api.compute.protocol.route_table import ApiRoute
+from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import NotFoundError
-from fleetlight.api.shared.endpoint import ApiRequest, Handler
+from fleetlight.api.http.query_parameters import QueryParameters
+from fleetlight.api.http.shapes import ListOf, Shape
+from fleetlight.api.shared.endpoint import ApiRequest
 
 _UNTIL = 35
-_COLLECTIONS = {
-    "os-networks": "networks",
-    "os-tenant-networks": "networks",
-    "os-security-groups": "security groups",
-    "os-floating-ips": "floating addresses",
+# By the address: the key of the list, the service that has such things, and what they are called.
+_LISTS = {
+    "os-networks": ("networks", "network", "networks"),
+    "os-tenant-networks": ("networks", "network", "networks"),
+    "os-security-groups": ("security_groups", "network", "security groups"),
+    "os-floating-ips": ("floating_ips", "network", "floating addresses"),
+    "os-floating-ip-pools": ("floating_ip_pools", "network", "floating addresses"),
+    "os-volumes": ("volumes", "volume", "volumes"),
+    "os-snapshots": ("snapshots", "volume", "snapshots"),
+    "os-baremetal-nodes": ("nodes", "bare metal", "nodes"),
 }
+_WITH_DETAILS = ("os-volumes", "os-snapshots")
+_ANY_PARAMETERS = QueryParameters({}, refuses_unknown_since=None)
 
 
 def network_proxy_routes() -> Iterator[ApiRoute]:
-    for collection, things in _COLLECTIONS.items():
-        for path in (f"/{collection}", f"/{collection}/{{thing_id}}"):
-            yield ApiRoute("GET", path, _explaining(things), until=_UNTIL, success=(), errors=(404,))
+    for collection, (key, service, things) in _LISTS.items():
+        text = f"This fleet has no {service} service, and so no {things} to look up."
+        yield _empty(f"/{collection}", key)
+        if collection in _WITH_DETAILS:
+            yield _empty(f"/{collection}/detail", key)
+        if collection != "os-floating-ip-pools":
+            yield _not_found(f"/{collection}/{{thing_id}}", text)
+    for path in ("/images", "/images/detail", "/images/{image_id}"):
+        yield _not_found(path, "This fleet has its images at the image service: /image/v2/images.")
 
 
-def _explaining(things: str) -> Handler:
+def _empty(path: str, key: str) -> ApiRoute:
     async def handler(_request: ApiRequest) -> Response:
-        raise NotFoundError(f"This fleet has no network service, and so no {things} to look up.")
+        return json_answer({key: []})
 
-    return handler
+    return ApiRoute("GET", path, handler, until=_UNTIL, query=_ANY_PARAMETERS, answer=Shape({key: ListOf(Shape({}))}))
+
+
+def _not_found(path: str, text: str) -> ApiRoute:
+    async def handler(_request: ApiRequest) -> Response:
+        raise NotFoundError(text)
+
+    return ApiRoute("GET", path, handler, until=_UNTIL, success=(), errors=(404,))

@@ -322,15 +322,15 @@ OTHERS: list[tuple[str, str, str, Any, int]] = [
     ),
     # 4.8
     *(
-        ("GET", f"/{path}", version, None, 404)
-        for version in ("2.1", "2.36")
-        for path in (
-            "images",
-            "os-networks",
-            "os-volumes",
-            "os-floating-ips",
-            "os-security-groups",
-            "os-baremetal-nodes",
+        ("GET", f"/{path}", version, None, status)
+        for version, found in (("2.1", 200), ("2.35", 200), ("2.36", 404))
+        for path, status in (
+            ("images", 404),
+            ("os-networks", found),
+            ("os-volumes", found),
+            ("os-floating-ips", found),
+            ("os-security-groups", found),
+            ("os-baremetal-nodes", found),
         )
     ),
 ]
