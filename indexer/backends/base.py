@@ -106,6 +106,14 @@ class LogState(msgspec.Struct, frozen=True):
     positions: dict[str, LogPosition] = msgspec.field(default_factory=dict)
     problem: str | None = None
 
+    @classmethod
+    def of(cls, kept: object) -> "LogState | None":
+        """What the index keeps of a cell (COMMIT_LOGS); None where that is nothing, or of another version."""
+        try:
+            return None if kept is None else msgspec.convert(kept, cls)
+        except msgspec.ValidationError:
+            return None
+
 
 @dataclass(frozen=True, slots=True)
 class CellProgress:
@@ -149,7 +157,6 @@ class CellProgress:
                 "`fleetlight index verify --repair`"
             )
         held_at = self.fresh_as_of if seal.held_at is None else seal.held_at
-        log = facts.get((COMMIT_LOGS, self.cell_uuid))
         return replace(
             self,
             fresh_as_of=min(self.fresh_as_of, held_at),
@@ -157,7 +164,7 @@ class CellProgress:
             horizon=int(facts.get((HORIZONS, self.cell_uuid), 0)),
             epoch=epoch,
             problem=problem,
-            log=None if log is None else msgspec.convert(log, LogState),
+            log=LogState.of(facts.get((COMMIT_LOGS, self.cell_uuid))),
         )
 
 

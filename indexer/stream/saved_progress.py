@@ -27,7 +27,7 @@ class ReachedProgress:
 
 def saved_log(writer: IndexWriter, cell_uuid: str) -> LogState:
     """What was saved last of the logs of a cell; raises what the writer raises."""
-    return msgspec.convert(writer.load_state(COMMIT_LOGS).get(cell_uuid) or {}, LogState)
+    return LogState.of(writer.load_state(COMMIT_LOGS).get(cell_uuid)) or LogState()
 
 
 class SavedProgress:

@@ -273,6 +273,7 @@ def test_operators_see_how_a_cell_is_followed_and_what_keeps_its_log_from_being_
     run: Run, joined: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLEETLIGHT_SEARCH_ENABLED", "true")
+    monkeypatch.setenv("FLEETLIGHT_SEARCH_STALENESS_LIMIT_S", "300")
     settings = load_settings(None, None)
     with (
         open_fleet(settings.fleet) as fleet,
@@ -284,11 +285,11 @@ def test_operators_see_how_a_cell_is_followed_and_what_keeps_its_log_from_being_
         wait_until(lambda: writer.load_state(COMMIT_LOGS).keys() == set(cells.values()), timeout_s=30)
         wait_until(lambda: len(writer.load_progress()) == len(cells), timeout_s=30)
     with closing(open_writer(settings.index)) as writer:
-        log = LogState({"db:3306": LogPosition("log.000001", 4, "0-1-3", 3)})
+        log = LogState({"db:3306": LogPosition("log.000001", 4, "0-1-3", 3, 0)})
         writer.save_state(COMMIT_LOGS, {cells["east-cell0"]: msgspec.to_builtins(log)})
         hour_ago = system_clock() - 3_600_000_000
-        writer.save_progress([CellProgress(cells["east-cell0"], 3, system_clock() + 5_000_000, is_complete=True)])
-        writer.save_progress([CellProgress(cells["east-cell1"], 0, system_clock() - 60_000_000, is_complete=True)])
+        writer.save_progress([CellProgress(cells["east-cell0"], 3, system_clock(), is_complete=True)])
+        writer.save_progress([CellProgress(cells["east-cell1"], 0, system_clock() - 600_000_000, is_complete=True)])
         writer.save_progress([CellProgress(cells["east-build-requests"], 0, hour_ago, is_complete=True)])
     listed = {each["cell"]: each for each in json.loads(run("index", "status", "--output=json").stdout)}
     assert [(each["followed_by"], each["health"], each["watermark"]) for each in listed.values()] == [

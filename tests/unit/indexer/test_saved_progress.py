@@ -6,7 +6,7 @@ import pytest
 
 from fleetlight.cells.epochs import EpochHistory
 from fleetlight.indexer.backends.base import BEING_RECONCILED, COMMIT_LOGS, EPOCHS, CellProgress, LogState
-from fleetlight.indexer.stream.saved_progress import ReachedProgress, SavedProgress
+from fleetlight.indexer.stream.saved_progress import ReachedProgress, SavedProgress, saved_log
 from tests.support.memory.memory_cell import CELL_UUID, NOW
 from tests.support.memory.memory_index import MemoryIndex
 
@@ -139,3 +139,10 @@ def test_reason_for_comparing_a_cell_is_saved_before_there_is_progress_and_stays
     assert index.load_state(COMMIT_LOGS) == {CELL_UUID: {"positions": {}, "problem": "it keeps no log"}}
     one.save([replace(nothing, log=LogState())])
     assert index.load_state(COMMIT_LOGS)[CELL_UUID]["problem"] is None
+
+
+def test_positions_that_another_version_has_saved_are_none(index: MemoryIndex) -> None:
+    index.save_state(COMMIT_LOGS, {CELL_UUID: {"positions": {"db:3306": {"file": "log.000001"}}}})
+    assert saved_log(index, CELL_UUID) == LogState()
+    facts = {(COMMIT_LOGS, CELL_UUID): index.load_state(COMMIT_LOGS)[CELL_UUID]}
+    assert reached(1).progress.with_facts(facts).log is None

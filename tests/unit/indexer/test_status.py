@@ -102,7 +102,7 @@ def test_cell_that_does_not_number_its_changes_is_as_good_as_its_last_comparison
 
 def test_cell_that_is_followed_by_its_log_is_as_fresh_as_lists_want_it(cell: MemoryCell) -> None:
     cell.cell = replace(cell.cell, kind=CellKind.NOVA_DB)
-    followed = replace(PROGRESS, log=LogState({"db:3306": LogPosition("log.000001", 4, "0-1-3", 3)}))
+    followed = replace(PROGRESS, log=LogState({"db:3306": LogPosition("log.000001", 4, "0-1-3", 3, 0)}))
     found = status(cell, followed, open_adapter=_not_to_be_asked)
     assert (found.health, found.followed_by, found.watermark) == (IndexHealth.OK, FollowedBy.LOG, 3)
     late = replace(followed, fresh_as_of=NOW - 6_000_000)
