@@ -13,6 +13,7 @@ from elasticsearch import Elasticsearch
 
 from bench.faults.index_damage import IndexDamage
 from bench.faults.world import World
+from fleetlight.indexer.backends.settings import IndexSettings
 from tests.support.servers.index_server import index_client
 
 _FEW = 3
@@ -28,7 +29,8 @@ class Vandal(Protocol):
 class ElasticsearchVandal:
     """generator: which documents are hit."""
 
-    def __init__(self, client: Elasticsearch, prefix: str, generator: Random) -> None:
+    def __init__(self, client: Elasticsearch, index: IndexSettings, generator: Random) -> None:
+        prefix = index.prefix
         self._client = client
         self._alias = f"{prefix}-instances"
         self._damage = IndexDamage(client, prefix)
@@ -43,7 +45,19 @@ class ElasticsearchVandal:
             "restore": partial(self._damage.restore, "instances"),
             "close": partial(self._damage.close, "instances"),
             "take the alias": self._take_alias,
+            "filter the alias": self._filter_alias,
+            "keep writes later": partial(self._set, {"index.translog.durability": "async"}),
+            "show few rows": partial(self._set, {"index.max_result_window": 5}),
         }
+        if index.backend == "elasticsearch":
+            # OpenSearch makes no field in the place of one that is there, and has these processors in a module of its
+            # own.
+            self.acts = {
+                **self.acts,
+                "shadow a field": self._shadow,
+                "alter by a pipeline": partial(self._pipe, {"set": {"field": "display_name", "value": "altered"}}),
+                "drop by a pipeline": partial(self._pipe, {"drop": {}}),
+            }
 
     def _delete(self) -> None:
         for uuid in self._some():
@@ -87,6 +101,22 @@ class ElasticsearchVandal:
         ]
         self._client.indices.update_aliases(actions=taken)
 
+    def _filter_alias(self) -> None:
+        shown = {"filter": {"bool": {"must_not": self._query}}}
+        self._client.indices.update_aliases(actions=[{"add": {"index": self._physical, "alias": self._alias, **shown}}])
+
+    def _shadow(self) -> None:
+        runtime = {"deleted": {"type": "boolean", "script": {"source": "emit(true)"}}}
+        self._client.indices.put_mapping(index=self._physical, runtime=runtime)
+
+    def _pipe(self, processor: Mapping[str, Mapping[str, object]]) -> None:
+        name = f"{self._alias}-pipeline"
+        self._client.ingest.put_pipeline(id=name, processors=[processor])
+        self._set({"index.final_pipeline": name})
+
+    def _set(self, settings: Mapping[str, object]) -> None:
+        self._client.indices.put_settings(index=self._physical, settings=settings)
+
     def _new_index(self) -> str:
         """Like that of the documents, and empty."""
         [found] = self._client.indices.get(index=self._physical).body.values()
@@ -121,7 +151,8 @@ class SqliteVandal:
             "alter": partial(self._change, "UPDATE documents SET deleted = 1 WHERE uuid = ?"),
             "add": self._add,
             "delete all": partial(self._execute, "DELETE FROM documents"),
-            "drop the triggers": self._delete_without_triggers,
+            "drop the triggers": partial(self._delete_without_triggers, self._drop_triggers),
+            "take the triggers out of the schema": partial(self._delete_without_triggers, self._take_triggers_out),
             "restore": self._restore,
         }
 
@@ -142,13 +173,24 @@ class SqliteVandal:
             for uuid in self._some(connection):
                 connection.execute(statement, (str(UUID(int=self._generator.getrandbits(128))), uuid))
 
-    def _delete_without_triggers(self) -> None:
+    def _delete_without_triggers(self, get_rid_of_them: Callable[[sqlite3.Connection], None]) -> None:
         with self._connected() as connection:
-            names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
-            for (name,) in names:
-                connection.execute(f'DROP TRIGGER "{name}"')
+            get_rid_of_them(connection)
             for uuid in self._some(connection):
                 connection.execute("DELETE FROM documents WHERE uuid = ?", (uuid,))
+
+    @staticmethod
+    def _drop_triggers(connection: sqlite3.Connection) -> None:
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for (name,) in names:
+            connection.execute(f'DROP TRIGGER "{name}"')
+
+    @staticmethod
+    def _take_triggers_out(connection: sqlite3.Connection) -> None:
+        """SQLite counts no change of the schema for it."""
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("DELETE FROM sqlite_master WHERE type = 'trigger'")
+        connection.execute("PRAGMA writable_schema = RESET")
 
     def _restore(self) -> None:
         """Some rows as they were before what was made of them since."""
@@ -176,4 +218,4 @@ def open_vandal(world: World, generator: Random) -> Iterator[Vandal]:
         yield SqliteVandal(world.servers.index_file, generator)
         return
     with index_client(world.servers.elasticsearch, request_timeout=30) as client:
-        yield ElasticsearchVandal(client, index.prefix, generator)
+        yield ElasticsearchVandal(client, index, generator)

@@ -37,6 +37,9 @@ ITEM = replace(
     make_document(50), item_type="node", record={"uuid": make_uuid(50), "deleted": False, "deleted_at": None}
 )
 
+WITHOUT_TRIGGERS = (
+    "PRAGMA writable_schema = ON; DELETE FROM sqlite_schema WHERE type = 'trigger'; PRAGMA writable_schema = RESET"
+)
 CHANGES = {
     "a deleted row": "DELETE FROM documents WHERE uuid = (SELECT max(uuid) FROM documents)",
     "all rows deleted": "DELETE FROM documents",
@@ -52,6 +55,16 @@ CHANGES = {
     "a dropped trigger": "DROP TRIGGER seal_documents_DELETE",
     "an index of its own": "CREATE INDEX own ON documents (version)",
     "a row deleted without its trigger": "DROP TRIGGER seal_documents_DELETE; DELETE FROM documents",
+    "triggers taken out of the schema": WITHOUT_TRIGGERS,
+    "a row deleted with its triggers out of the schema": WITHOUT_TRIGGERS + "; DELETE FROM documents",
+    "a trigger put into the schema": (
+        "PRAGMA writable_schema = ON; INSERT INTO sqlite_schema VALUES ('trigger', 'own', 'seal', 0, "
+        "'CREATE TRIGGER own AFTER UPDATE ON seal BEGIN DELETE FROM documents; END'); PRAGMA writable_schema = RESET"
+    ),
+    "an altered trigger": (
+        "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, 'changed + 1', 'changed + 0') "
+        "WHERE type = 'trigger'; PRAGMA writable_schema = RESET; DELETE FROM documents"
+    ),
     "a renamed table": "ALTER TABLE documents RENAME TO kept",
     "a dropped table": "DROP TABLE documents",
     "dropped items": "DROP TABLE items",

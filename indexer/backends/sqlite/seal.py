@@ -1,8 +1,10 @@
 """The seal of the SQLite index: what its triggers count, beside what our writers account for.
 
 Triggers run for whoever changes a row, the `sqlite3` shell included, and count it; SQLite itself counts changes of the
-schema, as one that drops a trigger or a table. A writer of ours adds what was counted in its transaction, when nobody
-else can write, to what is accounted for. So the two are equal as long as no other program writes, in each transaction.
+schema, as one that drops a trigger or a table, but not what is written into the schema as a table
+(`PRAGMA writable_schema`): so whether all triggers are there is looked at too. A writer of ours adds what was counted
+in its transaction, when nobody else can write, to what is accounted for. So the two are equal as long as no other
+program writes, in each transaction.
 
 What this cannot show: a file that is copied over one that is open, part of which SQLite still has in its log; a change
 by a program that forges the count, or that turns triggers off for itself.
@@ -11,6 +13,7 @@ by a program that forges the count, or that turns triggers off for itself.
 import sqlite3
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from fleetlight.indexer.backends.seal import AreRight, Breach
@@ -29,13 +32,20 @@ _TABLES = (
 # Without NOT NULL, see fleetlight.indexer.backends.sqlite.schema.
 _CREATE = f"CREATE TABLE {TABLE} (changed INTEGER, accounted INTEGER) STRICT"
 _READ = f"SELECT changed + schema_version, accounted FROM {TABLE}, pragma_schema_version"  # noqa: S608
+# The statements of triggers, by the names of their tables, and the names of tables.
+_SCHEMA = (
+    "SELECT tbl_name, CASE type WHEN 'trigger' THEN sql END FROM sqlite_schema WHERE type IN ('table', 'trigger') "
+    "ORDER BY name"
+)
+_EVENTS = ("DELETE", "INSERT", "UPDATE")
 _COUNT = f"UPDATE {TABLE} SET changed = changed + 1"  # noqa: S608
 _ACCOUNT = f"UPDATE {TABLE} SET accounted = accounted + ?"  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """changes: of rows and of the schema. accounted: those by writers of ours, and mended ones.
+    """changes: of rows and of the schema, and one while triggers are not as they should be. accounted: those by writers
+    of ours, and mended ones.
 
     SQLite's own way to copy a file gives the copy another schema version, so that is compared with the cells too.
     """
@@ -56,7 +66,35 @@ def read_account(connection: sqlite3.Connection) -> Account | None:
         if str(error).startswith("no such"):
             return None
         raise
-    return None if found is None or None in found else Account(*found)
+    if found is None or None in found:
+        return None
+    changes, accounted = found
+    return Account(changes + (not _has_its_triggers(connection)), accounted)
+
+
+def _has_its_triggers(connection: sqlite3.Connection) -> bool:
+    schema = connection.execute(_SCHEMA).fetchall()
+    is_of_our_version = schema_version(connection) == SCHEMA_VERSION
+    sealed = (TABLE, *_sealed_tables(is_of_our_version=is_of_our_version))
+    tables = tuple(table for table, statement in schema if statement is None)
+    found = {statement for table, statement in schema if statement is not None and table in sealed}
+    return found == _triggers_of(tables, is_of_our_version)
+
+
+@lru_cache
+def _triggers_of(tables: tuple[str, ...], is_of_our_version: bool) -> frozenset[str]:
+    """The statements that make the triggers of those of these tables that have some."""
+    return frozenset(
+        f"CREATE TRIGGER {TABLE}_{table}_{event} AFTER {event} ON {table} BEGIN {_COUNT}; END"
+        for table in _sealed_tables(is_of_our_version=is_of_our_version)
+        if table in tables
+        for event in _EVENTS
+    )
+
+
+def _sealed_tables(*, is_of_our_version: bool) -> tuple[str, ...]:
+    """In a file of another version only those of the next generation: the others have a program of their own."""
+    return _TABLES if is_of_our_version else _NEXT_TABLES
 
 
 def account_for(connection: sqlite3.Connection, before: Account | None) -> int:
@@ -87,19 +125,19 @@ def make_seal(connection: sqlite3.Connection, *, is_broken: bool) -> None:
 
 
 def seal_tables(connection: sqlite3.Connection) -> None:
-    """Give each table that is there its triggers, and none any other.
-
-    In a file of another version only those of the next generation: the others have a program of their own.
-    """
-    tables = _TABLES if schema_version(connection) == SCHEMA_VERSION else _NEXT_TABLES
+    """Give each table that is there its triggers, and none any other."""
+    # What the connection knows of the schema may be another one than what another program has written there.
+    connection.execute("PRAGMA writable_schema = RESET")
+    is_of_our_version = schema_version(connection) == SCHEMA_VERSION
+    tables = (TABLE, *_sealed_tables(is_of_our_version=is_of_our_version))
     for kind, name, table in connection.execute("SELECT type, name, tbl_name FROM sqlite_schema").fetchall():
         # One of ours goes with its table when that gets another name.
         if kind == "trigger" and (table in tables or name.startswith(tuple(f"{TABLE}_{each}_" for each in tables))):
             quoted = name.replace('"', '""')
             connection.execute(f'DROP TRIGGER "{quoted}"')
-    for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
-        for event in ("INSERT", "UPDATE", "DELETE") if table in tables else ():
-            connection.execute(f"CREATE TRIGGER {TABLE}_{table}_{event} AFTER {event} ON {table} BEGIN {_COUNT}; END")
+    present = tuple(name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'"))
+    for statement in _triggers_of(present, is_of_our_version):
+        connection.execute(statement)
 
 
 class SealedFile(Protocol):
