@@ -56,7 +56,7 @@ CHANGES = {
     "an index of its own": "CREATE INDEX own ON documents (version)",
     "a row deleted without its trigger": "DROP TRIGGER seal_documents_DELETE; DELETE FROM documents",
     "triggers taken out of the schema": WITHOUT_TRIGGERS,
-    "a row deleted with its triggers out of the schema": WITHOUT_TRIGGERS + "; DELETE FROM documents",
+    "a row deleted with its triggers out of the schema": "; ".join((WITHOUT_TRIGGERS, "DELETE FROM documents")),
     "a trigger put into the schema": (
         "PRAGMA writable_schema = ON; INSERT INTO sqlite_schema VALUES ('trigger', 'own', 'seal', 0, "
         "'CREATE TRIGGER own AFTER UPDATE ON seal BEGIN DELETE FROM documents; END'); PRAGMA writable_schema = RESET"

@@ -26,7 +26,13 @@ from fleetlight.indexer.backends.elasticsearch.mapping import (
 )
 from fleetlight.indexer.backends.elasticsearch.numbering import NumberedWrite
 from fleetlight.indexer.backends.elasticsearch.other_items import item_lines
-from fleetlight.indexer.backends.elasticsearch.rows import SOURCE, decoded, decoded_documents, search_decoder
+from fleetlight.indexer.backends.elasticsearch.rows import (
+    SOURCE,
+    check_of,
+    decoded,
+    decoded_documents,
+    search_decoder,
+)
 from fleetlight.indexer.errors import IndexDocumentError, IndexRequestError, IndexUnavailableError
 from fleetlight.indexer.extra_fields import Extra
 from fleetlight.query.sort import nice_key
@@ -451,7 +457,10 @@ def _bulk_line(document: Document) -> bytes:
         *_made(document.record, version),
         *((extra, extra.terms, extra.fields) if extra is not None else ()),
     )
-    return _BULK_LINE % (uuid.encode(), version, _encode(members)[1:-1], _encode(document.cell_uuid), *document.view)
+    return _BULK_LINE % (
+        *(uuid.encode(), version, _encode(members)[1:-1], _encode(document.cell_uuid)),
+        *(*document.view, check_of(document.view)),
+    )
 
 
 def _made(record: Record, version: int) -> tuple[Any, ...]:
@@ -471,6 +480,8 @@ def _document(document_id: str, source: Any, version: int) -> Document:
     if tuple(getattr(source, name) for name in _MADE) != _made(record, version):
         raise IndexDocumentError(document_id, "what is made of its fields and its version is not what they make")
     view = tuple([bytes(source.view[name]) for name in PIECE_NAMES])
+    if bytes(source.view["check"]) != b"%d" % check_of(view):
+        raise IndexDocumentError(str(record["uuid"]), "its view is not as it was written")
     return Document(source.cell_uuid, version, record, view, source.extra)
 
 
