@@ -56,8 +56,10 @@ class MariaDB:
         process.run(self.NAME, command, {}, folder, timeout_s=60)
 
     def launch(self, folder: Path, port: int) -> process.Process:
-        command = [_program("mariadbd"), f"--defaults-file={folder / _OPTIONS_FILE}"]
-        return process.spawn(self.NAME, command, {}, folder)
+        return process.spawn(self.NAME, self._command(folder), {}, folder)
+
+    def _command(self, folder: Path) -> list[str]:
+        return [_program("mariadbd"), f"--defaults-file={folder / _OPTIONS_FILE}"]
 
     def clean_up(self, folder: Path) -> None:
         """Nothing runs outside the server's session."""

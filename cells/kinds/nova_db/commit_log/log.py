@@ -6,6 +6,7 @@ the log alone would not do, for a transaction is in it a moment before it can be
 """
 
 import logging
+import math
 import random
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -34,7 +35,6 @@ from fleetlight.cells.kinds.nova_db.commit_log.server import (
     LogPlace,
     LogServer,
     ServerIdentity,
-    Visible,
     as_commit_log_error,
     number_of,
     sorted_gtid,
@@ -271,8 +271,7 @@ class _Rounds:
         self._server = server
         self._stream = stream
         self._not_before_s = 0.0
-        self._counted: int | None = None
-        self._unlogged: int | None = None
+        self._clustered = ClusterCount()
 
     def next(self) -> Mapping[str, Touched]:
         """What was touched, by schema, up to where commits can be seen now. Raises CommitLogError."""
@@ -282,7 +281,7 @@ class _Rounds:
         self._not_before_s = time.monotonic() + _SHORTEST_ROUND_S
         seen = self._server.visible()
         self._stream.read_until(seen.place)
-        if self._has_unlogged(seen):
+        if seen.replicated is not None and self._clustered.lacks(seen.replicated, self._stream.position.number):
             _log.warning("indexer.commits_not_logged", server=self._server.identity.hostname)
             self._stream.touch_everything()
         touched = self._stream.taken()
@@ -291,19 +290,32 @@ class _Rounds:
                 of_schema.add(self._server.look_up(schema, where, list(keys)))
         return touched
 
-    def _has_unlogged(self, seen: Visible) -> bool:
-        """Whether the cluster has committed something that the log of this node does not have.
 
-        Nodes count commits of all of them, and changes of who belongs to the cluster, which are in no log: so a higher
-        difference to what is in the log is not proof of a loss, and is looked at. What was counted a round ago can be
-        seen now, while what is counted now may not be.
+class ClusterCount:
+    """Whether the log of a node of a cluster (Galera) has all that was committed through the others.
+
+    Nodes count the commits of all of them, and changes of who belongs to the cluster, which are in no log: the count
+    less what is in the log stays the same otherwise.
+    """
+
+    def __init__(self) -> None:
+        self._counted = 0
+        self._least: float = -math.inf
+        self._most: float = math.inf
+
+    def lacks(self, replicated: int, logged: int) -> bool:
+        """Whether something was committed since the last call that is not in the log.
+
+        What was counted at the last call is in the log by now, and of what is counted now some may not be yet: so the
+        difference is between the two.
         """
-        counted, self._counted = self._counted, seen.replicated
-        if counted is None:
+        least, most = self._counted - logged, replicated - logged
+        self._counted = replicated
+        self._least, self._most = max(self._least, least), min(self._most, most)
+        if self._least <= self._most:
             return False
-        difference = counted - self._stream.position.number
-        known, self._unlogged = self._unlogged, max(self._unlogged or difference, difference)
-        return known is not None and difference > known
+        self._least, self._most = least, most
+        return True
 
 
 class _Stream:
