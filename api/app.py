@@ -31,6 +31,7 @@ from fleetlight.api.identity.browser import CONSOLE, CONSOLE_HEADER, CookieLogin
 from fleetlight.api.identity.openid.strategy import embedded_service
 from fleetlight.api.image import routes as image
 from fleetlight.api.limits.paced_bodies import PacedBodies
+from fleetlight.api.limits.received_bodies import ReceivedBodies
 from fleetlight.api.limits.repeated_refusals import RepeatedRefusals
 from fleetlight.api.monitoring import routes as monitoring
 from fleetlight.api.operating import routes as operating
@@ -144,6 +145,7 @@ def create_app(parts: ApiParts) -> Application:
             Middleware(ForeignPages, refusal=_refuse_foreign_page),  # a browser's login is not for pages of others
             Middleware(CookieLogins, refusal=_refuse_without_header),  # what follows reads logins in headers
             Middleware(RepeatedRefusals),  # before anything is done for a request
+            Middleware(ReceivedBodies, held=services.admission.unanswered),
         ],
         exception_handlers={HTTPException: answer_http_exception},
         lifespan=lifespan,

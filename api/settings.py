@@ -63,7 +63,7 @@ class ApiSettings(BaseModel):
     max_waiting_lists: how many pages wait, a quarter of them of one caller; more are refused with 503 at once.
     list_wait_s: how long one waits before it is refused.
     max_unread_mib: how much of large answers callers have not taken yet, a quarter of it one caller; while it is more,
-        further pages are refused.
+        further pages are refused. As much may be of bodies whose requests are not answered yet; further ones get 503.
     max_watches: streams of changes at the same time, of all processes of one `fleetlight api`.
     max_watches_per_user, max_watches_per_project: how many of them one user, and all users of one project, may have.
     max_project_metrics: of how many projects, those that come first, requests and refusals are counted each by

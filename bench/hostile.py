@@ -29,6 +29,8 @@ _CELLS = 8
 _CALLERS = 4
 _CONNECTIONS = 150
 _UNFINISHED_BYTES = 20 * 2**20
+# As long as the remote API takes one.
+_BODY_BYTES = 9_990_000
 _PAUSE_S = 0.01
 _TIMEOUT_S = 120.0
 _HEALTH_MS = at_most(100)
@@ -57,8 +59,11 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
             yield from _measured(api, name, partial(api.send, *request), seconds)
         for name, message in _messages().items():
             yield from _measured(api, name, partial(api.tell, message), seconds)
-        with _unfinished(luxi):
+        yield from _measured(api, "left", partial(api.leave, _RAPI), seconds)
+        with _unfinished(api.open_luxi, b"x" * _UNFINISHED_BYTES):
             yield from _measured(api, "unfinished", lambda: time.sleep(_PAUSE_S), seconds)
+        with _unfinished(partial(api.open_request, _RAPI), b"x" * _BODY_BYTES):
+            yield from _measured(api, "unfinished_bodies", lambda: time.sleep(_PAUSE_S), seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +83,27 @@ class _Api:
         connection.close()
         return b""
 
+    def leave(self, path: str) -> None:
+        """Send nearly all of a body, and go."""
+        with suppress(OSError), self.open_request(path) as client:
+            client.sendall(b"x" * _BODY_BYTES)
+
+    def open_request(self, path: str) -> socket.socket:
+        """A connection with the headers of a request, whose body is a little longer than the rest of it will be."""
+        host, _, port = self.address.partition(":")
+        client = socket.create_connection((host, int(port)), timeout=_TIMEOUT_S)
+        head = f"PUT {path} HTTP/1.1\r\nHost: {self.address}\r\nContent-Type: application/json\r\n"
+        client.sendall(f"{head}Content-Length: {_BODY_BYTES + 1}\r\n\r\n".encode())
+        return client
+
+    def open_luxi(self) -> socket.socket:
+        client = socket.socket(socket.AF_UNIX)
+        client.settimeout(_TIMEOUT_S)
+        client.connect(str(self.luxi))
+        return client
+
     def tell(self, message: bytes) -> None:
-        with socket.socket(socket.AF_UNIX) as client, suppress(OSError):
-            client.settimeout(_TIMEOUT_S)
-            client.connect(str(self.luxi))
+        with suppress(OSError), self.open_luxi() as client:
             client.sendall(message)
             while (part := client.recv(2**16)) and not part.endswith(b"\3"):
                 pass
@@ -107,6 +129,8 @@ def _requests(names: list[str]) -> Mapping[str, tuple[str, str, bytes]]:
         "names": question(["&", ["|", *(["=", "name", name] for name in (names * 10)[:12_000])]]),
         "other_names": question(["&", ["|", *(["=", "name", f"{number}.example.com"] for number in range(12_000))]]),
         "same_name": question(["|", *[["=", "name", names[0]]] * 12_000]),
+        "malformed": ("PUT", _RAPI, b'{"qfilter": "' + b"x" * (_BODY_BYTES - 13)),
+        "long_text": question(["=", "name", "x" * (_BODY_BYTES - 200)]),
         "change": ("POST", "/2/instances-multi-alloc", _encode({"instances": [{}] * 4_900})),
         "compute": ("POST", "/v2.1/servers", _encode({"server": [[]] * 4_900})),
         "text": ("POST", "/fleetlight/query", _encode({"what": "instance", "fields": fields, "filter": text})),
@@ -124,14 +148,13 @@ def _messages() -> Mapping[str, bytes]:
 
 
 @contextmanager
-def _unfinished(luxi: Path) -> Iterator[None]:
-    """Connections of which each has sent a long message without its end."""
-    clients = [socket.socket(socket.AF_UNIX) for _ in range(_CONNECTIONS)]
+def _unfinished(connect: Callable[[], socket.socket], text: bytes) -> Iterator[None]:
+    """Connections of which each has sent a long message or body without its end."""
+    clients = [connect() for _ in range(_CONNECTIONS)]
 
     def send(client: socket.socket) -> None:
         with suppress(OSError):
-            client.connect(str(luxi))
-            client.sendall(b"x" * _UNFINISHED_BYTES)
+            client.sendall(text)
 
     threads = [threading.Thread(target=send, args=(client,)) for client in clients]
     for thread in threads:

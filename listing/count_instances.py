@@ -20,6 +20,7 @@ from fleetlight.listing.sources import CellFailure, CellReader, log_failure
 from fleetlight.query.counts import CountRequest, Counts, Group, limited, merged
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import INSTANCES_BY_UUID
+from fleetlight.resources.kept_errors import without_frames
 
 _ANNOUNCED_AT_ONCE = 500
 
@@ -177,4 +178,4 @@ class InstanceCounter:
             )
         except (CellUnreachableError, UnknownCellError) as error:
             log_failure(cell.uuid, error)
-            query.down[cell.uuid] = error
+            query.down[cell.uuid] = without_frames(error)

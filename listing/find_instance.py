@@ -20,6 +20,7 @@ from fleetlight.listing.unmapped_instances import UnmappedInstances
 from fleetlight.query.filters import Eq, all_of
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.kept_errors import without_frames
 from fleetlight.views.projection import FieldValues, Projection
 
 MaySee = Callable[[str | None, str | None], bool]
@@ -141,7 +142,7 @@ class InstanceFinder:
         try:
             row = await self.row_of(uuid, mapping.cell_uuid, timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
-            down[mapping.cell_uuid] = error
+            down[mapping.cell_uuid] = without_frames(error)
             if (position := await in_index()) is not None:
                 return position
             raise CellDownError(mapping.cell_uuid) from error

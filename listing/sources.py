@@ -7,6 +7,7 @@ many sources").
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +28,7 @@ from fleetlight.cells.errors import (
 from fleetlight.cells.model import Cell, CellAdapter, InstanceRow, PartialRows
 from fleetlight.listing.merge_sort import Row, Source
 from fleetlight.query.page import PageRequest
+from fleetlight.resources.kept_errors import without_frames
 from fleetlight.views.projection import Projection
 
 T = TypeVar("T")
@@ -111,30 +113,25 @@ class RowsMovedError(Exception):
     """Rows of a cell were put in another place between two batches, so that one may be in neither of them."""
 
 
-class BatchedSource:
+class _Batches(ABC):
     """Reads batch after batch, each from behind the last row of the one before.
 
-    read: answers a request; fewer rows than its limit mean that there are no more.
     request: the page; no batch asks for more than what the page still lacks.
     is_checked: rows may move while they are read, so the rows before a further batch are read again with it. Raises
         RowsMovedError when they are not the same any more.
     """
 
-    def __init__(
-        self,
-        read: Callable[[PageRequest], Awaitable[Sequence[Row]]],
-        request: PageRequest,
-        batch_size: int,
-        *,
-        is_checked: bool = False,
-    ) -> None:
-        self._read = read
+    def __init__(self, request: PageRequest, batch_size: int, *, is_checked: bool) -> None:
         self._request = self._whole = request
         self._batch_size = batch_size
         self._is_checked = is_checked
         self._delivered: list[str] = []
         self._lacking = request.limit
         self._is_exhausted = False
+
+    @abstractmethod
+    async def _read(self, request: PageRequest) -> Sequence[Row]:
+        """Fewer rows than the limit of the request mean that there are no more."""
 
     @property
     def rest(self) -> PageRequest:
@@ -169,7 +166,25 @@ class BatchedSource:
         return rows[known:]
 
 
-class CellSource:
+class BatchedSource(_Batches):
+    """Batches of what `read` answers."""
+
+    def __init__(
+        self,
+        read: Callable[[PageRequest], Awaitable[Sequence[Row]]],
+        request: PageRequest,
+        batch_size: int,
+        *,
+        is_checked: bool = False,
+    ) -> None:
+        super().__init__(request, batch_size, is_checked=is_checked)
+        self._answer = read
+
+    async def _read(self, request: PageRequest) -> Sequence[Row]:
+        return await self._answer(request)
+
+
+class CellSource(_Batches):
     """One cell, live. From where it cannot be reached, `substitute` delivers the rest, if there is one.
 
     deadline_s: what waiting for this cell may cost the page in all; after that it counts as not reachable. Time for
@@ -193,6 +208,9 @@ class CellSource:
         substitute: Callable[[PageRequest], Source] | None,
         may_start_over: bool = True,
     ) -> None:
+        super().__init__(
+            replace(request, fields=projection.fields), batch_size, is_checked=not request.order.keeps_places
+        )
         self.cell_uuid = cell_uuid
         self.failure: CellFailure | None = None
         self.lacks: str | None = None
@@ -200,12 +218,6 @@ class CellSource:
         self._reader = reader
         self._projection = projection
         self._left_s = deadline_s
-        self._live = BatchedSource(
-            self._read,
-            replace(request, fields=projection.fields),
-            batch_size,
-            is_checked=not request.order.keeps_places,
-        )
         self._may_start_over = may_start_over
         self._open_substitute = substitute
         self._substitute: Source | None = None
@@ -225,7 +237,7 @@ class CellSource:
             return ahead
         if self.failure is None:
             try:
-                return await self._live.next_batch()
+                return await super().next_batch()
             except (CellUnreachableError, UnknownCellError) as error:
                 self.fail(error)
             except RowsMovedError:
@@ -237,9 +249,9 @@ class CellSource:
     def fail(self, error: CellFailure) -> None:
         """Treat the cell as not reachable from here on."""
         log_failure(self.cell_uuid, error)
-        self.failure = error
+        self.failure = without_frames(error)
         if self._open_substitute is not None:
-            self._substitute = self._open_substitute(self._live.rest)
+            self._substitute = self._open_substitute(self.rest)
 
     async def _read(self, request: PageRequest) -> Sequence[Row]:
         if self._left_s <= 0:

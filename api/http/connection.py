@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive
 
 from fleetlight.api.http.client import address_of_client
+from fleetlight.api.http.errors import TryAgainLaterError
 
 _IPV6_PREFIX = 64
 # What a caller sends while it waits is held; one that sends more than any request has is not looked after further.
@@ -65,7 +66,11 @@ class LookingAhead:
         """Returns when the caller has gone."""
         held_bytes = 0
         while held_bytes < _MOST_HELD_BYTES and len(self._held) < _MOST_HELD_MESSAGES:
-            message = await self._receive()
+            try:
+                message = await self._receive()
+            except TryAgainLaterError:
+                # Who reads the body is told.
+                break
             self._held.append(message)
             if message["type"] == "http.disconnect":
                 return

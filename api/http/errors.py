@@ -150,6 +150,14 @@ class TooManyListsError(TryAgainLaterError):
         super().__init__(f"{reason}. Try again in {RETRY_LISTS_AFTER_S} seconds.", RETRY_LISTS_AFTER_S)
 
 
+class TooManyBodiesError(TryAgainLaterError):
+    """There is no room for the body now. is_own: since its caller has sent as much as one may, and is not answered."""
+
+    def __init__(self, *, is_own: bool) -> None:
+        reason = "You send too much at once" if is_own else "Too much is sent at once"
+        super().__init__(f"{reason}. Try again in {RETRY_LISTS_AFTER_S} seconds.", RETRY_LISTS_AFTER_S)
+
+
 class IncompleteDiscoveryError(TryAgainLaterError):
     """Targets of the saved view `name` may be missing, and there is no complete answer to give instead."""
 
@@ -342,6 +350,7 @@ STATUS: dict[type[Exception], int] = {
     DirectoryUnavailableError: 503,
     IdentityServiceError: 503,
     TooManyListsError: 503,
+    TooManyBodiesError: 503,
     IncompleteDiscoveryError: 503,
     TooManyWatchesError: 503,
     FieldError: 400,

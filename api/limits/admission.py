@@ -35,11 +35,13 @@ class ListAdmission:
     """The slots of one process, for one event loop.
 
     has_identity: whether callers log in; otherwise callers are the addresses that requests come from.
+    unanswered: the bytes of bodies whose requests are not answered yet (fleetlight.api.limits.received_bodies).
     """
 
     def __init__(self, settings: ApiSettings, metrics: ListQueueMetrics, *, has_identity: bool) -> None:
         self._has_identity = has_identity
-        self._unsent = _Unsent(settings.max_unread_mib * _MIB)
+        self._unsent = HeldBytes(settings.max_unread_mib * _MIB)
+        self.unanswered = HeldBytes(settings.max_unread_mib * _MIB)
         self.lists = _Queue(LISTS, settings.max_lists, settings, metrics)
         self.live = _Queue(LIVE, settings.max_live_lists, settings, metrics)
 
@@ -55,7 +57,9 @@ class RequestAdmission:
     Only its first page, or its first question to cells, is refused: what a request has begun it may finish.
     """
 
-    def __init__(self, limits: ListAdmission, flow: Hashable, connection: ClientConnection, unsent: "_Unsent") -> None:
+    def __init__(
+        self, limits: ListAdmission, flow: Hashable, connection: ClientConnection, unsent: "HeldBytes"
+    ) -> None:
         """flow: what is counted together, a user or a network."""
         self._limits = limits
         self.flow = flow
@@ -171,8 +175,8 @@ class _Slot:
             self._held = None
 
 
-class _Unsent:
-    """The bytes of answers that callers have not taken yet, by their flows."""
+class HeldBytes:
+    """The bytes that are kept for callers, by their flows: of answers that they have not taken yet, or of bodies."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -186,7 +190,7 @@ class _Unsent:
             del self._of[flow]
 
     def refusal_of(self, flow: Hashable) -> QueueRefusal | None:
-        """Why no further answer is made for this caller now."""
+        """Why nothing more is kept for this caller now."""
         if self._total >= self._most:
             return QueueRefusal.FULL
         return QueueRefusal.OWN if self._of[flow] >= self._most // _SHARE_OF_CALLER else None

@@ -69,6 +69,8 @@ class TimedProtocol(StrictLines):
         self._stop_timer()
         self._stop_waiting_for_reader()
         super().connection_lost(exc)
+        # It knows this connection, and has the request and what is left of its body: neither would go by itself.
+        self.cycle = None  # type: ignore[assignment]  # as uvicorn begins
 
     def pause_writing(self) -> None:
         super().pause_writing()

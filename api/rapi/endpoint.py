@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 from uuid import uuid4
 
 import structlog
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
@@ -30,6 +31,7 @@ from fleetlight.api.shared.proof import ReadOptions, read_options
 from fleetlight.listing.admission import OneItem
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.sources import CellReader
+from fleetlight.resources.kept_errors import without_frames
 from fleetlight.resources.malformed_json import MALFORMED_JSON
 
 MAX_BODY_BYTES = 10 * 1024 * 1024
@@ -159,7 +161,7 @@ class RapiEndpoint:
             except Exception as error:  # noqa: BLE001  # the edge: every failure becomes a fault
                 if not isinstance(error, RapiError) and status_of(error) is None:
                     _log.exception("request_failed")
-                http.state.failure = error
+                http.state.failure = without_frames(error)
                 return rapi_fault(error)
 
     async def _answer(self, http: HttpRequest) -> Response:
@@ -167,9 +169,9 @@ class RapiEndpoint:
         receive = LookingAhead(http.receive)
         http = HttpRequest(http.scope, receive)
         login = self._access.require(await self._access.login(http, receive), verb.needed)
-        body, parts = await _body(http, verb.max_parts)
         admission = self._admission.of(login.caller, ClientConnection.of(http, receive))
         http.state.admission = admission
+        body, parts = await _body(http, verb.max_parts)
         query = QueryString.parse(http.scope["query_string"])
         fresh = await read_options(http.headers, login.caller, self._writes, self._timeout_s, admission)
         only = await self._only(http.path_params.get("cell"), login.caller)
@@ -211,7 +213,7 @@ def _unsupported(method: str, path: str) -> RapiError:
 async def _body(http: HttpRequest, max_parts: int) -> tuple[Any, int]:
     """What the body says, or _NOTHING, and how many parts it has.
 
-    Raises RapiError, TooManyPartsError, TooManyListsError.
+    Raises RapiError, TooManyPartsError, TooManyListsError, TooManyBodiesError.
     """
     length = http.headers.get("content-length", "0")
     too_large = RapiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Request body too large")
@@ -219,11 +221,14 @@ async def _body(http: HttpRequest, max_parts: int) -> tuple[Any, int]:
         raise too_large
     text = bytearray()
     counted = CountedParts(max_parts)
-    async for part in http.stream():
-        counted.add(part)
-        text += part
-        if len(text) > MAX_BODY_BYTES:
-            raise too_large
+    try:
+        async for part in http.stream():
+            counted.add(part)
+            text += part
+            if len(text) > MAX_BODY_BYTES:
+                raise too_large
+    except ClientDisconnect:
+        raise RapiError(HTTPStatus.BAD_REQUEST, "The body ended before all of it had come.") from None
     if not text:
         return _NOTHING, 0
     if http.headers.get("content-type", "").lower() != "application/json":

@@ -42,6 +42,7 @@ from fleetlight.api.shared.policy import authorize
 from fleetlight.api.shared.proof import TOKEN_HEADER
 from fleetlight.cells.model import InstanceRow, RequestContext
 from fleetlight.listing.consistency.tokens import ChangeToken
+from fleetlight.resources.kept_errors import without_frames
 
 EVENT_STREAM = "text/event-stream"
 
@@ -159,7 +160,7 @@ class Middleware:
                 response = unauthorized(error, Links.of(http, self._link_prefix).root)
             except Exception as error:  # noqa: BLE001  # the edge: every failure becomes a fault
                 _log_failure(error)
-                http.state.failure = error
+                http.state.failure = without_frames(error)
                 response = fault_of(error, is_change=http.method not in _READING)
         identifiers = [(name, request_id) for name in REQUEST_ID_HEADERS]
         token = getattr(http.state, "token", None)

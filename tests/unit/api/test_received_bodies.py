@@ -1,0 +1,123 @@
+"""Bytes of bodies that are under way have a bound for each caller, and for all of them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from fleetlight.api.http.connection import LookingAhead
+from fleetlight.api.http.errors import TooManyBodiesError, status_of
+from fleetlight.api.limits.admission import HeldBytes
+from fleetlight.api.limits.received_bodies import ReceivedBodies
+
+MIB = 2**20
+
+
+class Sender:
+    """Sends pieces of a body to an application that keeps its request open until it is told to end."""
+
+    def __init__(self, held: HeldBytes, address: str) -> None:
+        self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        self._ends = asyncio.Event()
+        self.refusals: list[Exception] = []
+        self.receive: Receive | None = None
+        scope = {"type": "http", "client": (address, 1), "headers": [], "state": {}}
+        self._task = asyncio.create_task(ReceivedBodies(self._app, held)(scope, self._messages.get, self._send))
+
+    async def _app(self, _scope: Scope, receive: Receive, _send: Send) -> None:
+        self.receive = receive
+        await self._ends.wait()
+
+    async def _send(self, _message: Message) -> None:
+        raise AssertionError("nothing is answered")
+
+    async def say(self, size: int) -> None:
+        """Raises what the application gets for it."""
+        await asyncio.sleep(0)
+        self._messages.put_nowait({"type": "http.request", "body": b"x" * size, "more_body": True})
+        assert self.receive is not None
+        await self.receive()
+
+    async def end(self) -> None:
+        self._ends.set()
+        await self._task
+
+
+@asynccontextmanager
+async def senders(held: HeldBytes, *addresses: str) -> AsyncIterator[Sequence[Sender]]:
+    async with AsyncExitStack() as open_senders:
+        opened = [Sender(held, address) for address in addresses]
+        for each in opened:
+            open_senders.push_async_callback(each.end)
+        yield opened
+
+
+def test_one_address_is_refused_while_others_are_not() -> None:
+    async def scenario() -> None:
+        held = HeldBytes(4 * MIB)
+        async with senders(held, "192.0.2.1", "192.0.2.1", "192.0.2.2") as (first, second, other):
+            await first.say(MIB)
+            for each in (first, second):
+                with pytest.raises(TooManyBodiesError, match="You"):
+                    await each.say(1)
+            await other.say(MIB // 2)
+            await first.end()
+            await second.say(1)
+
+    asyncio.run(scenario())
+
+
+def test_all_addresses_together_have_a_bound_and_nothing_stays_counted() -> None:
+    async def scenario() -> None:
+        held = HeldBytes(4 * MIB)
+        async with senders(held, *(f"192.0.2.{number}" for number in range(5))) as opened:
+            for each in opened[:4]:
+                await each.say(MIB)
+            with pytest.raises(TooManyBodiesError, match="Too much") as refused:
+                await opened[4].say(1)
+            assert status_of(refused.value) == 503
+            assert refused.value.headers["Retry-After"]
+        assert held.refusal_of("192.0.2.0") is None
+        async with senders(held, "192.0.2.1") as (again,):
+            await again.say(MIB)
+
+    asyncio.run(scenario())
+
+
+def test_addresses_of_one_network_are_one_caller() -> None:
+    async def scenario() -> None:
+        async with senders(HeldBytes(4 * MIB), "2001:db8::1", "2001:db8::2") as (first, second):
+            await first.say(MIB)
+            with pytest.raises(TooManyBodiesError, match="You"):
+                await second.say(1)
+
+    asyncio.run(scenario())
+
+
+def test_wait_for_a_slot_is_not_ended_by_a_body_for_which_there_is_no_room() -> None:
+    async def scenario() -> None:
+        async with senders(HeldBytes(4 * MIB), "192.0.2.1") as (sender,):
+            await sender.say(MIB)
+            assert sender.receive is not None
+            ahead = LookingAhead(sender.receive)
+            left = asyncio.create_task(ahead.left())
+            done, _ = await asyncio.wait([left], timeout=0.05)
+            assert not done
+            left.cancel()
+            with pytest.raises(TooManyBodiesError):
+                await ahead()
+
+    asyncio.run(scenario())
+
+
+def test_request_that_has_ended_gets_nothing_more() -> None:
+    async def scenario() -> Message:
+        async with senders(HeldBytes(MIB), "192.0.2.1") as (sender,):
+            await asyncio.sleep(0)
+            await sender.end()
+            assert sender.receive is not None
+            return await sender.receive()
+
+    assert asyncio.run(scenario()) == {"type": "http.disconnect"}
