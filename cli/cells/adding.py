@@ -14,16 +14,22 @@ from fleetlight.cells.model import Cell
 from fleetlight.cli.cells.joined import Joined
 from fleetlight.cli.cells.native_cells import add_native_cell
 from fleetlight.cli.cells.new_cell import check_transport_url, checked_name, given_url
-from fleetlight.cli.cells.nova_cells import add_all_nova_cells, add_nova_cell
+from fleetlight.cli.cells.nova_cells import (
+    CheckedNovaCell,
+    add_all_nova_cells,
+    add_nova_cell,
+    check_all_nova_cells,
+)
 from fleetlight.cli.cells.upstream_cells import UpstreamLogin, add_upstream_cell, upstream_address
 from fleetlight.cli.data_folder import is_in_data_folder
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import is_in_process, open_fleet
 from fleetlight.cli.groups import PlainGroup
 from fleetlight.cli.logging import mask_url_passwords
-from fleetlight.cli.options import ConfigOption, DataDirOption, examples
-from fleetlight.cli.output import counted, print_notice, print_result
+from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.output import counted, print_notice, print_result, print_rows
 from fleetlight.cli.settings import load_settings
+from fleetlight.indexer.followed_by import FollowedBy
 
 
 class _KindsGroup(PlainGroup):
@@ -229,6 +235,7 @@ def ganeti(
 
 ADD_NOVA_EXAMPLES = examples(
     "fleetlight cell add-nova --api-database-url mysql://db/nova_api?read_default_file=/etc/fleetlight/nova.cnf",
+    "fleetlight cell add-nova --check --api-database-url-file /run/secrets/nova-api",
     "fleetlight cell add-nova --api-database-url-file /run/secrets/nova-api --prefix east-",
     "fleetlight cell add-nova --api-database-url-file /run/secrets/nova-api --transport-url amqp://bus/nova",
 )
@@ -252,16 +259,28 @@ def add_nova(
     ] = None,
     transport_url_file: UrlFileOption = None,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="The beginning of the names of the cells.")] = "",
+    check: Annotated[
+        bool, typer.Option("--check", help="Only say whether the rows and the log of each cell can be read.")
+    ] = False,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Let all cells of a Nova deployment join the fleet, as its API database knows them. Can be repeated.
 
     Nothing is ever written to Nova's databases. The accounts in Nova's own addresses are not used: the cells are read
     with the account in the address of the API database, and their buses with `bus.username`. A cell keeps the bus that
     it has, unless another one is given.
+
+    With --check nothing is added, and no fleet is needed. Each cell is tried as an indexer would: FOLLOWED BY is `log`
+    where the log of its database server tells at once what was committed, and `comparisons` where all rows have to be
+    compared now and then; WHY has what mends that. Exit code 0 if every cell can be followed by a log, 1 if not.
     """
     api_database = given_url("--api-database-url", api_database_url, api_database_url_file)
+    if check:
+        checked = check_all_nova_cells(api_database, main_database_url=main_database_url, prefix=prefix)
+        _print_checked(checked, output)
+        raise typer.Exit(0 if all(each.followed_by is FollowedBy.LOG for each in checked) else 1)
     with _open_fleet_to_join(config, data_dir) as fleet:
         for joined in add_all_nova_cells(
             fleet,
@@ -271,6 +290,29 @@ def add_nova(
             prefix=prefix,
         ):
             _print_joined(joined)
+
+
+def _print_checked(checked: Sequence[CheckedNovaCell], output: Output) -> None:
+    document = [
+        {
+            "name": each.name,
+            "database_url": mask_url_passwords(each.database_url),
+            "readable": each.unreadable is None,
+            "followed_by": each.followed_by,
+            "reason": each.unreadable or each.log_problem,
+        }
+        for each in checked
+    ]
+    rows = [
+        [
+            each.name,
+            "yes" if each.unreadable is None else "no",
+            each.followed_by or "-",
+            each.unreadable or each.log_problem or "-",
+        ]
+        for each in checked
+    ]
+    print_rows(output, document, ("CELL", "READABLE", "FOLLOWED BY", "WHY"), rows)
 
 
 def _kind_in(args: Sequence[str]) -> str:

@@ -1,27 +1,30 @@
 """Cells of Nova join the fleet: one by one, or all that an API database knows."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
 from fleetlight.cells.capabilities import CellKind
-from fleetlight.cells.errors import CellUnreachableError, DatabaseUrlError, FleetUnreachableError
+from fleetlight.cells.errors import CellUnreachableError, CommitLogError, DatabaseUrlError, FleetUnreachableError
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.nova_db.databases import parse_nova_url
 from fleetlight.cells.kinds.nova_db.deployment import Deployment, NovaCell, filled_in, with_account_of
 from fleetlight.cells.kinds.nova_db.schema import check_schema
 from fleetlight.cells.kinds.opening import open_adapter
-from fleetlight.cells.model import Cell
+from fleetlight.cells.model import NO_INSTANCE, Cell, HintingAdapter
 from fleetlight.cli.cells.joined import Joined
 from fleetlight.cli.cells.new_cell import checked_name
 from fleetlight.cli.cells.nova_buses import FoundBus, bus_of
 from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.indexer.followed_by import FollowedBy
 from fleetlight.query.filters import In
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import INSTANCES_BY_UUID
 
 BUILD_REQUESTS = "build-requests"
 _LOOKED_FOR = 500
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,73 @@ def add_all_nova_cells(
         added = _add(fleet, name, url, _Deployment(api_database_url, bus.address), cell.uuid)
         joined.append(replace(added, problem=problem or added.problem, notes=tuple(notes)))
     return joined
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedNovaCell:
+    """What a cell of Nova can be, as its servers say now.
+
+    database_url: a secret; empty where it is not known. unreadable: why its rows cannot be read. log_problem: why it
+    cannot be followed by the log of its database server, and what mends that; both are None where nothing is wrong.
+    """
+
+    name: str
+    database_url: str = field(repr=False)
+    unreadable: str | None = None
+    log_problem: str | None = None
+
+    @property
+    def followed_by(self) -> FollowedBy | None:
+        """By what an indexer would follow it; None where it cannot be read."""
+        if self.unreadable is not None:
+            return None
+        return FollowedBy.LOG if self.log_problem is None else FollowedBy.COMPARISONS
+
+
+def check_all_nova_cells(
+    api_database_url: str, *, main_database_url: str | None, prefix: str
+) -> Sequence[CheckedNovaCell]:
+    """Try to read the rows and the log of each cell that `add_all_nova_cells` would add, of which the rest is as there.
+
+    Nothing is added, and no fleet is needed.
+    """
+    known = cells_of(api_database_url)
+
+    def check(name: str, nova: NovaCell | None) -> CheckedNovaCell:
+        url = api_database_url
+        try:
+            if nova is not None:
+                url = with_account_of(filled_in(nova.database_url, main_database_url), api_database_url)
+        except DatabaseUrlError as error:
+            return CheckedNovaCell(name, "", unreadable=error.reason)
+        uuid = None if nova is None else nova.uuid
+        cell = Cell(
+            uuid or NO_INSTANCE,
+            name,
+            CellKind.NOVA_DB,
+            url,
+            "",
+            api_database_url=api_database_url,
+            nova_uuid=uuid,
+        )
+        if (unreadable := _why_unreadable(cell)) is not None:
+            return CheckedNovaCell(name, url, unreadable)
+        return CheckedNovaCell(name, url, log_problem=_why_not_by_log(cell))
+
+    names = [checked_name(prefix + name) for name in (BUILD_REQUESTS, *(cell.name for cell in known))]
+    # Beside each other, since a log is silent for up to a second.
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        return list(threads.map(check, names, [None, *known]))
+
+
+def _why_not_by_log(cell: Cell) -> str | None:
+    with closing(open_adapter(cell)) as adapter:
+        try:
+            if isinstance(adapter, HintingAdapter):
+                adapter.follow_commits({}).close()
+        except CommitLogError as error:
+            return error.reason
+    return None
 
 
 class _Buses:
@@ -163,14 +233,17 @@ def _add(fleet: Fleet, name: str, database_url: str, deployment: _Deployment, no
         api_database_url=deployment.api_database_url,
         nova_uuid=nova_uuid,
     )
-    problem = None
+    return Joined(cell, before, problem=_why_unreadable(cell))
+
+
+def _why_unreadable(cell: Cell) -> str | None:
     try:
         check_schema(cell)
         with closing(open_adapter(cell)) as adapter:
             adapter.find(cell.uuid)
     except CellUnreachableError as error:
-        problem = error.reason
-    return Joined(cell, before, problem=problem)
+        return error.reason
+    return None
 
 
 def _check(option: str, url: str) -> None:

@@ -66,6 +66,14 @@ def test_all_cells_of_a_deployment_join_with_one_command(run: Run, joined: Resul
     )
 
 
+def test_deployment_is_checked_without_being_added(run: Run, nova: SmallNova) -> None:
+    checked = run("cell", "add-nova", "--check", "--api-database-url", nova.urls["api"], "--output", "json")
+    assert checked.exit_code == 1
+    found = {each["name"]: (each["readable"], each["followed_by"]) for each in json.loads(checked.stdout)}
+    assert found == dict.fromkeys(("build-requests", "cell0", "cell1"), (True, "comparisons"))
+    assert json.loads(run("cell", "list", "--output", "json").stdout) == []
+
+
 def test_deployment_that_is_added_again_stays_as_it_is(run: Run, nova: SmallNova, joined: Result) -> None:
     before = run("cell", "list", "--output", "json").stdout
     again = run("cell", "add-nova", "--api-database-url", nova.urls["api"], "--prefix", "east-")

@@ -24,6 +24,7 @@ PRINTING_DATA = {
     "accounts producers",
     "balance",
     "capacity",
+    "cell add-nova",
     "cell list",
     "doctor",
     "explain",
