@@ -7,21 +7,24 @@ import json
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from types import FrameType
+from unittest.mock import patch
 
 import httpx
 
 from tests.contract.compute_fleet import Api, compute_fleet, microversion
 
 _HEADERS = microversion("2.90")
-# The first requests fill caches, and any may meet one that has just become old: the shortest walk has met neither. Each
-# asks for something else, so that it is not the answer that is kept.
-_WALKS_EACH = 8
+# The first requests fill caches, and any may meet work in the background; the shortest walk has met neither. Each asks
+# for something else, so that it is not the answer that is kept.
+_WALKS_EACH = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +92,17 @@ _REQUESTS: Mapping[str, Request] = {"list": list_request, "query2": query2_reque
 def walks() -> dict[str, Walk]:
     """The shortest walk of each kind of request, over a small fleet that is at rest."""
     with _walked_api() as (profiler, api):
-        return {
-            name: min(
-                (profiler.walk(request, api, number) for number in range(_WALKS_EACH)),
-                key=lambda walk: tuple(walk.figures().values()),
-            )
-            for name, request in _REQUESTS.items()
-        }
+        return {name: _shortest(profiler, api, request) for name, request in _REQUESTS.items()}
+
+
+def _shortest(profiler: _Profiler, api: Api, request: Request) -> Walk:
+    walked = []
+    for number in range(0, 2 * _WALKS_EACH, 2):
+        # The time stands still: on a busy machine what the first of two requests has refreshed would be old again.
+        with patch.object(time, "monotonic", partial(float, time.monotonic())):
+            request(api, number)
+            walked.append(profiler.walk(request, api, number + 1))
+    return min(walked, key=lambda walk: tuple(walk.figures().values()))
 
 
 @contextmanager
@@ -105,7 +112,7 @@ def _walked_api() -> Iterator[tuple[_Profiler, Api]]:
     try:
         with tempfile.TemporaryDirectory() as folder, compute_fleet(Path(folder)) as fleet:
             fleet.add_hosts()
-            fleet.fill(_WALKS_EACH)
+            fleet.fill(2 * _WALKS_EACH)
             yield profiler, fleet.api()
     finally:
         threading.setprofile(None)
