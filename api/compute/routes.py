@@ -57,17 +57,15 @@ class ComputeFace:
             groups_of=services.mappings.groups_of,
             timeout_s=parts.search.cell_timeout_s,
         )
-        table = RouteTable(
-            compute_routes(
-                self.lists,
-                server,
-                services.access,
-                self._host_statuses,
-                soft_deletes=parts.soft_deletes,
-                clock=parts.clock,
-            ),
-            services.middleware,
+        resources = compute_routes(
+            self.lists,
+            server,
+            services.access,
+            self._host_statuses,
+            soft_deletes=parts.soft_deletes,
+            clock=parts.clock,
         )
+        table = RouteTable([*resources, versions.below_project()], services.middleware)
         documented = [route.operation for route in others if isinstance(route, DocumentedRoute)]
         document = OpenApiDocument(table, [*VERSION_OPERATIONS, OPENAPI, *documented])
         return [

@@ -6,11 +6,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.links import Links
 from fleetlight.api.http.shapes import LINKS, TEXT, ListOf, Shape
-from fleetlight.api.shared.endpoint import Middleware
+from fleetlight.api.shared.endpoint import ApiRequest, Middleware, is_legacy
 from fleetlight.api.shared.microversion import NEWEST, OLDEST, Microversion
 
 _DOCUMENTATION = {"rel": "describedby", "type": "text/html", "href": "http://docs.openstack.org/"}
@@ -71,6 +72,14 @@ class VersionDocuments:
         """`GET /v2.1/`."""
         return await self._show(http, _CURRENT)
 
+    def below_project(self) -> ApiRoute:
+        """`GET /v2.1/{project_id}/`: the same document, but for callers that are known."""
+
+        async def handle(request: ApiRequest) -> Response:
+            return json_answer(self._document(request.http, _LEGACY if is_legacy(request.http) else _CURRENT))
+
+        return ApiRoute("GET", "/", handle, answer=_ONE_VERSION)
+
     def choices(self, http: Request) -> Response:
         """Where an address without a version could be found."""
         path = http.url.path
@@ -87,11 +96,14 @@ class VersionDocuments:
 
     async def _show(self, http: Request, endpoint: _Endpoint) -> Response:
         async def handle(_minor: int) -> Response:
-            version = self._version(http, endpoint)
-            version["links"].append(_DOCUMENTATION)
-            return json_answer({"version": version | {"media-types": _media_types(endpoint)}})
+            return json_answer(self._document(http, endpoint))
 
         return await self._middleware.answer(http, handle)
+
+    def _document(self, http: Request, endpoint: _Endpoint) -> dict[str, Any]:
+        version = self._version(http, endpoint)
+        version["links"].append(_DOCUMENTATION)
+        return {"version": version | {"media-types": _media_types(endpoint)}}
 
     def _version(self, http: Request, endpoint: _Endpoint) -> dict[str, Any]:
         return {

@@ -11,9 +11,9 @@ class FlavorPayload(VersionedPayload):
 
     1.0  first version
     1.1  + name, swap, rxtx_factor, vcpu_weight, disabled, is_public
-    1.2  + extra_specs, projects
+    1.2  + extra_specs
     1.3  extra_specs and projects may be null
-    1.4  + description
+    1.4  + description, projects (senders of 1.2 and 1.3 may have it, but Ocata's leave it out of an instance's flavor)
     """
 
     VERSION: ClassVar[str] = "1.4"

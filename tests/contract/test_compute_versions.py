@@ -47,6 +47,14 @@ def test_microversion_that_is_asked_for_is_given(api: Api, headers: dict[str, st
         assert response.headers.get_list("Vary") == [STANDARD, LEGACY]
 
 
+def test_version_document_is_below_a_project_too(api: Api) -> None:
+    for base in ("/v2.1", "/v2"):
+        assert api.get(f"{base}/demo/").json() == api.get(f"{base}/").json()
+    for path in ("/v2.1/demo", "/v2.1/servers/", "/v2.1/demo/servers/"):
+        assert api.get(path).status_code == 404
+    assert api.get("/v2.1/abc-1/").status_code == 400
+
+
 @pytest.mark.parametrize("version", ["2.105", "2.999", "2.0", "3.0", "1.1"])
 def test_microversion_that_there_is_not_gives_406_and_is_echoed(api: Api, version: str) -> None:
     response = api.get("/v2.1/servers", microversion(version))

@@ -315,6 +315,18 @@ OTHERS: list[tuple[str, str, str, Any, int]] = [
         )
     ),
     ("GET", "/os-aggregates/one", "2.1", None, 400),
+    # Nova looks for the marker "" in some lists, and takes it for none in others.
+    *(
+        ("GET", f"/{path}?marker=", version, None, status)
+        for path, version, status in (
+            ("servers", "2.1", 200),
+            ("servers/detail", "2.1", 200),
+            ("os-migrations", "2.59", 200),
+            ("flavors", "2.1", 400),
+            ("os-keypairs", "2.35", 400),
+            ("os-hypervisors", "2.33", 400),
+        )
+    ),
     # 4.4
     *(
         ("PUT", "/os-quota-sets/demo?colour=red", version, {"quota_set": {}}, status)

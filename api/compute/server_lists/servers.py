@@ -189,7 +189,7 @@ class ServerListHandlers:
         caller, order = request.caller, wanted.order
         started = time.perf_counter()
         fresh = await read_options(request.http.headers, caller, self._writes, self._timeout_s, request.admission)
-        marker = query.last("marker")
+        marker = query.last("marker") or None
         down: dict[str, CellFailure] = {}
         after = None
         if marker is not None:

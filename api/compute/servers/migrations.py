@@ -128,7 +128,7 @@ class MigrationHandlers:
             query = replace(query, project_id=request.caller.project_id or "")
         paging = paging_of(request, self._access.max_limit)
         has_pages = request.minor >= _UUIDS_SINCE
-        marker = paging.marker if has_pages else None
+        marker = paging.marker or None if has_pages else None
         limit = paging.limit if has_pages else self._access.max_limit
         after = None if marker is None else await self._position_of(marker)
         pages = await self._access.ask_cells(lambda cell: self._log(cell).page(query, limit, after))

@@ -114,6 +114,24 @@ def test_field_that_may_be_unset_is_not_required() -> None:
     assert NUMATopologyLimits.unwrap(wrapped).network_metadata is None
 
 
+@pytest.mark.parametrize("version", ["1.2", "1.3"])
+def test_flavor_before_1_4_has_projects_or_not(version: str) -> None:
+    """Compute services of Ocata leave them out of the flavor of an instance."""
+    flavor = instance_payload().flavor.at_version(version).wrap()
+    data = flavor["nova_object.data"]
+    for changes in ({}, {"projects": None}, {"projects": ["demo"]}):
+        sent = flavor | {"nova_object.data": data | changes}
+        payload = FlavorPayload.unwrap(sent)
+        assert (payload.projects, payload.wrap()) == (changes.get("projects"), sent)
+
+
+def test_flavor_of_1_4_has_projects() -> None:
+    flavor = instance_payload().flavor.wrap()
+    del flavor["nova_object.data"]["projects"]
+    with pytest.raises(PayloadError, match="projects: is missing"):
+        FlavorPayload.unwrap(flavor)
+
+
 def test_informational_changes_of_the_wrapper_are_ignored() -> None:
     wrapped = _fault() | {"nova_object.changes": ["exception"]}
     assert ExceptionPayload.unwrap(wrapped).wrap() == _fault()
