@@ -117,6 +117,33 @@ def test_mirrored_disks_are_on_two_nodes_of_one_group(rapi: RapiCalls) -> None:
     assert (reason, third in text) == ("wrong_input", True)
 
 
+def test_each_kind_of_move_is_announced_as_what_it_is(rapi: RapiCalls) -> None:
+    create(rapi, disk_template="drbd")
+    uuid = rapi.get("/instances/web1")["uuid"]
+
+    def announced(method: str, path: str, body: Any = None) -> list[str]:
+        before = len(history())
+        rapi.result(method, path, body)
+        return [entry["event"] for entry in history()[: len(history()) - before]][::-1]
+
+    def history() -> list[Any]:
+        entries: list[Any] = rapi.api.get(f"/fleetlight/servers/{uuid}/history").json()["history"]
+        return entries
+
+    live = ["instance.live_migration_pre.start", "instance.live_migration_post_dest.end"]
+    assert announced("PUT", "/instances/web1/migrate", {}) == live
+    assert announced("PUT", "/instances/web1/migrate", {"allow_failover": True}) == live
+    stopped_and_started = ["instance.power_off.start", "instance.power_on.end"]
+    assert announced("PUT", "/instances/web1/failover", {}) == stopped_and_started
+    rapi.result("PUT", f"/nodes/{rapi.get('/instances/web1')['pnode']}/role?force=1", "offline")
+    assert announced("PUT", "/instances/web1/failover", {}) == ["instance.evacuate", "instance.power_on.end"]
+    assert history()[0]["changed"]["node"][1] == rapi.get("/instances/web1")["pnode"]
+    rapi.result("PUT", f"/nodes/{rapi.get('/instances/web1')['snodes'][0]}/role?force=1", "regular")
+    rapi.result("PUT", "/instances/web1/shutdown")
+    for path, body in (("failover", {}), ("migrate", {"allow_failover": True})):
+        assert announced("PUT", f"/instances/web1/{path}", body) == ["instance.update"] * 2
+
+
 def test_compute_api_moves_no_mirrored_disks(rapi: RapiCalls) -> None:
     create(rapi, disk_template="drbd")
     before = rapi.get("/instances/web1")

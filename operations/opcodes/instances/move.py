@@ -13,7 +13,11 @@ from pydantic import BeforeValidator, Field
 
 from fleetlight.cells.errors import NoValidHostError
 from fleetlight.cells.kinds.native.items.cluster import read_parameters
-from fleetlight.notifications.event_types import INSTANCE_LIVE_MIGRATION_POST_DEST_END
+from fleetlight.notifications.event_types import (
+    INSTANCE_LIVE_MIGRATION_POST_DEST_END,
+    INSTANCE_POWER_ON_END,
+    INSTANCE_UPDATE,
+)
 from fleetlight.operations.actions.host_parameters import host_call, origin_host
 from fleetlight.operations.actions.steps import origin_of
 from fleetlight.operations.jobs.errors import NodeCallError, PrerequisiteError, Reason
@@ -162,8 +166,20 @@ def _take(opcode: type[InstanceFailover | InstanceMigrate], task: Task) -> None:
     if record["forthcoming"]:
         mark_forthcoming(task.connection, uuid, is_forthcoming=True)
     else:
-        event_type = "instance.live_migration_pre.start"
-        task.instance.change(event_type, {"task_state": "migrating"}, task.now, request=task.job.request)
+        begin, task.notes["arrival"] = _events(opcode, task)
+        task.instance.change(begin, {"task_state": "migrating"}, task.now, request=task.job.request)
+
+
+def _events(opcode: type[InstanceFailover | InstanceMigrate], task: Task) -> tuple[str, str]:
+    """What announces the begin and the arrival: what becomes of the guest, in Nova's words."""
+    if task.record["power_state"] != RUNNING:
+        return INSTANCE_UPDATE, INSTANCE_UPDATE
+    if opcode is InstanceMigrate:
+        return "instance.live_migration_pre.start", INSTANCE_LIVE_MIGRATION_POST_DEST_END
+    if node_called(task.connection, task.record["node"]).is_offline:
+        # Nobody can shut down the guest there.
+        return "instance.evacuate", INSTANCE_POWER_ON_END
+    return "instance.power_off.start", INSTANCE_POWER_ON_END
 
 
 def _claim(task: Task, demand: Amount, name: str | None) -> str:
@@ -208,7 +224,7 @@ def _arrive(task: Task) -> None:
     moved: dict[str, Any] = {**task.notes["destination"], "task_state": None}
     if record["ganeti"] is not None:
         moved |= after.values(cluster, is_forthcoming=is_reserved)
-    event_type = "reservation.move.end" if is_reserved else INSTANCE_LIVE_MIGRATION_POST_DEST_END
+    event_type = "reservation.move.end" if is_reserved else task.notes["arrival"]
     task.instance.change(event_type, moved, task.now, request=task.job.request)
 
 
@@ -290,7 +306,7 @@ def _replace_secondary(task: Task) -> None:
     is_reserved = record["forthcoming"]
     mark_forthcoming(task.connection, uuid, is_forthcoming=is_reserved)
     values = replace(configuration, secondary=new.name).values(cluster, is_forthcoming=is_reserved)
-    event_type = "reservation.move.end" if is_reserved else "instance.update"
+    event_type = "reservation.move.end" if is_reserved else INSTANCE_UPDATE
     task.instance.change(event_type, values, task.now, request=task.job.request)
 
 
