@@ -42,8 +42,9 @@ _LEASE_RETRY_S = 30.0
 _LOG_LEASE_RETRY_S = 2.0
 # A log that cannot be read because of how its server is set up is looked at again after so long.
 _LOG_RETRY_S = 60.0
-# So often in a row it may fail to be read for reasons that pass, before notifications are listened to.
-_LOG_FAILURES = 3
+# So long it may fail to be read for reasons that pass, such as a server that starts, before notifications are listened
+# to.
+_LOG_AWAITED_S = 30.0
 # What the log proves a comparison only looks over, for mistakes of our own: it comes so many times less often.
 _AUDITED_LESS = 6
 # How many times longer than a comparison took nothing is compared, where the log does not say what was touched.
@@ -87,7 +88,7 @@ class ExternalFollower(Follower):
         # As operators see it; None while another process reads the log, and says so.
         self._log: LogState | None = None
         self._log_name = ""
-        self._log_failures = 0
+        self._log_failing_since_s: float | None = None
         self._log_due_s = 0.0
 
     def _follow(self, stop: Event) -> None:
@@ -120,7 +121,7 @@ class ExternalFollower(Follower):
         self._log_name = adapter.log_name
         self._wait_for_log(self._log_name, stop)
         hints = adapter.follow_commits(self._positions)
-        self._log_failures = 0
+        self._log_failing_since_s = None
         self._show_log(LogState(dict(self._positions)))
         _log.info("indexer.log_followed", cell=self.cell.name, continued=hints.is_continued)
         return hints
@@ -128,12 +129,27 @@ class ExternalFollower(Follower):
     def _give_up_log(self, error: CommitLogError) -> None:
         """Let another process read the log, and try again; raises CellUnreachableError while that may soon work."""
         self._parts.leases.leave_log(self._log_name)
-        self._log_failures += 1
-        if not error.is_lasting and self._log_failures < _LOG_FAILURES:
+        now_s = time.monotonic()
+        if self._log_failing_since_s is None:
+            self._log_failing_since_s = now_s
+        if not error.is_lasting and now_s - self._log_failing_since_s < _LOG_AWAITED_S:
             raise CellUnreachableError(self.cell.name, error.reason) from error
         _log.warning("indexer.log_not_followed", cell=self.cell.name, reason=error.reason)
-        self._log_due_s = time.monotonic() + _LOG_RETRY_S
+        self._log_due_s = now_s + _LOG_RETRY_S
         self._show_log(LogState(dict(self._positions), error.reason))
+
+    def _is_log_readable(self, adapter: CellAdapter) -> bool:
+        """Whether the log can be read again, which is looked at now and then while notifications are listened to."""
+        if not isinstance(adapter, HintingAdapter) or time.monotonic() < self._log_due_s:
+            return False
+        self._log_due_s = time.monotonic() + _LOG_RETRY_S
+        try:
+            adapter.follow_commits(self._positions).close()
+        except CommitLogError as error:
+            self._show_log(LogState(dict(self._positions), error.reason))
+            return False
+        self._log_due_s = 0.0
+        return True
 
     def _show_log(self, log: LogState | None) -> None:
         self._log = log
@@ -204,7 +220,7 @@ class ExternalFollower(Follower):
             self._keep_up_journal()
             if not is_cell_away and not self._tracker.unindexed and not self._tracker.needs_sync:
                 self._health.recovered()
-            if hints is None and isinstance(adapter, HintingAdapter) and time.monotonic() >= self._log_due_s:
+            if hints is None and self._is_log_readable(adapter):
                 break
         consumer.drain()
         self._publish_progress()

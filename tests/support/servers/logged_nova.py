@@ -57,19 +57,21 @@ class LoggedNova:
 
     def create(self, databases: Sequence[str]) -> None:
         """With the tables that are read; the account may read them, and the log."""
-        self.administer(
-            f"CREATE USER IF NOT EXISTS {_ACCOUNT}@'%' IDENTIFIED BY '{_PASSWORD}'",
-            f"GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO {_ACCOUNT}@'%'",
-        )
         for database in databases:
-            self.administer(
-                f"CREATE DATABASE `{self.prefix}{database}`",
-                f"GRANT SELECT ON `{self.prefix}{database}`.* TO {_ACCOUNT}@'%'",
-            )
+            self.administer(f"CREATE DATABASE `{self.prefix}{database}`")
             made = tables.API_TABLES if database == "api" else (*tables.CELL_TABLES, tables.compute_nodes)
             with self.engine(database) as engine:
                 for table in made:
                     self._make(engine, table)
+        self.grant(databases)
+
+    def grant(self, databases: Sequence[str]) -> None:
+        """Let the account read these databases, and the log."""
+        self.administer(
+            f"CREATE USER IF NOT EXISTS {_ACCOUNT}@'%' IDENTIFIED BY '{_PASSWORD}'",
+            f"GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO {_ACCOUNT}@'%'",
+        )
+        self.administer(*(f"GRANT SELECT ON `{self.prefix}{database}`.* TO {_ACCOUNT}@'%'" for database in databases))
 
     @contextmanager
     def engine(self, database: str) -> Iterator[sa.Engine]:
