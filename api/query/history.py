@@ -1,5 +1,6 @@
 """`GET /fleetlight/servers/{server_id}/history`: what became of a server of a native cell, the newest change first."""
 
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -86,10 +87,19 @@ def _shown(entry: HistoryEntry, visible: QueryFields) -> dict[str, Any]:
         if entry.changed is None
         else {
             name: [_value(visible, name, value) for value in values]
-            for name, values in entry.changed.items()
+            for name, values in _by_field(entry.changed)
             if name in visible
         },
     }
+
+
+def _by_field(changed: Mapping[str, tuple[Any, Any]]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """What differs. A record has one field of all that only Ganeti knows, and each of its parts is a field here."""
+    yield from changed.items()
+    before, after = (said["values"] if said else {} for said in changed.get("ganeti", (None, None)))
+    for name in sorted(before.keys() | after.keys()):
+        if name not in changed and before.get(name) != after.get(name):
+            yield name, (before.get(name), after.get(name))
 
 
 def _value(visible: QueryFields, name: str, value: Any) -> Any:

@@ -144,6 +144,22 @@ def test_each_kind_of_move_is_announced_as_what_it_is(rapi: RapiCalls) -> None:
         assert announced("PUT", f"/instances/web1/{path}", body) == ["instance.update"] * 2
 
 
+def test_history_says_what_changed_of_what_ganeti_alone_knows(rapi: RapiCalls) -> None:
+    primary, secondary = create(rapi, disk_template="drbd", start=False)
+    third = next(node["name"] for node in rapi.get("/nodes?bulk=1") if node["name"] not in {primary, secondary})
+
+    def changed() -> Any:
+        path = f"/fleetlight/servers/{rapi.get('/instances/web1')['uuid']}/history"
+        return rapi.api.get(path).json()["history"][0]["changed"]
+
+    rapi.result("POST", "/instances/web1/replace-disks", {"mode": "replace_new_secondary", "remote_node": third})
+    assert changed() == {"snodes": [[secondary], [third]]}
+    rapi.result("PUT", "/instances/web1/modify", {"offline": True})
+    assert changed()["admin_state"][1] == "offline"
+    rapi.result("PUT", "/instances/web1/modify", {"offline": False})
+    assert changed()["admin_state"][0] == "offline"
+
+
 def test_compute_api_moves_no_mirrored_disks(rapi: RapiCalls) -> None:
     create(rapi, disk_template="drbd")
     before = rapi.get("/instances/web1")
