@@ -321,7 +321,7 @@ def close_and_open(sealed: Sealed) -> None:
 
 
 def start_again(sealed: Sealed) -> None:
-    """A shard does so after its node was killed: what was not kept by then is gone, and its numbers are given anew."""
+    """Under another term, as a copy that takes over: what it has not kept is gone, and its numbers are given anew."""
     [[shard, *_], *_] = sealed.client.search_shards(index=sealed.instances)["shards"]
     place = {name: shard[name] for name in ("index", "shard", "node")}
     sealed.client.cluster.reroute(commands=[{"cancel": {**place, "allow_primary": True}}])
@@ -393,6 +393,18 @@ def test_field_that_a_script_makes_is_a_breach_and_is_taken_away(
     sealed: Sealed, vandal: Callable[[Sealed], None]
 ) -> None:
     test_what_another_program_makes_of_the_index_is_a_breach_and_is_put_right(sealed, vandal)
+
+
+@pytest.mark.dialect
+def test_what_was_to_be_kept_later_is_kept_before_the_seal_is_made_anew(sealed: Sealed) -> None:
+    """A node that is killed afterwards loses nothing that was compared."""
+    assert sealed.check() is None
+    sealed.set(sealed.instances, **{"translog.durability": "async", "translog.sync_interval": "60s"})
+    write_some(sealed.writer)
+    assert sealed.check() is not None
+    [stats] = sealed.client.indices.stats(index=sealed.instances, level="shards")["indices"].values()
+    for [shard] in stats["shards"].values():
+        assert int(shard["commit"]["user_data"]["max_seq_no"]) == shard["seq_no"]["max_seq_no"]
 
 
 def test_document_that_a_pipeline_drops_is_not_written(sealed: Sealed) -> None:

@@ -288,7 +288,7 @@ class WriteAccountMachine(RuleBasedStateMachine):
 
     @rule(pick=some)
     def node_is_killed(self, pick: int) -> None:
-        """A shard starts again; without the last writes, where its node was told not to keep each at once."""
+        """Another copy takes over; without the last writes, where its node was told not to keep each at once."""
         index = self.index.behind([NAMES.write, NAMES.items][pick % 2])
         place = pick % len(index.shards)
         shard, lost = index.shards[place], pick % 3

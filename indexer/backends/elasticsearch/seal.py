@@ -274,14 +274,14 @@ class ElasticsearchSeal:
         return None
 
     def _started_again(self, given: Mapping[str, WrittenIndex]) -> str | None:
-        """Which shards have another primary copy than before, or the same one that started again; without a flaw."""
+        """Which shards have another primary copy than before, or one that was allocated anew; without a flaw."""
         started = [
             f"shard {number} of {name} (primary term {before.term} to {shard.term})"
             for name, index in given.items()
             for number, shard in index.shards.items()
             if (before := self._sealed[name].shards[number]).term != shard.term
         ]
-        return f"started again, or taken over by another copy: {', '.join(started)}" if started else None
+        return f"another copy took over, or it was allocated anew: {', '.join(started)}" if started else None
 
     def _load_accounts(self) -> dict[str, Account]:
         accounts = _facts(self._state, ACCOUNTS, Account) | {self._account.id: self._account.now()}

@@ -296,8 +296,9 @@ class ElasticsearchWriter:
         return removed
 
     def put_right(self, *names: str) -> None:
-        """See Preparation.put_right."""
+        """See Preparation.put_right. What was written until now is on disk afterwards, however it was to be kept."""
         self._preparation.put_right(*names)
+        send(self._client, "POST", f"/{','.join(names)}/_flush?ignore_unavailable=true")
 
     def open_seal(self, clock: Clock) -> ElasticsearchSeal:
         return ElasticsearchSeal(self._client, self._names, self, self._account, clock)
@@ -400,7 +401,7 @@ class ElasticsearchWriter:
 
     def seal_new(self) -> None:
         """Put right what the indexes are like that are written to, and seal those that nothing was ever written to."""
-        self.put_right(*self._names.written)
+        self._preparation.put_right(*self._names.written)
         seal_new(self._client, self, system_clock, self._names)
         self._account.learn()
 
