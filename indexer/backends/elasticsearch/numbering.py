@@ -4,7 +4,8 @@ answers.
 Each primary shard numbers its operations from 0 without holes (`_seq_no`). A stale document, a refresh or a merge takes
 none. What is restored, or made anew, has another history. A shard that is allocated anew, or another copy that becomes
 the primary one, goes on with the history under another term (`_primary_term`): what was not kept is gone then, and its
-numbers are given anew. A node that was killed and starts goes on under the same term, with all that is on its disk. Each change of the settings, the mapping or the aliases of an index moves a version of theirs.
+numbers are given anew. A node that was killed and starts goes on under the same term, with all that is on its disk.
+Each change of the settings, the mapping or the aliases of an index moves a version of theirs.
 """
 
 from collections.abc import Iterator, Mapping
