@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from functools import partial
 
-from sqlalchemy import Connection, Table, inspect
-from sqlalchemy.exc import NoSuchTableError
+from sqlalchemy import Connection, Table, inspect, select
+from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
 from fleetlight.cells.database.engines import external_cell_failures
 from fleetlight.cells.errors import CellUnreachableError, DatabaseUrlError
@@ -41,13 +41,25 @@ def _lacking(cell: Cell, url: str, tables: Sequence[Table]) -> list[str]:
 
 
 def _lacking_in(connection: Connection, tables: Sequence[Table]) -> list[str]:
-    inspector = inspect(connection)
     lacking: list[str] = []
     for table in tables:
         try:
-            there = {column["name"] for column in inspector.get_columns(table.name)}
-        except NoSuchTableError:
-            lacking.append(f"table {table.name}")
-        else:
-            lacking += [f"column {table.name}.{column.name}" for column in table.columns if column.name not in there]
+            connection.execute(select(*table.columns).limit(0))
+        except DBAPIError as error:
+            # An account that may read single columns may not look at the whole table.
+            found = _lacking_of(connection, table, error)
+            if not found:
+                raise
+            lacking += found
     return lacking
+
+
+def _lacking_of(connection: Connection, table: Table, error: DBAPIError) -> list[str]:
+    """What makes a table unreadable; raises `error`, which says that it is, where that may not be looked at."""
+    try:
+        there = {column["name"] for column in inspect(connection).get_columns(table.name)}
+    except NoSuchTableError:
+        return [f"table {table.name}"]
+    except DBAPIError:
+        raise error from None
+    return [f"column {table.name}.{column.name}" for column in table.columns if column.name not in there]

@@ -32,9 +32,9 @@ EVERY_ROW = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), 1000)
 
 def grants(which: str) -> list[str]:
     """The statements of the page for one kind of database."""
-    found = re.search(rf"<!-- grants: {which} -->\n```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    found = re.search(rf"<!-- grants: {which} -->\n *```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert found is not None
-    return found[1].strip().splitlines()
+    return [line.strip() for line in found[1].strip().splitlines()]
 
 
 def execute(url: URL, *statements: str) -> None:

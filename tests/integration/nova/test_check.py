@@ -1,18 +1,29 @@
 """`fleetlight cell add-nova --check` says what each cell of a deployment can be, and changes nothing."""
 
 import json
+import re
+import textwrap
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 import sqlalchemy as sa
+from prometheus_client import CollectorRegistry
 
 from fleetlight.cells.kinds.nova_db import tables
+from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.processes.following import run_indexer
+from fleetlight.cli.settings import load_settings
+from fleetlight.indexer.metrics import IndexerMetrics
 from scripts.servers.mariadb import MariaDB
 from scripts.servers.private import PrivateServer, private_server
+from tests.integration.nova.test_account import PAGE, grants
+from tests.support.fleets.indexer_worlds import in_thread
 from tests.support.servers.logged_nova import LoggedNova, LoggingMariaDB
+from tests.support.waiting import wait_until
 from tests.unit.cli.conftest import Run, empty_place, run
 
 __all__ = ["empty_place", "run"]
@@ -106,3 +117,47 @@ def test_cell_that_cannot_be_read_is_beside_those_that_can(run: Run, logging_ser
         (False, None),
     ]
     assert "template" in cells["cell2"]["reason"]
+
+
+def test_page_leads_from_nothing_to_a_complete_list_from_the_index(
+    run: Run, logging_server: PrivateServer, empty_place: Path
+) -> None:
+    """With the account, the settings and the commands of docs/operations/nova-databases.md."""
+    nova, name = deployment(logging_server), f"reader_{uuid4().hex[:8]}"
+    nova.administer(f"CREATE USER {name} IDENTIFIED BY 'read-only'", *as_page_says("log", name))
+    for database in ("api", "cell0", "cell1"):
+        with nova.engine(database) as engine, engine.connect() as connection:
+            for statement in as_page_says("api" if database == "api" else "cell", name):
+                # What no list is made of is not among the columns here.
+                connection.execute(sa.text(statement.replace(", transport_url", "")))
+    url = nova.url("api", f"{name}:read-only")
+    toml = re.search(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert toml is not None
+    Path("fleetlight.toml").write_text(textwrap.dedent(toml[1]).replace("/var/lib/fleetlight", str(empty_place)))
+
+    checked_first = run("cell", "add-nova", "--check", "--api-database-url", url)
+    assert checked_first.exit_code == 0, checked_first.output
+    assert run("database", "upgrade").exit_code == 0
+    assert run("cell", "add-nova", "--api-database-url", url).exit_code == 0
+    settings = load_settings(None, None)
+    with (
+        open_fleet(settings.fleet) as fleet,
+        in_thread(partial(run_indexer, settings, fleet, IndexerMetrics(CollectorRegistry()))),
+    ):
+        wait_until(lambda: run("index", "status").exit_code == 0, timeout_s=120)
+        uuid = str(uuid4())
+        with nova.engine("cell1") as engine, engine.connect() as connection:
+            values = {"uuid": uuid, "project_id": "demo", "user_id": "ada", "vm_state": "active", "deleted": 0}
+            connection.execute(sa.insert(tables.instances).values(hidden=False, **values))
+        wait_until(lambda: "1" in rows_of(run)["cell1"], timeout_s=60)
+        assert {words[1] for words in rows_of(run).values()} == {"index"}
+
+
+def as_page_says(which: str, account: str) -> list[str]:
+    return [statement.replace("TO fleetlight", f"TO {account}") for statement in grants(which)]
+
+
+def rows_of(run: Run) -> dict[str, list[str]]:
+    """What is explained of each cell in one list."""
+    lines = run("explain", "GET /v2.1/servers/detail?all_tenants=1&limit=5").stdout.splitlines()
+    return {words[0]: words for line in lines if (words := line.split()) and words[0] in ("cell0", "cell1")}
