@@ -20,7 +20,7 @@ from fleetlight.api.bulk.running import BulkRunner
 from fleetlight.api.caller import Caller, Identity
 from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
-from fleetlight.api.http.errors import BadRequestError, ConflictError
+from fleetlight.api.http.errors import BadRequestError, ConflictError, ForbiddenError
 from fleetlight.api.http.shapes import BOOL, INTEGER, OBJECT, TEXT, ListOf, Shape, or_null
 from fleetlight.api.identity.rights import CallerRights
 from fleetlight.api.limits.large_bodies import made_aside
@@ -29,6 +29,7 @@ from fleetlight.api.query.engine import QueryEngine
 from fleetlight.api.query.handlers import query_of_body
 from fleetlight.api.query.item_query import CountQuery, ItemQuery, QueryBody, size_of
 from fleetlight.api.query.saved_views import MAX_FILTER
+from fleetlight.api.query.scope import ALL_PROJECTS
 from fleetlight.api.services import Services
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.headers import CELL_TIMEOUT, CONSISTENCY
@@ -94,7 +95,7 @@ PREVIEW_BULK = ApiOperation(
     summary="Preview an action on all instances that a filter lets pass: they are frozen, and nothing is changed",
 )
 BULK_CHANGE = ApiOperation(
-    "GET", _ONE, _BULK, faults=(404,), summary="How far one's own bulk change is, with the last 100 items"
+    "GET", _ONE, _BULK, faults=(403, 404), summary="How far one's own bulk change is, with the last 100 items"
 )
 START_BULK = ApiOperation(
     "POST",
@@ -106,7 +107,7 @@ START_BULK = ApiOperation(
     summary="Carry a previewed bulk change out, or go on with one that was stopped",
 )
 STOP_BULK = ApiOperation(
-    "POST", f"{_ONE}/stop", _BULK, success=202, faults=(404,), summary="Stop a bulk change between two items"
+    "POST", f"{_ONE}/stop", _BULK, success=202, faults=(403, 404), summary="Stop a bulk change between two items"
 )
 
 
@@ -203,11 +204,15 @@ class BulkHandlers:
 
     def _all_of(self, caller: Caller) -> list[tuple[BulkChange, bool]]:
         own = self._store.seen_by(caller.user_id, caller.project_id, self._clock())
-        return [(bulk, self._is_held(bulk)) for bulk in own]
+        return [(bulk, self._is_held(bulk)) for bulk in own if _may_see(bulk, caller)]
 
     def _find(self, request: ApiRequest, bulk_id: str | None = None) -> BulkChange:
+        """Raises ResourceNotFoundError for one of others, and ForbiddenError."""
         caller, wanted = request.caller, bulk_id or request.http.path_params["id"]
-        return self._store.find(wanted, caller.user_id, caller.project_id, self._clock())
+        found = self._store.find(wanted, caller.user_id, caller.project_id, self._clock())
+        if not _may_see(found, caller):
+            raise ForbiddenError(ALL_PROJECTS)
+        return found
 
     def _is_held(self, bulk: BulkChange) -> bool:
         """Whether a process is at it; only asked where one may be."""
@@ -219,6 +224,11 @@ def _question(body: PreviewBody, caller: Caller) -> ItemQuery:
     """The query for what is frozen: filtered by fields that the caller may ask for, kept with some that it may not."""
     wanted = QueryBody(what="instance", fields=["uuid"], filter=body.filter or None, all_projects=body.all_projects)
     return replace(query_of_body(wanted, caller), known=ITEM_TYPES["instance"], names=_FROZEN)
+
+
+def _may_see(bulk: BulkChange, caller: Caller) -> bool:
+    """Whether the owner has the rights still that it takes to see what was frozen: names, of other projects too."""
+    return caller.is_admin or {project_id for project_id, _, _ in bulk.counts} <= {caller.project_id}
 
 
 def _shown(bulk: BulkChange, caller: Caller, *, is_held: bool) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import ForbiddenError
 from fleetlight.query.filters import EVERYTHING, Eq, Filter, all_of
 
+ALL_PROJECTS = "fleetlight:query:all_projects"
 THERE = all_of(Eq("deleted", False), Eq("hidden", False))
 """Of the instances, those that are there, and meant."""
 
@@ -19,7 +20,7 @@ def scope_of(caller: Caller, wanted: Filter, *, all_projects: bool) -> Filter:
 def projects_of(caller: Caller, *, all_projects: bool) -> Filter:
     """The instances of the caller, or of all projects if it asks for them; deleted ones too. Raises ForbiddenError."""
     if all_projects and not caller.is_admin:
-        raise ForbiddenError("fleetlight:query:all_projects")
+        raise ForbiddenError(ALL_PROJECTS)
     if all_projects:
         return EVERYTHING
     return Eq("user_id", caller.user_id) if caller.project_id is None else Eq("project_id", caller.project_id)

@@ -20,7 +20,7 @@ from fleetlight.api.bodies.request_body import Body, RequestModel
 from fleetlight.api.caller import Caller, with_implied
 from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import empty_answer, json_answer
-from fleetlight.api.http.errors import BadRequestError, ConflictError, ParameterError
+from fleetlight.api.http.errors import BadRequestError, ConflictError, ForbiddenError, ParameterError
 from fleetlight.api.http.shapes import BOOL, INTEGER, TEXT, ListOf, Shape, or_null
 from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.item_query import MAX_FIELDS, number_in, size_of
@@ -138,7 +138,7 @@ FAILURES = ApiOperation(
     _FAILURES,
     Shape({"failures": ListOf(_FAILURE), "marker": or_null(TEXT)}),
     query=("limit", "marker"),
-    faults=(400, 404),
+    faults=(400, 403, 404),
     summary="Events that the target has refused, the oldest first",
 )
 REPLAY = ApiOperation(
@@ -207,11 +207,12 @@ class SubscriptionHandlers:
         return json_answer({"id": await self._on_one(request, order)}, 202)
 
     async def failures(self, request: ApiRequest) -> Response:
-        """`GET /fleetlight/subscriptions/{id}/failures`"""
+        """`GET /fleetlight/subscriptions/{id}/failures`. Raises ForbiddenError."""
         marker = request.query.last("marker")
         limit = min(number_in("limit", request.query) or _MOST, _MOST)
 
         def page(found: Subscription) -> list[FailedDelivery]:
+            _require_roles(found, request.caller)
             after = None if marker is None else self._store.failure(found.id, marker)
             if marker is not None and after is None:
                 raise ParameterError("marker", marker, "There is no such failure (any more): list again.")
@@ -324,6 +325,12 @@ def new_test(subscription_id: str, now: int) -> FailedDelivery:
 def _is_own(subscription: Subscription, caller: Caller) -> bool:
     content = subscription.content
     return (content.user_id, content.project_id) == (caller.user_id, caller.project_id)
+
+
+def _require_roles(subscription: Subscription, caller: Caller) -> None:
+    """Events show what the roles let see with which the subscription was made. Raises ForbiddenError without those."""
+    if not (caller.is_admin or with_implied(caller.roles) >= set(subscription.content.roles)):
+        raise ForbiddenError("fleetlight:subscriptions:failures")
 
 
 def _shown(subscription: Subscription, caller: Caller) -> dict[str, Any]:

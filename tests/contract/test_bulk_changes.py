@@ -379,6 +379,20 @@ def test_only_the_owner_sees_and_begins_a_bulk_change(shared_api: Api) -> None:
     assert (bulk["by_project"], bulk["by_cell"], bulk["total"]) == ({"red": 6}, {}, 6)
 
 
+def test_preview_of_all_projects_is_not_shown_to_an_owner_who_has_lost_its_role(shared_api: Api) -> None:
+    was_admin = ADA | {"X-Roles": "admin"}
+    bulk = preview(shared_api, was_admin, filter="", all_projects=True)
+    assert set(bulk["by_project"]) == {"red", "blue"}
+    own = preview(shared_api)
+    assert {each["id"] for each in shared_api.get(BULK, was_admin).json()["bulk"]} >= {bulk["id"], own["id"]}
+    assert bulk["id"] not in {each["id"] for each in shared_api.get(BULK, ADA).json()["bulk"]}
+    refusals = [act(shared_api, verb, bulk) for verb in ("start", "stop")]
+    refusals.append(shared_api.get(f"{BULK}/{bulk['id']}", ADA))
+    assert [refused.status_code for refused in refusals] == [403] * 3
+    assert not any("blue" in refused.text for refused in refusals)
+    assert shown(shared_api, own)["total"] == 6
+
+
 def test_those_who_may_not_do_it_are_refused_before_anything_is_frozen(shared_api: Api) -> None:
     bulk = preview(shared_api)
     for answer in (

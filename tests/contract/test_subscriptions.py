@@ -204,6 +204,18 @@ def test_failures_are_listed_page_by_page(fleet: ComputeFleet, api: Api) -> None
     assert api.get(f"{ALL}/{made['id']}/failures?limit=0", ADA).status_code == 400
 
 
+def test_refused_events_are_not_shown_to_an_owner_who_has_lost_its_role(fleet: ComputeFleet, api: Api) -> None:
+    was_admin = ADA | {"X-Roles": "admin"}
+    made = subscribe(api, was_admin, all_projects=True).json()
+    failed = FailedDelivery("f", made["id"], "e", "fleetlight.instance.enter", None, '{"of": "others"}', "no", 8, 1)
+    fleet.fleet.subscriptions.add_failure(failed)
+    path = f"{ALL}/{made['id']}/failures"
+    assert "others" in api.get(path, was_admin).text
+    refused = api.get(path, ADA)
+    assert (refused.status_code, "others" in refused.text) == (403, False)
+    assert api.get(path, ROOT).status_code == 200
+
+
 def test_owner_who_comes_by_confirms_its_subscriptions(fleet: ComputeFleet, api: Api) -> None:
     made = subscribe(api).json()
     store = fleet.fleet.subscriptions
