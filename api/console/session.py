@@ -57,18 +57,20 @@ _Text = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 class SessionBody(RequestModel):
-    """One of user and password, a token, or the project that a session changes to."""
+    """One of user and password, a token, a login link, or the project that a session changes to."""
 
     user: _Text | None = None
     password: SecretStr | None = None
     token: SecretStr | None = None
+    link: SecretStr | None = None
     project: _Text | None = None
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         has_user = {self.user is not None, self.password is not None}
-        if len(has_user) > 1 or (True in has_user and self.token is not None) or not self.model_fields_set:
-            raise PydanticCustomError("not_one", "Give user and password, or a token, or a project alone")
+        ways = [True in has_user, self.token is not None, self.link is not None]
+        if len(has_user) > 1 or sum(ways) > 1 or not self.model_fields_set:
+            raise PydanticCustomError("not_one", "Give user and password, or a token, or a link, or a project alone")
         return self
 
 
@@ -122,7 +124,9 @@ class SessionHandlers:
                 caller = await self._identity.authenticate({TOKEN_HEADER: session}, connection)
                 response = json_answer(await self._document(caller, session))
             except UnauthorizedError:
-                return self._refused(http)
+                # Of a login that is refused whoever is logged in knows nothing: a link of others brings such.
+                refused = self._refused()
+                return self._without_cookie(http, refused) if _changes_project(body) else refused
             set_session(response, session, is_secure=self._is_secure(http))
             return response
 
@@ -142,11 +146,11 @@ class SessionHandlers:
         return await self._middleware.answer(http, respond)
 
     async def _begun(self, body: SessionBody, session: str | None, connection: ClientConnection) -> str:
-        if body.user is None and body.token is None and body.project is not None:
+        if body.project is not None and _changes_project(body):
             if session is None:
                 raise UnauthorizedError("no session to change the project of", ENDED_CHALLENGE)
             return await self._identity.change_project(session, body.project)
-        login = BrowserLogin(body.user, body.password, body.token, body.project)
+        login = BrowserLogin(body.user, body.password, body.token, body.project, body.link)
         return await self._identity.begin_session(login, connection)
 
     async def _document(self, caller: Caller, session: str) -> dict[str, Any]:
@@ -173,12 +177,11 @@ class SessionHandlers:
         name = self._identity.name if isinstance(self._identity, OpenIdIdentity) else None
         return {"logins": list(self._identity.logins), "openid": None if name is None else {"name": name}}
 
-    def _refused(self, http: Request) -> Response:
+    def _refused(self) -> Response:
         """Says how to log in; without the challenge at which a browser would ask by itself."""
         text = {"code": 401, "message": "Log in with a user and password, or with a token."}
         headers = {"WWW-Authenticate": ENDED_CHALLENGE}
-        answer = json_answer({"unauthorized": text, **self._ways_in()}, 401, headers)
-        return self._without_cookie(http, answer)
+        return json_answer({"unauthorized": text, **self._ways_in()}, 401, headers)
 
     def _without_cookie(self, http: Request, response: Response) -> Response:
         """Takes away the cookie of a session that has ended."""
@@ -188,6 +191,10 @@ class SessionHandlers:
 
     def _is_secure(self, http: Request) -> bool:
         return Links.of(http, self._link_prefix).root.startswith("https://")
+
+
+def _changes_project(body: SessionBody) -> bool:
+    return body.user is None and body.token is None and body.link is None
 
 
 def _named(named: Named) -> dict[str, str]:

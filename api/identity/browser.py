@@ -30,12 +30,13 @@ _READS = {"GET", "HEAD", "OPTIONS"}
 
 @dataclass(frozen=True, slots=True)
 class BrowserLogin:
-    """One of user and password, a token, or the project that a session changes to. project: by id or name."""
+    """One of user and password, a token, or a login link, which logs in once. project: by id or name."""
 
     user: str | None = None
     password: SecretStr | None = None
     token: SecretStr | None = None
     project: str | None = None
+    link: SecretStr | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,21 @@ def test_a_script_of_the_page_logs_in_and_never_sees_the_cookie(fleet: LiveApi, 
     assert page.evaluate(ask, ["GET", {}, None]) == [200, ""]
 
 
+def test_a_link_changes_nothing_where_somebody_is_logged_in(fleet: LiveApi, browser_page: BrowserPage) -> None:
+    page, begun = browser_page.page, list[str]()
+    page.goto(f"{fleet.url}/console/instances")
+    page.get_by_label("User").fill("admin")
+    page.get_by_label("Password").fill(password_of(fleet.clouds_file))
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("button", name="Log out").wait_for()
+    page.on("request", lambda request: begun.append(request.url) if request.method == "POST" else None)
+    page.goto("about:blank")
+    page.goto(f"{fleet.url}/console/#login=garbage")
+    page.get_by_role("button", name="Log out").wait_for()
+    assert not page.url.endswith("garbage")
+    assert not [url for url in begun if url.endswith("/fleetlight/session")]
+
+
 def test_logging_out_abandons_what_the_page_still_asks_for(fleet: LiveApi, browser_page: BrowserPage) -> None:
     page, held, leaving = browser_page.page, list[Route](), list[Route]()
     page.goto(f"{fleet.url}/console/instances")

@@ -274,17 +274,34 @@ def link_of(site: Site, time: Time, lifetime_s: int = 600) -> str:
 def test_a_login_link_is_good_for_one_session_and_for_no_request(site: Site, time: Time) -> None:
     browser, link = Browser(site.api), link_of(site, time)
     assert site.get("/v2.1/servers", link).status_code == 401
-    begun = site.api.at_once(5, "POST", SESSION, CONSOLE, json={"token": link})
+    begun = site.api.at_once(5, "POST", SESSION, CONSOLE, json={"link": link})
     assert sorted(response.status_code for response in begun) == [200, 401, 401, 401, 401]
     (cookie,) = (cookie_of(response) for response in begun if response.status_code == 200)
     time.pass_s(1200)
     assert browser.get(SESSION, cookie).json()["user"]["name"] == "ada"
 
 
+def test_a_token_is_no_login_link_and_a_link_is_no_token(site: Site, time: Time) -> None:
+    browser, link = Browser(site.api), link_of(site, time)
+    token = browser.log_in(ADA).partition("=")[2]
+    assert browser.post({"link": token}).status_code == 401
+    assert browser.post({"token": link}).status_code == 401
+
+
+def test_refused_login_takes_no_session_away(site: Site) -> None:
+    browser = Browser(site.api)
+    cookie = browser.log_in(ADA)
+    for body in ({"link": "garbage"}, {"token": "garbage"}, {"user": "ada", "password": "wrong"}):
+        refused = site.api.request("POST", SESSION, {**CONSOLE, "Cookie": cookie}, json=body)
+        assert (refused.status_code, "Set-Cookie" in refused.headers) == (401, False)
+    gone = site.api.request("POST", SESSION, {**CONSOLE, "Cookie": "fleetlight_session=x"}, json={"project": "demo"})
+    assert (gone.status_code, "Set-Cookie" in gone.headers) == (401, True)
+
+
 def test_a_login_link_ends_by_itself(site: Site, time: Time) -> None:
     link = link_of(site, time)
     time.pass_s(602)
-    assert Browser(site.api).post({"token": link}).status_code == 401
+    assert Browser(site.api).post({"link": link}).status_code == 401
 
 
 def test_where_every_caller_is_let_in_everybody_is_logged_in(api: Api) -> None:

@@ -400,7 +400,7 @@ def test_the_console_comes_first_with_a_login_for_one_browser_on_a_terminal(up: 
             assert page == f"{up.port}/console/"
             assert screen.text.index("/console/") < screen.text.index("/v2.1")
             console = {"Fleetlight-Request": "console"}  # the client keeps the cookie of the first login
-            begun = [up.http.post("/fleetlight/session", json={"token": link}, headers=console) for _ in range(2)]
+            begun = [up.http.post("/fleetlight/session", json={"link": link}, headers=console) for _ in range(2)]
         finally:
             process.terminate()
             process.wait(timeout=30)

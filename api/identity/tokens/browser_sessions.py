@@ -30,10 +30,13 @@ class TokenSessions:
     async def begin(self, login: BrowserLogin, connection: ClientConnection) -> str:
         """Raises UnauthorizedError, TooManyLoginsError, BadRequestError, DirectoryUnavailableError."""
         directory = await self._file.current()
+        if login.link is not None:
+            link = self._token(directory, login.link.get_secret_value(), is_link_allowed=True)
+            if not link.is_link:
+                raise _ended()
+            return await self._begin_by_link(link)
         if login.token is not None:
-            token = self._token(directory, login.token.get_secret_value(), is_link_allowed=True)
-            if token.is_link:
-                return await self._begin_by_link(token)
+            token = self._token(directory, login.token.get_secret_value())
             session = replace(token, audit_ids=(new_audit_id(), *token.audit_ids))
             return sign(_for_project(directory, session, login.project), directory.signing_key)
         if login.user is None or login.password is None:

@@ -24,12 +24,13 @@ whenLoggedOut(() => void openSession());
 export async function openSession(): Promise<void> {
   const given = new URLSearchParams(location.hash.slice(1)).get("login");
   try {
-    if (given !== null) {
-      history.replaceState(null, "", location.pathname + location.search);
-      await logIn({ token: given });
+    if (given !== null) history.replaceState(null, "", location.pathname + location.search);
+    const { body } = await get<SessionAnswer | NoSession>("/fleetlight/session");
+    if (given !== null && body.user === null) {
+      // Only of who is not logged in: a link of somebody else must not change who that is.
+      await logIn({ link: given });
       return;
     }
-    const { body } = await get<SessionAnswer | NoSession>("/fleetlight/session");
     session.value = body.user === null ? { state: "out", ways: waysOf(body) } : { state: "in", caller: body };
   } catch (error) {
     session.value = refused(error);
