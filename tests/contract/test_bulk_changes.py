@@ -111,7 +111,7 @@ def submitted(api: Api, bulk: Any, user: Mapping[str, str] = ADA) -> Any:
 
     def is_over() -> bool:
         now = shown(api, bulk, user)
-        return bool(now["state"] != "running" or now["running"] + sum(counts(now)) == now["total"])
+        return bool(now["state"] != "running" or 0 < now["running"] + sum(counts(now)) == now["total"])
 
     wait_until(is_over)
     return shown(api, bulk, user)
