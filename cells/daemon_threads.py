@@ -5,13 +5,18 @@ for ever, as one to a server that says nothing may, would keep its process alive
 """
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Future
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from threading import Lock, Semaphore, Thread
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+
+_LOOK_S = 0.05
+# A process that only waits computes less in that time; one that is given little of a processor, more.
+_BUSY_S = 0.001
 
 
 class DaemonThreads:
@@ -66,6 +71,21 @@ def in_background(call: Callable[[], T], name: str) -> Future[T]:
     answer = threads.submit(call)
     threads.shutdown(wait=False)
     return answer
+
+
+def have_answered(running: Collection[Future[Any]], within_s: float) -> bool:
+    """Wait until all have ended, or this process has done nothing but wait for so long; whether all have.
+
+    What it computes, and what it waits for the processor of a busy machine, is not the lateness of those that it asks.
+    """
+    waited_s = 0.0
+    while waited_s < within_s:
+        computed_s = time.process_time()
+        if not wait(running, _LOOK_S).not_done:
+            return True
+        if time.process_time() - computed_s < _BUSY_S:
+            waited_s += _LOOK_S
+    return False
 
 
 class _Call(Generic[T]):

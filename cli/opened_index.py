@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
+from fleetlight.cells.daemon_threads import have_answered, in_background
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import CellProgress, IndexWriter
 from fleetlight.indexer.backends.opening import examine_index, open_searcher, open_writer
@@ -18,6 +19,7 @@ from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 # A person waits.
 _ANSWERS_WITHIN_S = 5.0
+_PATIENCE = 20
 
 
 @contextmanager
@@ -61,12 +63,15 @@ class IndexedCells:
 def read_index(settings: IndexSettings) -> IndexedCells:
     """What the index says of all cells, if lists can be answered by it.
 
-    Raises IndexUnavailableError, also when it does not answer within seconds, and IndexRequestError.
+    Raises IndexUnavailableError, also when it does not answer within `index.search_timeout_s`, and IndexRequestError.
     """
-    try:
-        return asyncio.run(asyncio.wait_for(_read(settings), _ANSWERS_WITHIN_S))
-    except TimeoutError:
-        raise IndexUnavailableError(f"it has not answered within {_ANSWERS_WITHIN_S:g} s") from None
+    limit_s = settings.search_timeout_s
+    # The searcher's own limits count what this process waits for the processor, as its lists have to.
+    patient = settings.model_copy(update={"search_timeout_s": limit_s * _PATIENCE})
+    reading = in_background(lambda: asyncio.run(_read(patient)), "index-progress")
+    if not have_answered([reading], limit_s):
+        raise IndexUnavailableError(f"it has not answered within {limit_s:g} s")
+    return reading.result()
 
 
 async def _read(settings: IndexSettings) -> IndexedCells:

@@ -216,7 +216,8 @@ def _sections_of(folder: DataFolder) -> Sections:
         "fleet": {"database_url": sqlite_url(folder.fleet_database)},
         "index": {"backend": "sqlite", "path": str(folder.index_database)},
         # Off by default elsewhere; here one command runs every part, so the indexer cannot have been forgotten.
-        "search": {"enabled": True},
+        # It makes a damaged index anew by itself, and lists use that one without a restart.
+        "search": {"enabled": True, "retry_after_s": 5.0},
         "api": {"auth": "tokens"},
         "identity": {"file": str(folder.identity_file)},
         "nodes": {"certificates_dir": str(folder.certificates)},

@@ -8,7 +8,8 @@ class SearchSettings(BaseModel):
 
     enabled: whether lists may use the index; to be switched on where an indexer runs.
     staleness_limit_s: a cell that the index is behind of by more than this is asked itself.
-    retry_after_s: an index that failed is probed in the background this long after; unset: not before a restart.
+    retry_after_s: an index that failed is probed in the background this long after; unset: not before a restart, and
+        5 s with `fleetlight up`.
     index_deadline_s: a request that the index has not answered by then is answered by the cells.
     token_wait_s: how long a request waits for the index to know what its tokens stand for, before it asks their cells.
     cell_timeout_s: what one cell may cost a request; one that is silent for so long is then treated as down until a

@@ -1,17 +1,16 @@
 """Checks that run at once, each with a deadline: one that hangs costs no other one its answer."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import wait
 from dataclasses import dataclass
 
-from fleetlight.cells.daemon_threads import in_background
+from fleetlight.cells.daemon_threads import have_answered, in_background
 from fleetlight.cells.errors import CellError
 from fleetlight.cli.doctor.findings import Finding, Findings, wrong
 from fleetlight.indexer.errors import IndexerError
 from fleetlight.notifications.errors import BusError
 
 DEADLINE_S = 5.0
-"""For all checks that run at once."""
+"""For all checks that run at once, unless one may take longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +20,18 @@ class Check:
     about: str
     run: Callable[[], Findings]
     remedy: str
+    deadline_s: float = DEADLINE_S
 
 
 def answers(checks: Sequence[Check]) -> list[Finding]:
     """What is found, in the order of the checks. Those that hang are left behind, in threads that end with us."""
     running = [in_background(check.run, f"doctor-{check.about}") for check in checks]
-    wait(running, DEADLINE_S)
+    have_answered(running, max((check.deadline_s for check in checks), default=DEADLINE_S))
 
     def findings() -> Iterator[Finding]:
         for check, answer in zip(checks, running, strict=True):
             if not answer.done():
-                yield wrong(check.about, f"no answer within {DEADLINE_S:g} s", check.remedy)
+                yield wrong(check.about, f"no answer within {check.deadline_s:g} s", check.remedy)
                 continue
             try:
                 yield from answer.result()

@@ -268,3 +268,11 @@ def test_options_win_over_the_section_api(tmp_path: Path) -> None:
     assert (changed.host, changed.port, changed.auth, changed.max_limit) == ("::1", 0, "tokens", 7)
     with pytest.raises(ConfigurationError, match=r"--auth guess: Input should be 'none'"):
         with_api_options(settings, None, None, "guess")
+
+
+def test_one_command_uses_an_index_again_that_was_made_anew(tmp_path: Path) -> None:
+    """Without a restart, unless the file or the environment says another time."""
+    assert load_embedded_settings(None, DataFolder(tmp_path)).search.retry_after_s == 5
+    config = tmp_path / "fleetlight.toml"
+    config.write_text("[search]\nretry_after_s = 60\n")
+    assert load_embedded_settings(config, DataFolder(tmp_path)).search.retry_after_s == 60
