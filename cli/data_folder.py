@@ -12,7 +12,7 @@ lock          held by the running `fleetlight up`; its text is the process id
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -69,6 +69,9 @@ class DataFolder:
 
     def cell_database(self, name: str) -> Path:
         return self.path / "cells" / f"{name}.db"
+
+    def cell_databases(self) -> Sequence[Path]:
+        return sorted((self.path / "cells").glob("*.db"))
 
     def create(self) -> None:
         """Make the folders, for this user alone; one that is there stays as it is.

@@ -187,7 +187,7 @@ def _send_through_outbox(cell: Cell, letters: Sequence[_Letter]) -> int:
     # if the process is not running, later.
     if not cell.can.takes_changes:
         raise CommandError(f"cell {cell.name} has no bus that can be reached from here")
-    engine = create_database_engine(cell.database_url)
+    engine = create_database_engine(cell.database_url, cell_uuid=cell.uuid)
     try:
         for letter in letters:
             append_external(engine, cell, letter.message.body, letter.message.routing_key, letter.instance_uuid)

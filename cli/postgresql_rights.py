@@ -32,7 +32,7 @@ def renew_rights(fleet_url: str, cells: Sequence[Cell]) -> Sequence[str]:
     for cell in cells:
         if not cell.database_url.startswith("postgresql"):
             continue
-        engine = create_database_engine(cell.database_url, pool_size=1)
+        engine = create_database_engine(cell.database_url, cell_uuid=cell.uuid, pool_size=1)
         try:
             for name in known:
                 unreachable = partial(CellUnreachableError, cell.name)

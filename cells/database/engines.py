@@ -5,6 +5,7 @@ power cut could take back commits that the relay had already announced, and the 
 than the truth, which nothing could ever overwrite. A killed process loses nothing either way.
 """
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,7 +17,8 @@ from urllib.parse import quote
 import msgspec
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
@@ -28,7 +30,8 @@ from fleetlight.query.sqlite_functions import register_functions
 
 # SQLSTATEs of PostgreSQL.
 _INSUFFICIENT_PRIVILEGE = "42501"
-_NO_SUCH_THING = ("42P01", "42703")  # table, column
+_NO_SUCH_TABLE = "42P01"
+_NO_SUCH_THING = (_NO_SUCH_TABLE, "42703")  # table, column
 _NO_SUCH_THING_OF_SQLITE = ("no such table", "no such column", "has no column named")
 # How SQLite says that a row has no text, or no JSON, where it should.
 _DAMAGE = ("Could not decode to UTF-8", "JSON cannot hold BLOB values", "malformed JSON")
@@ -37,8 +40,10 @@ _WHO_MAY = (
     "accounts or tables is run by the owner itself"
 )
 UPGRADE = "`fleetlight database upgrade` brings its tables to this version"
+_RESTORE = "restore it from a backup"
 _BUSY_TIMEOUT_S = 30
 _WRITES = "fleetlight_writes"
+_FILE = "fleetlight_file"
 VANISHED_AFTER_MS = 30_000
 """How long nothing that was sent to a PostgreSQL server may be received by it."""
 
@@ -47,6 +52,7 @@ def create_database_engine(
     url: str,
     *,
     must_exist: bool = False,
+    cell_uuid: str | None = None,
     statement_timeout_s: float | None = None,
     answer_timeout_s: float | None = None,
     idle_transaction_timeout_s: float | None = None,
@@ -59,7 +65,9 @@ def create_database_engine(
     A PostgreSQL URL may have libpq's parameters (`?sslrootcert=FILE`: TLS, with the server's certificate checked). For
     a user or password that it does not have libpq looks into its own variables and files (PGUSER, PGPASSFILE).
 
-    must_exist: do not create a SQLite file that is not there (PostgreSQL never creates a database).
+    must_exist: do not create a SQLite file that is not there (PostgreSQL never creates a database). Only what adds a
+        cell, or a fleet, creates one: an empty database would pass for one that has nothing.
+    cell_uuid: the registered native cell whose database it has to be, so that it must exist; each connection looks.
     statement_timeout_s: PostgreSQL ends a statement that takes longer; SQLite has no such limit.
     answer_timeout_s: a question to PostgreSQL that was not answered by then is given up. A silent server is so anyway,
         and then a long statement is not (fleetlight.cells.database.silent_servers).
@@ -74,16 +82,22 @@ def create_database_engine(
         raise DatabaseUrlError("…", "it is not a URL like sqlite:///file or postgresql://user@host/database") from None
     match parsed.get_backend_name():
         case "sqlite":
-            return _sqlite_engine(parsed, must_exist, pool_size)
+            engine = _sqlite_engine(parsed, must_exist or cell_uuid is not None, pool_size)
         case "postgresql":
             engine = _postgresql_engine(parsed, statement_timeout_s, idle_transaction_timeout_s, pool_size)
             # The driver takes long to load, and SQLite needs it not.
             from fleetlight.cells.database.silent_servers import limit_answers  # noqa: PLC0415
 
             limit_answers(engine, answer_timeout_s)
-            return engine
         case other:
             raise DatabaseUrlError(repr(parsed), f"'{other}' is not supported, only sqlite and postgresql")
+    if cell_uuid is not None:
+        require = partial(_require_cell, engine.dialect.loaded_dbapi.OperationalError, cell_uuid)
+        # First: what is not ours stays as it is.
+        event.listen(engine, "connect", require, insert=True)
+        if engine.dialect.name == "sqlite":
+            _watch_file(engine, Path(str(parsed.database)))
+    return engine
 
 
 @contextmanager
@@ -212,6 +226,67 @@ def _sqlite_engine(url: URL, must_exist: bool, pool_size: int) -> Engine:
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _watch_file(engine: Engine, path: Path) -> None:
+    """Let nothing be opened or used but the file that is there: one that was taken away can be read for long."""
+
+    def require(*_: object) -> None:
+        # Says more than SQLite does, which takes a file of no bytes for a database without tables.
+        if (found := _file_at(path)) is None:
+            raise sqlite3.OperationalError("the file of its database is not there")
+        if not found.st_size:
+            raise sqlite3.OperationalError("the file of its database is empty")
+
+    def note(_connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+        entry.info[_FILE] = _file_at(path)
+
+    def compare(_connection: DBAPIConnection, entry: ConnectionPoolEntry, _proxy: object) -> None:
+        found, opened = _file_at(path), entry.info[_FILE]
+        if found is None or opened is None or not os.path.samestat(found, opened):
+            # The pool opens another one.
+            raise DisconnectionError
+
+    event.listen(engine, "do_connect", require)
+    event.listen(engine, "connect", note)
+    event.listen(engine, "checkout", compare)
+
+
+def _file_at(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _require_cell(
+    error_type: type[Exception], cell_uuid: str, connection: DBAPIConnection, _entry: ConnectionPoolEntry
+) -> None:
+    """Raise `error_type`, an error of the driver, for a new connection to what is not the database of this cell.
+
+    One that does not say whose it is passes: a cell is registered before that is noted.
+    """
+    cursor = connection.cursor()
+    try:
+        cursor.execute("SELECT uuid FROM cell_state")
+        found = cursor.fetchone()
+    except Exception as error:
+        if getattr(error, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
+            return
+        if _is_about_a_table(error):
+            raise error_type(f"its database has no tables of a cell: {_RESTORE}") from error
+        raise
+    finally:
+        cursor.close()
+        connection.rollback()
+    if found is None:
+        raise error_type(f"its database is empty: {_RESTORE}")
+    if found[0] not in (None, cell_uuid):
+        raise error_type(f"its database is that of another cell, {found[0]}")
+
+
+def _is_about_a_table(error: Exception) -> bool:
+    return getattr(error, "sqlstate", None) == _NO_SUCH_TABLE or str(error).startswith(_NO_SUCH_THING_OF_SQLITE[0])
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:

@@ -31,7 +31,7 @@ def upgrade(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
     """
     settings = load_settings(config, data_dir)
     fleet_url = settings.fleet.database_url.get_secret_value()
-    _upgrade(fleet_url, upgrade_fleet, translated_fleet_failures())
+    _upgrade(create_database_engine(fleet_url), upgrade_fleet, translated_fleet_failures())
     print_result("fleet database: up to date")
     with open_fleet(settings.fleet) as fleet, shown_progress("databases") as begin:
         native = [cell for cell in sorted_by_name(fleet.cells()) if cell.can.takes_changes]
@@ -50,11 +50,13 @@ def _upgrade_and_remember(cell: Cell, engine: Engine) -> None:
 
 
 def _upgrade_cell(cell: Cell, upgrade_database: Callable[[Engine], object]) -> None:
-    _upgrade(cell.database_url, upgrade_database, translated_failures(partial(CellUnreachableError, cell.name)))
+    engine = create_database_engine(cell.database_url, cell_uuid=cell.uuid)
+    _upgrade(engine, upgrade_database, translated_failures(partial(CellUnreachableError, cell.name)))
 
 
-def _upgrade(url: str, upgrade_schema: Callable[[Engine], object], translated: AbstractContextManager[None]) -> None:
-    engine = create_database_engine(url)
+def _upgrade(
+    engine: Engine, upgrade_schema: Callable[[Engine], object], translated: AbstractContextManager[None]
+) -> None:
     try:
         with translated:
             upgrade_schema(engine)

@@ -11,7 +11,7 @@ from fleetlight.cells.kinds.native.registration import register_native_cell
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.cells.joined import Joined
-from fleetlight.cli.cells.new_cell import check_database_url, is_same_place, upgrade
+from fleetlight.cli.cells.new_cell import check_database_url, upgrade
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.output import counted
 from fleetlight.cli.postgresql_rights import renew_rights
@@ -31,9 +31,9 @@ def add_native_cell(fleet: Fleet, fleet_url: str, name: str, database_url: str, 
     before = next((cell for cell in known if cell.name == name and cell.kind is CellKind.NATIVE), None)
     # First the schema: a process that finds the cell in the registry may read it at once.
     engine = check_database_url(database_url, name, known)
-    upgrade(engine, name)
-    if before is not None and not is_same_place(before.database_url, database_url):
+    if before is not None:
         _require_its_instances(fleet, replace(before, database_url=database_url))
+    upgrade(engine, name)
     with cell_failures(name):
         cell = register_native_cell(fleet, engine, name, database_url, transport_url)
     engine.dispose()
@@ -46,7 +46,8 @@ def add_native_cell(fleet: Fleet, fleet_url: str, name: str, database_url: str, 
 def _require_its_instances(fleet: Fleet, cell: Cell) -> None:
     """A database that was moved, or restored, has instances of the cell; another one has none.
 
-    cell: with the database that it is to have. Raises ConfigurationError.
+    Looked at before anything is made there, for an empty database would pass for the cell.
+    cell: with the database that it is to have. Raises ConfigurationError, and CellUnreachableError where there is none.
     """
     known = [mapping.instance_uuid for mapping in fleet.mappings_of_cell(cell.uuid, limit=_LOOKED_FOR)]
     if not known:

@@ -91,7 +91,8 @@ def progress_check(settings: Settings, fleet: Fleet, known: IndexKnows) -> Check
             return [unknown("dead letters", error.reason)]
         return []
 
-    return Check("progress of the index", run, _START_INDEX[settings.index.backend])
+    deadline_s = max(DEADLINE_S, settings.index.search_timeout_s)
+    return Check("progress of the index", run, _START_INDEX[settings.index.backend], deadline_s)
 
 
 def cell_check(cell: Cell, clock: Clock) -> Check:
@@ -103,7 +104,9 @@ def cell_check(cell: Cell, clock: Clock) -> Check:
             with closing(open_adapter(cell, statement_timeout_s=DEADLINE_S)) as adapter:
                 adapter.find(cell.uuid)
             return [ok(about, f"answers ({cell.kind})")]
-        engine = create_database_engine(cell.database_url, must_exist=True, answer_timeout_s=DEADLINE_S, pool_size=1)
+        engine = create_database_engine(
+            cell.database_url, cell_uuid=cell.uuid, answer_timeout_s=DEADLINE_S, pool_size=1
+        )
         try:
             unreachable = partial(CellUnreachableError, cell.name)
             found = examine_database(engine, "cell", unreachable, role_prefix=ROLE_PREFIX, clock=clock)

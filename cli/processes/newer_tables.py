@@ -58,7 +58,7 @@ def _look(fleet: Fleet, stop: Event) -> None:
 
 def _has_seen(cell: Cell) -> bool:
     try:
-        engine = create_database_engine(cell.database_url, must_exist=True, pool_size=1)
+        engine = create_database_engine(cell.database_url, cell_uuid=cell.uuid, pool_size=1)
     except DatabaseUrlError:
         return True  # as the process that works on it says
     try:

@@ -51,7 +51,7 @@ def run_relay(
     process; None: none are made.
     """
     takeover_after_s = settings.fleet.takeover_after_s
-    engine = create_database_engine(cell.database_url, idle_transaction_timeout_s=takeover_after_s)
+    engine = create_database_engine(cell.database_url, cell_uuid=cell.uuid, idle_transaction_timeout_s=takeover_after_s)
     publisher = Publisher(cell.transport_url, cell.uuid, settings.bus)
     try:
         Relay(

@@ -49,7 +49,7 @@ class _Child:
 
 
 class SimulatedAgents:
-    """wanted: how many there are to be; those that the folder has stay.
+    """wanted: how many there are to be; those that the folder has stay, and none runs for a cell that is down.
 
     Makes what is missing of hosts and certificates. Raises CommandError, CellUnreachableError, FleetUnreachableError.
     """
@@ -58,7 +58,8 @@ class SimulatedAgents:
         self._certificates = folder.certificates / cell.cell.name
         self._addresses = AgentAddresses(cell.engine, cell.cell)
         known = sum(1 for _ in folder.agents.glob("*")) if folder.agents.exists() else 0
-        names = [_NAME.format(cell=cell.cell.name, number=number) for number in range(1, max(known, wanted) + 1)]
+        last = 0 if cell.is_down else max(known, wanted)
+        names = [_NAME.format(cell=cell.cell.name, number=number) for number in range(1, last + 1)]
         self._children = [_Child(name, folder.agents / name) for name in names]
         if not names:
             return

@@ -281,7 +281,7 @@ class _Background:
         )
         working = partial(worker_of, settings, rpcs=nodes, metrics=WorkerMetrics(metrics), traces=traces)
         simulating: dict[str, Run] = {}
-        if self._simulation is not None:
+        if self._simulation is not None and not all(cell.is_down for cell in self._cells):
             simulating["simulator"] = self._simulator(fleet, *self._simulation).run
         return [
             simulating,
@@ -292,7 +292,8 @@ class _Background:
         ]
 
     def _simulator(self, fleet: Fleet, instances: int, rate: float) -> Simulator:
-        return Simulator([cell.simulated(fleet) for cell in self._cells], instance_count=instances, rate=rate)
+        cells = [cell.simulated(fleet) for cell in self._cells if not cell.is_down]
+        return Simulator(cells, instance_count=instances, rate=rate)
 
 
 def _set_up_logins(folder: DataFolder, settings: Settings, address: str, projects: Sequence[str]) -> Mapping[str, str]:

@@ -73,7 +73,7 @@ def run_worker(
     rpcs, metrics, traces: as of `run_workers`.
     """
     engine = create_database_engine(
-        cell.database_url, must_exist=True, idle_transaction_timeout_s=settings.fleet.takeover_after_s
+        cell.database_url, cell_uuid=cell.uuid, idle_transaction_timeout_s=settings.fleet.takeover_after_s
     )
     try:
         worker_of(settings, engine, fleet, cell, beat, rpcs=rpcs, metrics=metrics, traces=traces).run(stop)

@@ -68,7 +68,7 @@ class NativeAdapter:
         self._cell = cell
         self._engine = engine or create_database_engine(
             cell.database_url,
-            must_exist=True,
+            cell_uuid=cell.uuid,
             statement_timeout_s=statement_timeout_s,
             idle_transaction_timeout_s=statement_timeout_s,
         )

@@ -40,7 +40,7 @@ _log = structlog.get_logger(__name__)
 
 def is_relayed(cell: Cell) -> bool:
     """Whether a relay is active for the native cell; raises CellUnreachableError and DatabaseUrlError."""
-    engine = create_database_engine(cell.database_url)
+    engine = create_database_engine(cell.database_url, cell_uuid=cell.uuid)
     try:
         with cell_failures(cell.name):
             lock = _lock_of(engine, cell)

@@ -16,6 +16,7 @@ from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.relay import Relay
+from fleetlight.cells.migrations import upgrade_cell
 from fleetlight.cells.model import Cell
 from fleetlight.cells.settings import RelaySettings
 from fleetlight.cells.tables import instances
@@ -86,11 +87,27 @@ def test_adding_again_brings_the_urls_up_to_date_and_keeps_the_uuid(run: Run, ce
 def test_database_that_has_nothing_of_a_known_cell_is_refused(run: Run, cell: Cell, empty_place: Path) -> None:
     create_instances(cell, 2)
     other = f"sqlite:///{empty_place}/other.db"
+    upgrade_cell(create_database_engine(other))
     result = run("cell", "add", "native", "one", "--database-url", other, "--transport-url", BUS)
     assert result.exit_code == 2
     said = " ".join(result.stderr.split())
     assert "another database than that of cell one, which has 2 instances, and has none of those" in said
     assert listed_cells(run)[0]["database_url"] == cell.database_url
+
+
+@pytest.mark.parametrize("place", ["one.db", "other.db"])
+def test_no_empty_database_is_made_for_a_known_cell(run: Run, cell: Cell, empty_place: Path, place: str) -> None:
+    create_instances(cell, 2)
+    for each in empty_place.glob("one.db*"):
+        each.unlink()
+    url = f"sqlite:///{empty_place}/{place}"
+    add = ("cell", "add", "native", "one", "--database-url", url, "--transport-url", BUS)
+    for command in (add, ("database", "upgrade")):
+        result = run(*command)
+        assert result.exit_code == 1
+        said = " ".join(result.stderr.split())
+        assert "cell 'one' cannot be reached: the file of its database is not there" in said
+    assert not list(empty_place.glob("o*.db"))
 
 
 def test_database_that_was_moved_is_taken_and_said(run: Run, cell: Cell, empty_place: Path) -> None:
