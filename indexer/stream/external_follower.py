@@ -82,8 +82,10 @@ class ExternalFollower(Follower):
         self._open_adapter = open_adapter
         self._journal = CellJournal(cell.uuid, parts.journals, parts.writer, clock=parts.clock)
         self._positions: Positions = {}
-        # Whether something may differ that no hint has named, so that only a comparison makes the index whole.
+        # Whether something may differ that no hint has named, so that only a comparison makes the index whole; and how
+        # often that was found out.
         self._is_suspect = False
+        self._suspicions = 0
         self._compare_due_s = 0.0
         # As operators see it; None while another process reads the log, and says so.
         self._log: LogState | None = None
@@ -124,7 +126,16 @@ class ExternalFollower(Follower):
         self._log_failing_since_s = None
         self._show_log(LogState(dict(self._positions)))
         _log.info("indexer.log_followed", cell=self.cell.name, continued=hints.is_continued)
+        self._leave_bus()
         return hints
+
+    def _leave_bus(self) -> None:
+        """No queue goes on filling that was made before the log could be read."""
+        if self.cell.transport_url:
+            try:
+                self._parts.release_bus(self.cell, is_gone=False)
+            except BusError as error:
+                _log.warning("indexer.queue_stays", cell=self.cell.name, reason=str(error))
 
     def _give_up_log(self, error: CommitLogError) -> None:
         """Let another process read the log, and try again; raises CellUnreachableError while that may soon work."""
@@ -186,7 +197,7 @@ class ExternalFollower(Follower):
     ) -> None:
         # While the bus was away, or the queue was not bound yet, changes may have been announced to no queue.
         due_s = 0.0
-        self._is_suspect = True
+        self._suspect()
         if hints is not None and hints.is_continued and not self._tracker.needs_sync:
             due_s, self._is_suspect = self._next_comparison_s(hints), False
         while not stop.is_set():
@@ -233,9 +244,9 @@ class ExternalFollower(Follower):
         if taken.number < self._tracker.watermark:
             # The database went back to an older copy, or another one took its place.
             self._start_over()
-            self._is_suspect = True
+            self._suspect()
         if taken.uuids is None:
-            self._is_suspect = True
+            self._suspect()
         elif taken.uuids:
             self._parts.metrics.hinted(self.cell.uuid, len(taken.uuids))
             self._compare_only(taken.uuids, adapter, rereader)
@@ -244,6 +255,11 @@ class ExternalFollower(Follower):
             self._log = LogState(dict(taken.positions))
             self._tracker.advance_to(taken.number)
             self._tracker.heard(taken.number, taken.at)
+
+    def _suspect(self) -> None:
+        """From now until a comparison that has not begun yet, the index may lack something."""
+        self._is_suspect = True
+        self._suspicions += 1
 
     def _compare_only(self, uuids: Collection[str], adapter: CellAdapter, rereader: Rereader) -> None:
         compared = compare_cell(
@@ -304,22 +320,18 @@ class ExternalFollower(Follower):
                 self._health.activity = Activity.SYNCING
                 consumer.drain()
                 self._parts.metrics.compared(self.cell.uuid, is_forced=hints is not None and self._is_suspect)
-                # What is found out to be suspect from here on needs another comparison.
-                self._is_suspect = False
-                is_whole = False
-                try:
-                    compared = compare_cell(
-                        adapter,
-                        self._parts.writer,
-                        batch_size=self._parts.settings.sync_batch_size,
-                        owners=self._parts.owners,
-                        journal=self._journal.of_comparison(is_complete=not self._tracker.needs_sync),
-                        on_progress=between_pages,
-                        clock=self._parts.clock,
-                    )
-                    is_whole = True
-                finally:
-                    self._is_suspect = self._is_suspect or not is_whole
+                suspicions = self._suspicions
+                compared = compare_cell(
+                    adapter,
+                    self._parts.writer,
+                    batch_size=self._parts.settings.sync_batch_size,
+                    owners=self._parts.owners,
+                    journal=self._journal.of_comparison(is_complete=not self._tracker.needs_sync),
+                    on_progress=between_pages,
+                    clock=self._parts.clock,
+                )
+                # What was found out meanwhile needs another comparison.
+                self._is_suspect = self._suspicions != suspicions
         except LeaseHeldError:
             # Most likely by another indexer that does the same; if it has ended, its result counts for both.
             return time.monotonic() + min(_LEASE_RETRY_S, self._interval_s(hints))

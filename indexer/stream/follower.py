@@ -23,6 +23,7 @@ from fleetlight.indexer.errors import (
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.retention import LISTS_DELAY_S
 from fleetlight.indexer.settings import IndexerSettings
+from fleetlight.indexer.stream.bus_releases import ReleasesBus, release_nothing
 from fleetlight.indexer.stream.cell_assignment import CellAssignment
 from fleetlight.indexer.stream.cell_health import Activity, CellHealth, FollowerHealth
 from fleetlight.indexer.stream.consumer import Consumer, MessageSource
@@ -55,7 +56,8 @@ class FollowerParts:
         headers and this body, was made by the cell's relay. announcer: finds the producer of any other message.
         failures: keep dead letters. journals: get the changes of cells that number nothing.
     clock: of the fleet, since that of this machine may be wrong. saving: held while progress is saved. lists_delay_s:
-        how long a list may still rely on what the index has just taken back.
+        how long a list may still rely on what the index has just taken back. release_bus: removes the queue of a cell
+        whose notifications are not listened to.
     traces: of the process; None: none are made.
     """
 
@@ -73,6 +75,7 @@ class FollowerParts:
     lists_delay_s: float = LISTS_DELAY_S
     announcer: KnowsAnnouncers = no_producers
     traces: "Traces | None" = None
+    release_bus: ReleasesBus = release_nothing
 
 
 class Follower(ABC):

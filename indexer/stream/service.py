@@ -76,7 +76,7 @@ class IndexerService:
         release_bus: ReleasesBus = release_nothing,
     ) -> None:
         self._cells = cells
-        self._parts = replace(parts, owners=PromptOwners(parts.owners))
+        self._parts = replace(parts, owners=PromptOwners(parts.owners), release_bus=release_bus)
         self._open_adapter = open_adapter
         self._open_external = open_external
         self._refresh_interval_s = refresh_interval_s

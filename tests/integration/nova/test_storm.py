@@ -1,7 +1,7 @@
 """Cells of Nova that Nova's own code changes at random, on a MariaDB of their own that is killed now and then.
 
 The indexer is a process of its own, and is killed too; no bus is there. tests/nova/storm.py says what changes, and
-FLEETLIGHT_STORM_ROUNDS for how long.
+FLEETLIGHT_TEST_STORM_ROUNDS for how long.
 """
 
 import json
@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 SCRIPT = Path(__file__).resolve().parents[2] / "nova" / "storm.py"
-ROUNDS = int(os.environ.get("FLEETLIGHT_STORM_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("FLEETLIGHT_TEST_STORM_ROUNDS", "3"))
 CHANGES = 150
 TEMPLATED = "{scheme}://{username}@{hostname}:{port}/{path}"
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -30,11 +31,14 @@ from tests.support.waiting import wait_until
 SETTINGS = IndexerSettings(retry_wait_max_s=0.02, sync_batch_size=2, comparison_interval_s=3600)
 
 
+_RUNNING = (Activity.FOLLOWING, Activity.STANDING_BY)
+
+
 class Stage:
     """A cell of Nova with a bus, an index, and a follower that runs as long as `running` says."""
 
-    def __init__(self) -> None:
-        self.cell = MemoryNovaCell()
+    def __init__(self, cell: MemoryNovaCell | None = None) -> None:
+        self.cell = cell or MemoryNovaCell()
         self.bus = MemoryBus()
         self.index = MemoryIndex()
         self.failures = MemoryFailures()
@@ -43,6 +47,7 @@ class Stage:
         self.leases = MemoryLeases()
         self.registry = CollectorRegistry()
         self.follower: ExternalFollower | None = None
+        self.released = Mock()
 
     @contextmanager
     def running(self, settings: IndexerSettings = SETTINGS) -> Iterator[ExternalFollower]:
@@ -59,14 +64,15 @@ class Stage:
             settings,
             IndexerMetrics(self.registry),
             clock=lambda: self.cell.now,
+            release_bus=self.released,
         )
         nothing = CellProgress(NOVA_CELL.uuid, 0, 0, is_complete=False)
-        follower = self.follower = ExternalFollower(NOVA_CELL, nothing, parts, self._open_adapter)
+        follower = self.follower = ExternalFollower(self.cell.cell, nothing, parts, self._open_adapter)
         stop = Event()
         thread = Thread(target=follower.run, args=(stop,))
         thread.start()
         try:
-            wait_until(lambda: follower.health.activity is Activity.FOLLOWING or follower.health.problem)
+            wait_until(lambda: follower.health.activity in _RUNNING or follower.health.problem)
             yield follower
         finally:
             stop.set()
