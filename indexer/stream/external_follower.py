@@ -41,7 +41,7 @@ _LEASE_RETRY_S = 30.0
 # Another process that reads the log ends, or fails, without a word.
 _LOG_LEASE_RETRY_S = 2.0
 # A log that cannot be read because of how its server is set up is looked at again after so long.
-_LOG_RETRY_S = 60.0
+_LOG_RETRY_S = 120.0
 # So long it may fail to be read for reasons that pass, such as a server that starts, before notifications are listened
 # to.
 _LOG_AWAITED_S = 30.0
@@ -84,8 +84,9 @@ class ExternalFollower(Follower):
         self._positions: Positions = {}
         # Whether something may differ that no hint has named, so that only a comparison makes the index whole; and how
         # often that was found out.
-        self._is_suspect = False
+        self._is_suspect = True
         self._suspicions = 0
+        self._compared_s: float | None = None
         self._compare_due_s = 0.0
         # As operators see it; None while another process reads the log, and says so.
         self._log: LogState | None = None
@@ -123,7 +124,6 @@ class ExternalFollower(Follower):
         self._log_name = adapter.log_name
         self._wait_for_log(self._log_name, stop)
         hints = adapter.follow_commits(self._positions)
-        self._log_failing_since_s = None
         self._show_log(LogState(dict(self._positions)))
         _log.info("indexer.log_followed", cell=self.cell.name, continued=hints.is_continued)
         self._leave_bus()
@@ -139,7 +139,9 @@ class ExternalFollower(Follower):
 
     def _give_up_log(self, error: CommitLogError) -> None:
         """Let another process read the log, and try again; raises CellUnreachableError while that may soon work."""
-        self._parts.leases.leave_log(self._log_name)
+        if not error.is_lasting:
+            # What lasts is of this cell: others of the server may be read.
+            self._parts.leases.leave_log(self._log_name)
         now_s = time.monotonic()
         if self._log_failing_since_s is None:
             self._log_failing_since_s = now_s
@@ -147,7 +149,11 @@ class ExternalFollower(Follower):
             raise CellUnreachableError(self.cell.name, error.reason) from error
         _log.warning("indexer.log_not_followed", cell=self.cell.name, reason=error.reason)
         self._log_due_s = now_s + _LOG_RETRY_S
+        self._log_failing_since_s = None
         self._show_log(LogState(dict(self._positions), error.reason))
+        if not error.is_lasting:
+            # There may be a place that nothing gets past.
+            self._positions = {}
 
     def _is_log_readable(self, adapter: CellAdapter) -> bool:
         """Whether the log can be read again, which is looked at now and then while notifications are listened to."""
@@ -184,6 +190,7 @@ class ExternalFollower(Follower):
         saved = self._parts.writer.load_progress().get(self.cell.uuid)
         if saved is not None and saved.is_complete:
             self._positions = saved_log(self._parts.writer, self.cell.uuid).positions
+            self._is_suspect = not self._positions
             self._tracker.advance_to(saved.watermark)
             self._tracker.mark_synced()
 
@@ -197,9 +204,12 @@ class ExternalFollower(Follower):
     ) -> None:
         # While the bus was away, or the queue was not bound yet, changes may have been announced to no queue.
         due_s = 0.0
-        self._suspect()
-        if hints is not None and hints.is_continued and not self._tracker.needs_sync:
-            due_s, self._is_suspect = self._next_comparison_s(hints), False
+        for instance_uuid in self._tracker.unindexed:
+            rereader.add(instance_uuid)
+        if hints is None or not hints.is_continued or self._tracker.needs_sync:
+            self._suspect()
+        elif not self._is_suspect:
+            due_s = self._next_comparison_s(hints)
         while not stop.is_set():
             bus_failure: BusError | None = None
             try:
@@ -241,6 +251,7 @@ class ExternalFollower(Follower):
         taken = hints.take()
         if taken is None:
             return
+        self._log_failing_since_s = None
         if taken.number < self._tracker.watermark:
             # The database went back to an older copy, or another one took its place.
             self._start_over()
@@ -288,7 +299,9 @@ class ExternalFollower(Follower):
     def _next_comparison_s(self, hints: ChangeHints | None) -> float:
         """When the next one is due, on the monotonic clock, as if nothing had been missed since the last one."""
         if hints is not None:
-            return time.monotonic() + self._interval_s(hints)
+            # A process that has just begun does not know when there was one.
+            soon_s = time.monotonic() + self._parts.settings.interval_s(self.cell)
+            return soon_s if self._compared_s is None else self._compared_s + self._interval_s(hints)
         compared_at = self._tracker.snapshot().fresh_as_of
         if self._tracker.needs_sync or not compared_at:
             return 0.0
@@ -334,8 +347,10 @@ class ExternalFollower(Follower):
                 self._is_suspect = self._suspicions != suspicions
         except LeaseHeldError:
             # Most likely by another indexer that does the same; if it has ended, its result counts for both.
-            return time.monotonic() + min(_LEASE_RETRY_S, self._interval_s(hints))
+            self._compare_due_s = time.monotonic() + min(_LEASE_RETRY_S, self._interval_s(hints))
+            return self._compare_due_s
         # A log that tells nothing of what was touched must not have the cell compared without a rest.
+        self._compared_s = time.monotonic()
         self._compare_due_s = time.monotonic() + _RESTS * (time.monotonic() - begun_s)
         for instance_uuid in (*compared.rejected, *self._moves.unsettled(compared.homeless.values())):
             rereader.add(instance_uuid)

@@ -296,6 +296,32 @@ def test_log_that_lost_what_was_not_read_yet_has_the_cell_compared(
         assert shown(followed, uuid)["display_name"] == "later"
 
 
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["RESET MASTER"],
+        ["SET GLOBAL binlog_checksum = NONE", "FLUSH LOGS"],
+        ["FLUSH LOGS", "FLUSH LOGS"],
+    ],
+    ids=lambda statements: statements[0],
+)
+def test_log_that_changes_while_it_is_read_is_followed_from_then_on(
+    followed: FollowedNova, cell: Cell, writer: Writer, statements: list[str]
+) -> None:
+    uuid = writer.create("before")
+    try:
+        with followed.indexer():
+            followed.wait_until_fresh(cell.uuid)
+            for statement in statements:
+                writer.run(statement)
+            for name in ("one", "another", "a third"):
+                writer.run("UPDATE instances SET display_name = %s", name)
+                followed.wait_until_fresh(cell.uuid)
+                assert shown(followed, uuid)["display_name"] == name
+    finally:
+        writer.run("SET GLOBAL binlog_checksum = CRC32")
+
+
 def test_rows_that_a_killed_server_lost_are_lost_in_the_index_though_its_log_has_them(
     followed: FollowedNova, cell: Cell, nova: LoggedNova
 ) -> None:
@@ -346,6 +372,51 @@ def test_two_cells_of_one_server_share_a_reader_and_do_without_a_statement_of_th
     # Two each second, and one question about them.
     assert statements <= 2 * seconds + 4
     assert threads["Binlog Dump"] == 1
+
+
+def test_cell_whose_api_database_is_on_another_server_needs_both_logs(
+    nova: LoggedNova, followed: FollowedNova, tmp_path: Path
+) -> None:
+    with private_server(LoggingMariaDB()) as elsewhere:
+        api_of = LoggedNova(elsewhere, "there_")
+        api_of.create(["api"])
+        uuid = str(UUID(int=2))
+        cell = followed.fleet.add_cell(
+            "cell1",
+            CellKind.NOVA_DB,
+            nova.url("cell1"),
+            "",
+            uuid=uuid,
+            api_database_url=api_of.url("api"),
+            nova_uuid=uuid,
+        )
+        with closing(Writer(nova)) as writer, closing(Writer(api_of, "api")) as api:
+            made = writer.create()
+            spec = """{"nova_object.data": {"availability_zone": "%s"}}"""
+            with followed.indexer():
+                followed.wait_until_fresh(cell.uuid)
+                api.run("INSERT INTO request_specs (instance_uuid, spec) VALUES (%s, %s)", made, spec % "north")
+                followed.wait_until_fresh(cell.uuid)
+                assert shown(followed, made)["pinned_availability_zone"] == "north"
+                wait_until(lambda: has_position(followed, cell))
+            api.run("UPDATE request_specs SET spec = %s", spec % "south")
+            writer.run("UPDATE instances SET display_name = 'meanwhile'")
+            began = system_clock()
+            with followed.indexer():
+                progress = followed.wait_until_fresh(cell.uuid, began)
+                assert shown(followed, made)["pinned_availability_zone"] == "south"
+                assert shown(followed, made)["display_name"] == "meanwhile"
+                elsewhere.kill()
+                wait_until(lambda: has_stopped_being_fresh(followed, cell, progress.fresh_as_of))
+            assert followed.progress(cell.uuid) is not None
+
+
+def has_stopped_being_fresh(followed: FollowedNova, cell: Cell, was_at: int) -> bool:
+    """Whether the index says of no moment of the last five seconds that it has the cell."""
+    progress = followed.progress(cell.uuid)
+    assert progress is not None
+    assert progress.fresh_as_of >= was_at
+    return system_clock() - progress.fresh_as_of > 5_000_000
 
 
 def questions_in(writer: Writer, seconds: int) -> tuple[int, int]:

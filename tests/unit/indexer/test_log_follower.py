@@ -109,6 +109,37 @@ def test_log_that_lost_its_place_has_the_cell_compared_before_anything_is_promis
         assert stage.shown(uuid)["display_name"] == "in no log"
 
 
+def test_comparison_that_was_cut_off_is_made_again_before_anything_is_promised(stage: LoggedStage) -> None:
+    uuid = stage.logged.create(1)
+    with stage.running():
+        wait_until(partial(stage.reached, reached := stage.logged.commit()))
+        stage.logged.save_beside(uuid, display_name="in no log")
+        first = stage.logged.hints
+        stage.logged.is_away = True
+        stage.logged.commit(is_said=False)
+        wait_until(lambda: stage.logged.hints not in (None, first))
+        assert stage.progress().watermark == reached
+        stage.logged.is_away = False
+        # Nothing in the log from here on says what was touched.
+        wait_until(lambda: stage.logged.hints is not None and stage.logged.commit() and not stage.reached(reached))
+        assert stage.shown(uuid)["display_name"] == "in no log"
+
+
+def test_instance_that_could_not_be_indexed_is_read_again_after_a_failure_of_the_log(stage: LoggedStage) -> None:
+    uuid = stage.logged.create(1)
+    with stage.running():
+        stage.index.refused[uuid] = "played"
+        stage.logged.save(uuid, display_name="new")
+        stage.logged.commit(uuid)
+        wait_until(lambda: not stage.progress().is_complete)
+        hints = stage.logged.hints
+        assert hints is not None
+        stage.index.refused.clear()
+        hints.fail(CommitLogError("the connection has ended", is_lasting=False))
+        wait_until(lambda: stage.progress().is_complete)
+        assert stage.shown(uuid)["display_name"] == "new"
+
+
 def test_number_that_went_back_takes_the_promise_back_until_the_cell_was_compared(stage: LoggedStage) -> None:
     uuid = stage.logged.create(1)
     with stage.running():

@@ -8,6 +8,7 @@ from sqlalchemy import Engine
 from fleetlight.cells.errors import CommitLogError
 from fleetlight.cells.kinds.nova_db.commit_log.log import COMMIT_LOGS, CommitLog, Subscription
 from fleetlight.cells.kinds.nova_db.commit_log.server import keep_to
+from fleetlight.cells.kinds.nova_db.commit_log.touched import Touched
 from fleetlight.cells.kinds.nova_db.databases import address_of
 from fleetlight.cells.model import Hints, LogPosition, Positions
 from fleetlight.resources.clock import Clock
@@ -35,14 +36,15 @@ class NovaHints:
             address = address_of(engine.url)
             logs.setdefault(address, COMMIT_LOGS.at(engine.url, clock))
             schemas.setdefault(address, []).append(str(engine.url.database))
+        self._touched = Touched()
         self._told: dict[str, _Told] = {}
         try:
             for address, log in logs.items():
                 self._told[address] = _Told(log.subscribe(schemas[address], after.get(address)))
         except CommitLogError:
             self.close()
-            for engine in engines:
-                keep_to(engine, None)
+            # Other cells may rely on what the API database is read from.
+            keep_to(engines[0], None)
             raise
         for engine in engines:
             keep_to(engine, self._told[address_of(engine.url)].subscription.identity)
@@ -56,28 +58,20 @@ class NovaHints:
         next(iter(self._told.values())).subscription.wait(longest_s)
 
     def take(self) -> Hints | None:
-        uuids: set[str] | None = set()
         is_new = False
         for told in self._told.values():
-            if (taken := told.subscription.take()) is None:
-                continue
-            touched, told.position, told.at = taken
-            is_new = True
-            if touched.has_unknown or uuids is None:
-                uuids = None
-            else:
-                uuids |= touched.uuids
+            if (taken := told.subscription.take()) is not None:
+                touched, told.position, told.at = taken
+                self._touched.merge(touched)
+                is_new = True
         positions = {address: told.position for address, told in self._told.items() if told.position is not None}
-        if not is_new:
+        # Before each log was read once it is not known up to where there is nothing else.
+        if not is_new or len(positions) < len(self._told):
             return None
-        own = next(iter(self._told.values())).position
-        return Hints(
-            None if uuids is None else frozenset(uuids),
-            positions,
-            0 if own is None else own.number,
-            # Before each log was read once nothing is known of what it has.
-            min(told.at for told in self._told.values()),
-        )
+        touched, self._touched = self._touched, Touched()
+        own = positions[next(iter(self._told))]
+        uuids = None if touched.has_unknown else frozenset(touched.uuids)
+        return Hints(uuids, positions, own.number, min(told.at for told in self._told.values()))
 
     def close(self) -> None:
         for told in self._told.values():

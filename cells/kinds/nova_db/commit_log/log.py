@@ -6,10 +6,9 @@ the log alone would not do, for a transaction is in it a moment before it can be
 """
 
 import logging
-import math
 import random
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from threading import Condition, Event, Thread
 from typing import Any
@@ -48,8 +47,15 @@ _log = structlog.get_logger(__name__)
 # It warns of names of columns that the log lacks: they are taken from the schema.
 logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)
 
-HEARTBEAT_S = 1.0
+HEARTBEAT_S = 1.25
 """How often a server at rest is asked; two statements each time."""
+
+# How often it is looked whether the same server answers at the address. A connection may outlive a failover.
+_ADDRESS_CHECKED_S = 10.0
+# So often a server may say that nothing comes before it has sent what can be seen.
+_HEARTBEATS_AWAITED = 5
+# From further behind a comparison is faster, and keeps no other cell of the server waiting.
+_MOST_READ_AGAIN = 50_000
 
 # Under load the server is asked at most so often.
 _SHORTEST_ROUND_S = 0.05
@@ -98,9 +104,7 @@ class Subscription:
         with self._changed:
             for schema in self.schemas:
                 if (of_schema := touched.get(schema)) is not None:
-                    self._touched.add(of_schema.uuids)
-                    if of_schema.has_unknown:
-                        self._touched.forget()
+                    self._touched.merge(of_schema)
             self._position, self._at = position, at
             self._changed.notify_all()
 
@@ -208,6 +212,7 @@ class CommitLog:
         with closing(LogServer(self._url)) as server:
             server.require_usable()
             reached: LogPosition | None = None
+            clustered = ClusterCount()
             while True:
                 newcomers = self._logged_newcomers(server)
                 with self._guard:
@@ -220,7 +225,7 @@ class CommitLog:
                     # Only now the server says whether the account may read it.
                     stream.wait()
                     self._admit(newcomers)
-                    reached = self._follow(server, stream)
+                    reached = self._follow(server, stream, clustered)
 
     def _logged_newcomers(self, server: LogServer) -> Sequence[Subscription]:
         """Those whose schemas are in the log; the others are told why not."""
@@ -247,11 +252,15 @@ class CommitLog:
         for _, event in admitted:
             event.set()
 
-    def _follow(self, server: LogServer, stream: "_Stream") -> LogPosition:
+    def _follow(self, server: LogServer, stream: "_Stream", clustered: "ClusterCount") -> LogPosition:
         """Rounds, until somebody new comes or nobody is left; returns up to where all were told."""
         position = stream.position
-        rounds = _Rounds(server, stream)
+        rounds = _Rounds(server, stream, clustered)
+        address_due_s = time.monotonic() + _ADDRESS_CHECKED_S
         while True:
+            if time.monotonic() >= address_due_s:
+                self._check_address(server)
+                address_due_s = time.monotonic() + _ADDRESS_CHECKED_S
             with self._guard:
                 told = list(self._subscriptions)
                 if self._newcomers or not told:
@@ -263,15 +272,23 @@ class CommitLog:
                 subscription.put(touched, position, asked_at)
             stream.wait()
 
+    def _check_address(self, server: LogServer) -> None:
+        """Raise CommitLogError if another server answers there by now, or this one has become a replica."""
+        with closing(LogServer(self._url)) as answering:
+            answering.require_usable()
+            if answering.identity != server.identity:
+                raise CommitLogError("another server answers at its address", is_lasting=False)
+
 
 class _Rounds:
     """One round after the other on one stream."""
 
-    def __init__(self, server: LogServer, stream: "_Stream") -> None:
+    def __init__(self, server: LogServer, stream: "_Stream", clustered: "ClusterCount") -> None:
         self._server = server
         self._stream = stream
+        self._seen: LogPlace | None = None
         self._not_before_s = 0.0
-        self._clustered = ClusterCount()
+        self._clustered = clustered
 
     def next(self) -> Mapping[str, Touched]:
         """What was touched, by schema, up to where commits can be seen now. Raises CommitLogError."""
@@ -280,13 +297,16 @@ class _Rounds:
             time.sleep(pause_s)
         self._not_before_s = time.monotonic() + _SHORTEST_ROUND_S
         seen = self._server.visible()
+        if self._seen is not None and seen.place < self._seen:
+            raise CommitLogError("its log was begun anew", is_lasting=False)
+        self._seen = seen.place
         self._stream.read_until(seen.place)
         if seen.replicated is not None and self._clustered.lacks(seen.replicated, self._stream.position.number):
             _log.warning("indexer.commits_not_logged", server=self._server.identity.hostname)
             self._stream.touch_everything()
         touched = self._stream.taken()
         for schema, of_schema in touched.items():
-            for where, keys in of_schema.keys.items():
+            for where, keys in list(of_schema.keys.items()):
                 of_schema.add(self._server.look_up(schema, where, list(keys)))
         return touched
 
@@ -299,23 +319,12 @@ class ClusterCount:
     """
 
     def __init__(self) -> None:
-        self._counted = 0
-        self._least: float = -math.inf
-        self._most: float = math.inf
+        self._difference: int | None = None
 
     def lacks(self, replicated: int, logged: int) -> bool:
-        """Whether something was committed since the last call that is not in the log.
-
-        What was counted at the last call is in the log by now, and of what is counted now some may not be yet: so the
-        difference is between the two.
-        """
-        least, most = self._counted - logged, replicated - logged
-        self._counted = replicated
-        self._least, self._most = max(self._least, least), min(self._most, most)
-        if self._least <= self._most:
-            return False
-        self._least, self._most = least, most
-        return True
+        """Whether something was committed since the last call that is not in the log."""
+        known, self._difference = self._difference, replicated - logged
+        return known is not None and self._difference > known
 
 
 class _Stream:
@@ -325,6 +334,7 @@ class _Stream:
         self._server = server
         self._gtids = {part.partition("-")[0]: part for part in start.gtid.split(",") if part}
         self._place = _place(start)
+        self._number = start.number
         self._schemas = schemas
         self._columns = server.columns(schemas)
         self._touched: dict[str, Touched] = {}
@@ -349,13 +359,20 @@ class _Stream:
     def position(self) -> LogPosition:
         """Up to where the log was read: between two transactions after `read_until`."""
         gtid = sorted_gtid(",".join(self._gtids.values()))
-        return LogPosition(self._place.file, self._place.offset, gtid, number_of(gtid), self._server.started_at)
+        # Where two servers write in one domain, numbers may go back.
+        self._number = max(self._number, number_of(gtid))
+        return LogPosition(self._place.file, self._place.offset, gtid, self._number, self._server.started_at)
 
     def read_until(self, place: LogPlace) -> None:
         """Read every transaction that ends at `place` or before it."""
+        heartbeats = 0
         while self._place < place:
             event = self._pending if self._pending is not None else self._fetch()
             self._pending = None
+            heartbeats += isinstance(event, HeartbeatLogEvent)
+            if heartbeats > _HEARTBEATS_AWAITED:
+                # As after a change of how the server writes its log, which the reader does not notice.
+                raise CommitLogError("the log that it sends does not come to what can be seen", is_lasting=False)
             if event is not None:
                 self._take(event)
             self._move()
@@ -473,12 +490,10 @@ COMMIT_LOGS = CommitLogs()
 
 def _start(server: LogServer, newcomers: Sequence[Subscription], reached: LogPosition | None) -> LogPosition:
     """Where to read from, so that nobody lacks anything: what some hear again does no harm. Raises CommitLogError."""
-    starts = [] if reached is None else [reached]
     for new in newcomers:
         new.identity = server.identity
-        if new.after is not None and server.is_in_log(new.after):
-            new.is_continued = True
-            starts.append(new.after)
+    starts = [] if reached is None else [reached]
+    starts += _go_on(server, {new: new.after for new in newcomers if new.after is not None})
     if not starts:
         now = server.visible().place
         gtid = server.gtid_at(now)
@@ -486,6 +501,27 @@ def _start(server: LogServer, newcomers: Sequence[Subscription], reached: LogPos
             raise CommitLogError("its log does not know the place where it ends", is_lasting=False)
         starts.append(LogPosition(now.file, now.offset, gtid, number_of(gtid), server.started_at))
     return min(starts, key=_place)
+
+
+def _go_on(server: LogServer, after: Mapping[Subscription, LogPosition]) -> Iterator[LogPosition]:
+    """Tell those for which the log goes on; returns from where.
+
+    A server reads a file of its log from the beginning to say what was at a place in it. So it is asked for the newest
+    place that it still knows. What was before that while it ran is there too, unless its file was removed.
+    """
+    files, now = (server.files(), server.number_now()) if after else ((), 0)
+    newest: LogPosition | None = None
+    for subscription, position in sorted(after.items(), key=lambda each: _place(each[1]), reverse=True):
+        if newest is None and server.is_in_log(position):
+            newest = position
+        is_near = position.file in files and now - position.number <= _MOST_READ_AGAIN
+        if newest is not None and is_near and _is_before(position, newest):
+            subscription.is_continued = True
+            yield position
+
+
+def _is_before(position: LogPosition, newest: LogPosition) -> bool:
+    return position.number <= newest.number and abs(position.started_at - newest.started_at) <= 1
 
 
 def _place(position: LogPosition) -> LogPlace:

@@ -18,8 +18,10 @@ from fleetlight.cells.kinds.nova_db.commit_log.touched import OWNERS, LookedUp
 from fleetlight.cells.model import LogPosition
 
 _CONNECT_TIMEOUT_S = 5
-# The server is silent for a second at most while the log is read (log.HEARTBEAT_S).
-READ_TIMEOUT_S = 10
+# The server is silent for a second or so at most while the log is read (log.HEARTBEAT_S).
+_READ_TIMEOUT_S = 10
+# Until 11.4 a server reads a file of its log from the beginning to say which numbers were given out up to a place.
+_ANSWER_TIMEOUT_S = 60
 _ACCESS_DENIED = (1044, 1045, 1142, 1143, 1227)
 _AT_ONCE = 1000
 
@@ -27,13 +29,15 @@ _SETTINGS = (
     *("log_bin", "binlog_format", "binlog_row_image", "log_slave_updates", "gtid_slave_pos", "hostname", "port"),
     *("server_id", "socket", "version"),
 )
+_SYNCED = "4"
 _STARTED_AT = (
     "SELECT UNIX_TIMESTAMP() - variable_value AS started_at FROM information_schema.global_status "
     "WHERE variable_name = 'UPTIME'"
 )
 _SNAPSHOT = (
     "SELECT variable_name AS name, variable_value AS value FROM information_schema.session_status "
-    "WHERE variable_name IN ('BINLOG_SNAPSHOT_FILE', 'BINLOG_SNAPSHOT_POSITION', 'WSREP_LAST_COMMITTED')"
+    "WHERE variable_name IN ('BINLOG_SNAPSHOT_FILE', 'BINLOG_SNAPSHOT_POSITION', 'WSREP_LAST_COMMITTED', "
+    "'WSREP_LOCAL_STATE')"
 )
 
 
@@ -52,8 +56,10 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """What a reader of rows sees from now on: all commits up to `place`. replicated: how many commits the cluster that
-    the server belongs to has given out by then; None without a cluster (Galera).
+    """What a reader of rows sees from now on: all commits up to `place`.
+
+    replicated: how many commits the cluster that the server belongs to had given out by then; None without a cluster
+        (Galera), and while more of them come.
     """
 
     place: LogPlace
@@ -77,7 +83,7 @@ def connection_arguments(url: URL) -> dict[str, Any]:
     return {
         **arguments,
         "connect_timeout": _CONNECT_TIMEOUT_S,
-        "read_timeout": READ_TIMEOUT_S,
+        "read_timeout": _READ_TIMEOUT_S,
         "charset": "utf8mb4",
         "autocommit": True,
     }
@@ -126,11 +132,15 @@ class LogServer:
     def __init__(self, url: URL) -> None:
         self._arguments = connection_arguments(url)
         with translated():
-            self.connection = pymysql.connect(**self._arguments, cursorclass=DictCursor)
+            self.connection = pymysql.connect(
+                **self._arguments | {"read_timeout": _ANSWER_TIMEOUT_S}, cursorclass=DictCursor
+            )
         self._settings = self._read_settings()
         with translated(), self.connection.cursor() as cursor:
             cursor.execute(_STARTED_AT)
             self._started_at = int(cursor.fetchone()["started_at"])
+        # A server without a cluster has no such status, or one that says that it is not connected.
+        self._is_clustered = self._status().get("WSREP_LOCAL_STATE", "0") != "0"
 
     @property
     def arguments(self) -> Mapping[str, Any]:
@@ -186,18 +196,29 @@ class LogServer:
 
     def visible(self) -> Visible:
         """See Visible: the snapshot of a transaction, in the order of commits."""
+        counted = self._status().get("WSREP_LAST_COMMITTED") if self._is_clustered else None
         with translated(), self.connection.cursor() as cursor:
             # It ends the one before, so nothing older than the last look is kept for us.
             cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-            cursor.execute(_SNAPSHOT)
-            found = {row["name"].upper(): row["value"] for row in cursor.fetchall()}
+        found = self._status()
         file, offset = found.get("BINLOG_SNAPSHOT_FILE"), found.get("BINLOG_SNAPSHOT_POSITION")
         if not file or not offset:
             raise CommitLogError("it does not say up to where of its log commits can be seen", is_lasting=True)
-        replicated = found.get("WSREP_LAST_COMMITTED")
-        # A server without a cluster has no such status, or the largest number that there is.
-        is_clustered = replicated is not None and 0 <= int(replicated) < 1 << 63
-        return Visible(LogPlace.of(file, int(offset)), int(replicated) if is_clustered and replicated else None)
+        if self._is_clustered and found.get("WSREP_LOCAL_STATE") != _SYNCED:
+            raise CommitLogError("this node is not in step with its cluster", is_lasting=False)
+        is_still = counted is not None and counted == found.get("WSREP_LAST_COMMITTED")
+        return Visible(LogPlace.of(file, int(offset)), int(counted) if is_still and counted is not None else None)
+
+    def number_now(self) -> int:
+        """As `number_of`, of all that was committed."""
+        with translated(), self.connection.cursor() as cursor:
+            cursor.execute("SELECT @@gtid_binlog_pos AS gtid")
+            return number_of(_text(cursor.fetchone()["gtid"]))
+
+    def _status(self) -> Mapping[str, str]:
+        with translated(), self.connection.cursor() as cursor:
+            cursor.execute(_SNAPSHOT)
+            return {row["name"].upper(): row["value"] for row in cursor.fetchall()}
 
     @property
     def started_at(self) -> int:
@@ -208,6 +229,12 @@ class LogServer:
         """Whether this server has written its log up to that position, and was not started again since."""
         place = LogPlace.of(position.file, position.offset)
         return abs(position.started_at - self._started_at) <= 1 and self.gtid_at(place) == position.gtid
+
+    def files(self) -> Collection[str]:
+        """Names of the files that its log still has."""
+        with translated(), self.connection.cursor() as cursor:
+            cursor.execute("SHOW BINARY LOGS")
+            return {str(row["Log_name"]) for row in cursor.fetchall()}
 
     def gtid_at(self, place: LogPlace) -> str | None:
         """The numbers of the last transactions before a place, one for each domain; None if the log lacks the place."""

@@ -59,6 +59,12 @@ class Touched:
         if len(self.uuids) > _MOST:
             self.forget()
 
+    def merge(self, other: "Touched") -> None:
+        """What was touched of another schema, or later; its keys were looked up."""
+        self.add(other.uuids)
+        if other.has_unknown:
+            self.forget()
+
     def forget(self) -> None:
         """Too many were touched, or it cannot be said which."""
         self.has_unknown = True
