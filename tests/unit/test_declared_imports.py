@@ -17,7 +17,7 @@ EXTRAS = {
     "openid": {"api/identity/openid/provider.py"},
     "nova": {
         "cells/kinds/nova_db/databases.py",
-        "cells/kinds/nova_db/commit_log/log.py",
+        "cells/kinds/nova_db/commit_log/stream.py",
         "cells/kinds/nova_db/commit_log/server.py",
     },
     "redis": {"operations/nodes/stores/redis.py"},

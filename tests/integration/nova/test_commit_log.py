@@ -6,7 +6,7 @@ contracts/nova-db has the tables; what the log says was measured with MariaDB 10
 import random
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -20,6 +20,7 @@ from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell, HintingAdapter
 from fleetlight.indexer.backends.base import LogState
 from fleetlight.indexer.stream.saved_progress import saved_log
+from fleetlight.indexer.stream.service import IndexerService
 from fleetlight.resources.clock import system_clock
 from scripts.servers.private import PrivateServer, private_server
 from tests.support.servers.logged_nova import FollowedNova, LoggedNova, LoggingMariaDB, followed_nova
@@ -343,17 +344,24 @@ def test_rows_that_a_killed_server_lost_are_lost_in_the_index_though_its_log_has
 
 def test_one_process_reads_the_log_and_another_takes_over(followed: FollowedNova, cell: Cell, writer: Writer) -> None:
     uuid = writer.create("before")
-    with followed.indexer() as second:
-        with followed.indexer():
-            followed.wait_until_fresh(cell.uuid)
-            wait_until(lambda: second.cell_states == {cell.name: "standing by"})
-            assert (second.health[cell.uuid].problem, second.problem, second.stuck) == (None, None, [])
-            assert log_of(followed, cell).problem is None
-            writer.run("UPDATE instances SET display_name = 'first'")
-            followed.wait_until_fresh(cell.uuid)
+    with ExitStack() as one, ExitStack() as other:
+        indexers = {one: one.enter_context(followed.indexer()), other: other.enter_context(followed.indexer())}
+        followed.wait_until_fresh(cell.uuid)
+        standing_by = wait_until(lambda: [each for each in indexers if stands_by(indexers[each], cell)])
+        [standby] = [indexers[each] for each in standing_by]
+        assert (standby.health[cell.uuid].problem, standby.problem, standby.stuck) == (None, None, [])
+        assert log_of(followed, cell).problem is None
+        writer.run("UPDATE instances SET display_name = 'first'")
+        followed.wait_until_fresh(cell.uuid)
+        [reading] = indexers.keys() - set(standing_by)
+        reading.close()
         writer.run("UPDATE instances SET display_name = 'second'")
         followed.wait_until_fresh(cell.uuid)
         assert shown(followed, uuid)["display_name"] == "second"
+
+
+def stands_by(indexer: IndexerService, cell: Cell) -> bool:
+    return indexer.cell_states == {cell.name: "standing by"}
 
 
 def test_two_cells_of_one_server_share_a_reader_and_do_without_a_statement_of_their_own(

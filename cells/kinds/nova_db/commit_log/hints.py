@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from sqlalchemy import Engine
 
 from fleetlight.cells.errors import CommitLogError
-from fleetlight.cells.kinds.nova_db.commit_log.log import COMMIT_LOGS, CommitLog, Subscription
+from fleetlight.cells.kinds.nova_db.commit_log.log import COMMIT_LOGS, CommitLog
 from fleetlight.cells.kinds.nova_db.commit_log.server import keep_to
+from fleetlight.cells.kinds.nova_db.commit_log.subscription import Subscription
 from fleetlight.cells.kinds.nova_db.commit_log.touched import Touched
 from fleetlight.cells.kinds.nova_db.databases import address_of
 from fleetlight.cells.model import Hints, LogPosition, Positions
@@ -15,7 +16,7 @@ from fleetlight.resources.clock import Clock
 
 
 @dataclass(slots=True)
-class _Told:
+class _Followed:
     """What is known of one log: `at` and `position` of the last time."""
 
     subscription: Subscription
@@ -37,42 +38,44 @@ class NovaHints:
             logs.setdefault(address, COMMIT_LOGS.at(engine.url, clock))
             schemas.setdefault(address, []).append(str(engine.url.database))
         self._touched = Touched()
-        self._told: dict[str, _Told] = {}
+        self._logs: dict[str, _Followed] = {}
         try:
             for address, log in logs.items():
-                self._told[address] = _Told(log.subscribe(schemas[address], after.get(address)))
+                self._logs[address] = _Followed(log.subscribe(schemas[address], after.get(address)))
         except CommitLogError:
             self.close()
             # Other cells may rely on what the API database is read from.
             keep_to(engines[0], None)
             raise
         for engine in engines:
-            keep_to(engine, self._told[address_of(engine.url)].subscription.identity)
+            keep_to(engine, self._logs[address_of(engine.url)].subscription.identity)
 
     @property
     def is_continued(self) -> bool:
-        return all(told.subscription.is_continued for told in self._told.values())
+        return all(followed.subscription.is_continued for followed in self._logs.values())
 
     def wait(self, longest_s: float) -> None:
         # With two logs most of what is waited for is in that of the cell.
-        next(iter(self._told.values())).subscription.wait(longest_s)
+        next(iter(self._logs.values())).subscription.wait(longest_s)
 
     def take(self) -> Hints | None:
         is_new = False
-        for told in self._told.values():
-            if (taken := told.subscription.take()) is not None:
-                touched, told.position, told.at = taken
+        for followed in self._logs.values():
+            if (taken := followed.subscription.take()) is not None:
+                touched, followed.position, followed.at = taken
                 self._touched.merge(touched)
                 is_new = True
-        positions = {address: told.position for address, told in self._told.items() if told.position is not None}
+        positions = {
+            address: followed.position for address, followed in self._logs.items() if followed.position is not None
+        }
         # Before each log was read once it is not known up to where there is nothing else.
-        if not is_new or len(positions) < len(self._told):
+        if not is_new or len(positions) < len(self._logs):
             return None
         touched, self._touched = self._touched, Touched()
-        own = positions[next(iter(self._told))]
+        own = positions[next(iter(self._logs))]
         uuids = None if touched.has_unknown else frozenset(touched.uuids)
-        return Hints(uuids, positions, own.number, min(told.at for told in self._told.values()))
+        return Hints(uuids, positions, own.number, min(followed.at for followed in self._logs.values()))
 
     def close(self) -> None:
-        for told in self._told.values():
-            told.subscription.close()
+        for followed in self._logs.values():
+            followed.subscription.close()

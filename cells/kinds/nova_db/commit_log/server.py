@@ -18,7 +18,7 @@ from fleetlight.cells.kinds.nova_db.commit_log.touched import OWNERS, LookedUp
 from fleetlight.cells.model import LogPosition
 
 _CONNECT_TIMEOUT_S = 5
-# The server is silent for a second or so at most while the log is read (log.HEARTBEAT_S).
+# The server is silent for a second or so at most while the log is read (stream.HEARTBEAT_S).
 _READ_TIMEOUT_S = 10
 # Until 11.4 a server reads a file of its log from the beginning to say which numbers were given out up to a place.
 _ANSWER_TIMEOUT_S = 60
@@ -52,6 +52,10 @@ class LogPlace:
     @classmethod
     def of(cls, file: str, offset: int) -> "LogPlace":
         return cls(int(file.rpartition(".")[2]), offset, file)
+
+    @classmethod
+    def at(cls, position: LogPosition) -> "LogPlace":
+        return cls.of(position.file, position.offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +231,8 @@ class LogServer:
 
     def is_in_log(self, position: LogPosition) -> bool:
         """Whether this server has written its log up to that position, and was not started again since."""
-        place = LogPlace.of(position.file, position.offset)
-        return abs(position.started_at - self._started_at) <= 1 and self.gtid_at(place) == position.gtid
+        was_running = abs(position.started_at - self._started_at) <= 1
+        return was_running and self.gtid_at(LogPlace.at(position)) == position.gtid
 
     def files(self) -> Collection[str]:
         """Names of the files that its log still has."""
