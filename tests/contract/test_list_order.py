@@ -259,12 +259,17 @@ def test_largest_page_is_max_limit_and_so_is_the_page_of_no_limit(request: pytes
         assert len(page["servers_links"]) == 1
 
 
-@pytest.mark.parametrize("marker", [UNKNOWN, "", "x", "0", "\x7f", UNKNOWN + "0", "{}", "urn:uuid:"])
+@pytest.mark.parametrize("marker", [UNKNOWN, "x", "0", "\x7f", UNKNOWN + "0", "{}", "urn:uuid:"])
 @pytest.mark.parametrize("headers", [{}, MEMBER], ids=["admin", "member"])
 def test_unknown_marker_is_an_error(asked: Asked, marker: str, headers: dict[str, str]) -> None:
     response = asked.get(f"/v2.1/servers?marker={quote(marker)}", headers)
     assert response.status_code == 400
     assert set(response.json()) == {"badRequest"}
+
+
+@pytest.mark.parametrize("headers", [{}, MEMBER], ids=["admin", "member"])
+def test_empty_marker_is_none(asked: Asked, headers: dict[str, str]) -> None:
+    assert asked.names("marker=&sort_key=id", headers) == asked.names("sort_key=id", headers)
 
 
 @pytest.mark.parametrize("headers", [{}, MEMBER], ids=["admin", "member"])

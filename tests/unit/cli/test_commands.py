@@ -269,8 +269,8 @@ def test_status_without_an_index_shows_what_the_cells_know(run: Run, cells: Sequ
     result = run("index", "status")
     assert result.exit_code == 1
     assert [line.split()[:4] for line in result.stdout.splitlines()[2:]] == [
-        ["cell1", "unknown", "no", "no"],
-        ["cell2", "unknown", "no", "no"],
+        ["cell1", "unknown", "no", "changes"],
+        ["cell2", "unknown", "no", "changes"],
     ]
     assert "the index cannot be read: " in result.stderr
     assert "`fleetlight up` makes it when it starts" in result.stderr
@@ -357,7 +357,8 @@ def test_sync_of_one_type_leaves_the_others(run: Run, cells: Sequence[Cell]) -> 
     result = run("index", "sync", "--type", "OS::Nova::Hypervisor", "--cell", "cell1")
     assert (result.exit_code, result.stdout) == (0, "cell1: 8 nodes synced\n")
     rows = [line.split()[:4] for line in run("index", "status").stdout.splitlines()[2:]]
-    assert rows == [["cell1", "unknown", "no", "no"], ["cell2", "unknown", "no", "no"]], "nobody follows them yet"
+    unfollowed = [["cell1", "unknown", "no", "changes"], ["cell2", "unknown", "no", "changes"]]
+    assert rows == unfollowed, "nobody follows them yet"
     assert run("index", "sync").stdout.splitlines()[1::2] == ["cell1: 8 nodes synced", "cell2: 8 nodes synced"]
     [first, second] = json.loads(run("index", "status", "--output", "json").stdout)
     assert first["items"] == second["items"] == {"node": 8}

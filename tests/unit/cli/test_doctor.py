@@ -185,7 +185,9 @@ def test_servers_that_say_nothing_are_named_within_seconds(
     # What this machine is late with does not count.
     assert time.monotonic() - began < 30
     assert {"cell hangs", "bus of hangs", "index"} <= found.wrong.keys()
-    assert found.wrong["cell hangs"][0] == "no answer within 0.5 s"
+    # The time in which the command itself waits for a processor does not count, so its driver may give up first.
+    silent = {"no answer within 0.5 s", "cell 'hangs' cannot be reached: connection timeout expired"}
+    assert found.wrong["cell hangs"][0] in silent
     assert "cell cell1" not in found.wrong
 
 
