@@ -30,7 +30,7 @@ from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
 from fleetlight.cells.fleet.audit_rounds import AuditRound
 from fleetlight.cells.model import Cell, ChangelogAdapter
 from fleetlight.indexer.backends.base import REPAIRS
-from fleetlight.indexer.errors import IndexerError, StopRequestedError
+from fleetlight.indexer.errors import IndexerError, IndexUnavailableError, StopRequestedError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.cell_repair import CellRepair
 from fleetlight.indexer.reconcile.native_cell import NativeComparison, Suspects
@@ -290,15 +290,19 @@ class Auditor:
 
     def _repair(self, cell: Cell, audit: _CellAudit, stop: Event) -> None:
         """What is known to differ, and what else does; if it fails it is tried again after the next round."""
-        WarnedLists(self._writer, cell.uuid, stop.wait).suspect()
         try:
+            WarnedLists(self._writer, cell.uuid, stop.wait).suspect()
             result = self._repairs.repair(cell, None if audit.is_all_suspected else frozenset(audit.unrepaired), stop)
+            if result is not None and not result.wrong:
+                WarnedLists(self._writer, cell.uuid, stop.wait).end()
         except StopRequestedError:
+            return
+        except IndexUnavailableError as error:
+            # Another program may keep the index from being written to.
+            _log.warning("indexer.repair_postponed", cell=cell.name, reason=str(error))
             return
         if result is None:
             return
-        if not result.wrong:
-            WarnedLists(self._writer, cell.uuid, stop.wait).end()
         audit.unrepaired, audit.is_all_suspected = set(result.wrong), False
         if audit.last is not None:
             self._note(cell, audit, replace(audit.last, repaired=audit.last.repaired + result.repaired))
