@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from fleetlight.cells.model import Cell, ChangelogAdapter, DamagedRecord, InstanceRow, ItemRow
 from fleetlight.indexer.backends.base import HORIZONS, REPAIRS, CellProgress
+from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.audit import AuditedCell, Auditor
 from fleetlight.indexer.reconcile.cell_repair import CellRepair
@@ -290,6 +291,25 @@ def test_cell_or_index_that_is_away_is_passed_over(stage: Stage) -> None:
         stage.index.failures = 3
         wait_until(stage.is_right)
     assert logs[0]["event"] == "indexer.audit_postponed"
+
+
+def test_repair_that_an_index_takes_no_note_of_is_tried_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when another program has blocked the writing of its state."""
+    saved: list[str] = []
+    save_state = stage.index.save_state
+
+    def save_or_fail(kind: str, values: Mapping[str, object | None]) -> None:
+        saved.append(kind)
+        if saved.count(REPAIRS) == 2:
+            # The first one suspects the cell; this is that of its repair.
+            raise IndexUnavailableError("its state is blocked")
+        save_state(kind, values)
+
+    monkeypatch.setattr(stage.index, "save_state", save_or_fail)
+    stage.alter(3)
+    with capture_logs() as logs, stage.auditing():
+        wait_until(stage.is_right)
+    assert "indexer.repair_postponed" in [each["event"] for each in logs]
 
 
 def test_first_round_of_a_small_cell_takes_a_sample_and_one_range(

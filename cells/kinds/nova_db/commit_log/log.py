@@ -35,7 +35,7 @@ _ADMITTED_WITHIN_S = 45.0
 class CommitLog:
     """The log of the server at one address. Any thread may call it; one of its own reads.
 
-    url: of any database there. The thread ends when nobody is told anything.
+    url: of any database there. The thread ends with the last subscription.
     """
 
     def __init__(self, url: URL, clock: Clock) -> None:
@@ -47,7 +47,7 @@ class CommitLog:
         self._thread: Thread | None = None
 
     def subscribe(self, schemas: Sequence[str], after: LogPosition | None) -> Subscription:
-        """Be told what is touched of these schemas, from `after` on if the log still has it.
+        """Subscribe to what is touched of these schemas, from `after` on if the log still has it.
 
         Raises CommitLogError if the log cannot be read, or does not have every change.
         """
@@ -96,7 +96,7 @@ class CommitLog:
             admitted.set()
 
     def _read(self) -> None:
-        """Until nobody is told anything. Raises CommitLogError."""
+        """Read until the last subscription ends. Raises CommitLogError."""
         with closing(LogServer(self._url)) as server:
             server.require_usable()
             reached: LogPosition | None = None
@@ -116,7 +116,7 @@ class CommitLog:
                     reached = self._follow(server, stream, clustered)
 
     def _logged_newcomers(self, server: LogServer) -> Sequence[Subscription]:
-        """Those whose schemas are in the log; the others are told why not."""
+        """The new subscriptions whose schemas are in the log; the others fail with the reason."""
         with self._guard:
             newcomers = [new for new, _ in self._newcomers]
         logged = []
@@ -141,7 +141,7 @@ class CommitLog:
             event.set()
 
     def _follow(self, server: LogServer, stream: LogStream, clustered: "ClusterCount") -> LogPosition:
-        """Rounds, until somebody new comes or nobody is left; returns up to where all were told."""
+        """Make rounds until a subscription is added or the last one ends; returns the position that all reached."""
         position = stream.position
         rounds = _Rounds(server, stream, clustered)
         address_due_s = time.monotonic() + _ADDRESS_CHECKED_S
@@ -234,7 +234,7 @@ COMMIT_LOGS = CommitLogs()
 
 
 def _start(server: LogServer, newcomers: Sequence[Subscription], reached: LogPosition | None) -> LogPosition:
-    """Where to read from, so that nobody lacks anything: what some hear again does no harm. Raises CommitLogError."""
+    """The position to read from, so that no subscription lacks anything; repeats do no harm. Raises CommitLogError."""
     for new in newcomers:
         new.identity = server.identity
     starts = [] if reached is None else [reached]
