@@ -28,6 +28,7 @@ from fleetlight.api.http.foreign_pages import ForeignPages
 from fleetlight.api.http.request_metrics import RequestMetrics
 from fleetlight.api.http.request_traces import trace_request
 from fleetlight.api.identity.browser import CONSOLE, CONSOLE_HEADER, CookieLogins
+from fleetlight.api.identity.ended_sessions import EndsSessions
 from fleetlight.api.identity.openid.strategy import embedded_service
 from fleetlight.api.image import routes as image
 from fleetlight.api.limits.paced_bodies import PacedBodies
@@ -91,6 +92,8 @@ def create_app(parts: ApiParts) -> Application:
     series = Series(services.metrics, board, parts.clock, prometheus_of(parts.api))
     comparisons = Comparisons(query_engine, parts.search.cell_timeout_s)
     service = embedded_service(parts.identity)
+    if isinstance(parts.identity, EndsSessions):
+        parts.identity.ends.keep_in(parts.fleet.ended_sessions, parts.search.cell_timeout_s)
     others = [
         *query.routes(services, query_engine),
         *changes.routes(services, comparisons),

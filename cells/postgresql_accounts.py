@@ -102,6 +102,7 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
                 May(fleet_tables.server_groups),
                 May(fleet_tables.server_group_members),
                 May(fleet_tables.saved_views),
+                May(fleet_tables.ended_sessions, ("INSERT", "DELETE")),
                 May(fleet_tables.bulk_changes),
                 May(fleet_tables.bulk_items),
                 May(fleet_tables.subscriptions),

@@ -65,6 +65,7 @@ class BasicIdentity:
         # from that.
         self._right: dict[bytes, str] = {}
         self._sessions = BasicSessions(session_lifetime_s, clock)
+        self.ends = self._sessions.ends
 
     async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
         session = headers.get(TOKEN_HEADER)
@@ -87,8 +88,8 @@ class BasicIdentity:
     async def end_session(self, session: str) -> None:
         user = (await self._file.current()).by_name.get(name_in(session))
         # What is none has not to be remembered, and could fill the memory.
-        if user is not None and self._sessions.is_good(session, user.hashed):
-            self._sessions.end(session)
+        if user is not None and await self._sessions.is_good(session, user.hashed):
+            await self._sessions.end(session)
 
     async def account(self, caller: Caller, headers: Mapping[str, str]) -> Account:
         project = Named(caller.project_id or "", caller.project_id or "")
@@ -103,9 +104,9 @@ class BasicIdentity:
         return user.caller.roles if user is not None and user.caller.project_id == project_id else None
 
     async def _user_of_session(self, session: str) -> _User:
-        """Raises UnauthorizedError."""
+        """Raises UnauthorizedError, FleetUnreachableError."""
         user = (await self._file.current()).by_name.get(name_in(session))
-        if user is None or not self._sessions.is_good(session, user.hashed):
+        if user is None or not await self._sessions.is_good(session, user.hashed):
             raise UnauthorizedError("the session has ended", ENDED_CHALLENGE)
         return user
 

@@ -7,19 +7,19 @@ import hashlib
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
-from fleetlight.api.identity.ended_sessions import EndedSessions
+from fleetlight.api.identity.ended_sessions import SessionEnds
 from fleetlight.api.identity.tokens.token import Token, new_audit_id, sign, signed_token
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 
 class BasicSessions:
-    """lifetime_s: of a session from its login on. Which were ended is known to all processes that are forked later."""
+    """lifetime_s: of a session from its login on."""
 
     def __init__(self, lifetime_s: int, clock: Clock = system_clock) -> None:
         self._lifetime_us = lifetime_s * MICROSECONDS_PER_SECOND
         self._clock = clock
-        self._ended = EndedSessions()
+        self.ends = SessionEnds(self._lifetime_us, clock)
 
     def begin(self, name: str, hashed: str) -> str:
         """The text of a new session of the user `name`, whose password has the hash `hashed`."""
@@ -27,13 +27,15 @@ class BasicSessions:
         token = Token(name, ("password",), None, now, now + self._lifetime_us, (new_audit_id(),))
         return f"{urlsafe_b64encode(name.encode()).decode()}.{sign(token, _key(hashed))}"
 
-    def is_good(self, session: str, hashed: str) -> bool:
-        """Whether a session counts now. hashed: that of the user of `name_in`."""
+    async def is_good(self, session: str, hashed: str) -> bool:
+        """Whether a session counts now. hashed: that of the user of `name_in`. Raises FleetUnreachableError."""
         token = signed_token(session.partition(".")[2], _key(hashed))
-        return token is not None and token.expires_at > self._clock() and session not in self._ended
+        if token is None or token.expires_at <= self._clock():
+            return False
+        return not await self.ends.has(token.user_id, session, token.issued_at)
 
-    def end(self, session: str) -> None:
-        self._ended.add(session, self._clock() + self._lifetime_us)
+    async def end(self, session: str) -> None:
+        await self.ends.add(name_in(session), session)
 
 
 def name_in(session: str) -> str:

@@ -1,35 +1,64 @@
-"""Sessions of browsers that were ended before they ended by themselves."""
+"""Which sessions of browsers were ended before they ended by themselves."""
 
-import hashlib
-import struct
+from functools import partial
+from typing import Protocol, runtime_checkable
 
-from fleetlight.api.limits.shared_memory import SharedMemory
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.fleet.ended_sessions import EndedSessions
+from fleetlight.listing.sources import ask_fleet
+from fleetlight.resources.clock import Clock
 
-_DIGEST_BYTES = 16
-_MOST = 4096
-# The session, and the microsecond at which it would have ended by itself.
-_ENDED = struct.Struct(f"={_DIGEST_BYTES}sQ")
-
-
-class EndedSessions:
-    """Known to all processes that are forked later. Of _MOST the one that would have ended first gives way."""
-
-    def __init__(self) -> None:
-        self._ended = SharedMemory(_MOST * _ENDED.size)
-
-    def add(self, session: str, expires_at: int) -> None:
-        """session: its text, or what names it. expires_at: microseconds since the epoch."""
-        with self._ended.locked() as memory:
-            offset = min(
-                range(0, _MOST * _ENDED.size, _ENDED.size), key=lambda offset: _ENDED.unpack_from(memory, offset)[1]
-            )
-            _ENDED.pack_into(memory, offset, _digest(session), expires_at)
-
-    def __contains__(self, session: str) -> bool:
-        digest = _digest(session)
-        with self._ended.locked() as memory:
-            return any(found == digest for found, _ in _ENDED.iter_unpack(memory))
+_MAX_REMEMBERED = 1000
 
 
-def _digest(session: str) -> bytes:
-    return hashlib.blake2b(session.encode(), digest_size=_DIGEST_BYTES).digest()
+class SessionEnds:
+    """The ends of sessions in the fleet database, which all processes ask with each request of a session.
+
+    lifetime_us: no session counts longer. While the fleet database does not answer, sessions that this process has
+    found to count go on, as lists do by the registry that was read last.
+    """
+
+    def __init__(self, lifetime_us: int, clock: Clock) -> None:
+        self._lifetime_us = lifetime_us
+        self._clock = clock
+        self._kept: EndedSessions | None = None
+        self._timeout_s = 0.0
+        self._counted: dict[str, None] = {}
+
+    def keep_in(self, kept: EndedSessions, timeout_s: float) -> None:
+        """To be called by each process before the first request. timeout_s: what a question may cost a request."""
+        self._kept, self._timeout_s = kept, timeout_s
+
+    async def add(self, user_id: str, session: str) -> None:
+        """End a session. session: what names it. Raises FleetUnreachableError."""
+        self._counted.pop(session, None)
+        add = partial(self._store.add, user_id, session, self._clock(), self._lifetime_us)
+        await ask_fleet(add, self._timeout_s)
+
+    async def has(self, user_id: str, session: str, begun_at: int) -> bool:
+        """Whether a session that began at `begun_at` was ended. Raises FleetUnreachableError."""
+        try:
+            has_ended = await ask_fleet(partial(self._store.has, user_id, session, begun_at), self._timeout_s)
+        except FleetUnreachableError:
+            if session not in self._counted:
+                raise
+            return False
+        self._counted.pop(session, None)
+        if not has_ended:
+            if len(self._counted) >= _MAX_REMEMBERED:
+                del self._counted[next(iter(self._counted))]
+            self._counted[session] = None
+        return has_ended
+
+    @property
+    def _store(self) -> EndedSessions:
+        assert self._kept is not None  # noqa: S101  # each application says where
+        return self._kept
+
+
+@runtime_checkable
+class EndsSessions(Protocol):
+    """A strategy whose sessions nothing else keeps."""
+
+    @property
+    def ends(self) -> SessionEnds: ...

@@ -41,6 +41,7 @@ from fleetlight.cells.fleet.compute.keypairs import Keypairs
 from fleetlight.cells.fleet.compute.quotas import Quotas
 from fleetlight.cells.fleet.compute.server_groups import ServerGroups
 from fleetlight.cells.fleet.database import FleetDatabase, translated_fleet_failures
+from fleetlight.cells.fleet.ended_sessions import EndedSessions
 from fleetlight.cells.fleet.failures import FailedMessages
 from fleetlight.cells.fleet.fleet_clock import FleetClock
 from fleetlight.cells.fleet.index_work import IndexWork
@@ -128,6 +129,7 @@ class Fleet:
         self.compared_mappings = ComparedMappingsStore(database)
         self.recent_changes = RecentChanges(database)
         self.saved_views = SavedViews(database)
+        self.ended_sessions = EndedSessions(database)
         self.index_work = IndexWork(database)
         self.bulk_changes = BulkChanges(database)
         self.subscriptions = Subscriptions(database)

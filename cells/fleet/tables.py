@@ -241,6 +241,18 @@ saved_views = Table(
     Index(None, "project_id"),
 )
 
+# Logins of browsers that were ended (fleetlight.cells.fleet.ended_sessions). session: a digest; empty for all of the
+# user that had begun by then.
+ended_sessions = Table(
+    "ended_sessions",
+    fleet_metadata,
+    Column("user_id", BINARY_TEXT, primary_key=True),
+    Column("session", String(32), primary_key=True),
+    Column("ended_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Index(None, "expires_at"),
+)
+
 # Native cells have the truth; this is for a time when they do not answer.
 known_hosts = Table(
     "known_hosts",

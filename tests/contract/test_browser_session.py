@@ -13,6 +13,8 @@ from fleetlight.api.identity.basic import BasicIdentity
 from fleetlight.api.identity.tokens.login import Logins
 from fleetlight.api.identity.tokens.token import sign
 from fleetlight.api.limits.login_limit import MOST_FAILURES
+from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.fleet.ended_sessions import MOST_OF_USER, EndedSessions
 from tests.contract.compute_fleet import Api, ComputeFleet
 from tests.contract.identity_site import LIFETIME_S, Site, Time, with_two_projects
 from tests.support.fleets.identity import DEMO, OTHER, PASSWORD, weak_hash
@@ -200,6 +202,55 @@ def test_a_session_of_basic_counts_in_every_process_that_reads_the_file(fleet: C
     cookie = Browser(fleet.api(identity=BasicIdentity(htpasswd))).log_in(ADA)
     shown = Browser(fleet.api(identity=BasicIdentity(htpasswd))).get(SESSION, cookie).json()
     assert shown["user"]["name"] == "ada"
+
+
+def test_a_session_of_basic_that_was_ended_is_over_at_every_process_and_after_a_restart(
+    fleet: ComputeFleet, htpasswd: Path
+) -> None:
+    first, second = (Browser(fleet.api(identity=BasicIdentity(htpasswd))) for _ in range(2))
+    cookie, other = first.log_in(ADA), first.log_in(ADA)
+    assert second.get("/v2.1/servers", cookie).status_code == 200
+    first.log_out(cookie)
+    restarted = Browser(fleet.api(identity=BasicIdentity(htpasswd)))
+    for browser in (first, second, restarted):
+        assert browser.get("/v2.1/servers", cookie).status_code == 401
+        assert browser.get("/v2.1/servers", other).status_code == 200
+
+
+def test_a_user_who_logs_out_without_end_brings_back_no_session(
+    fleet: ComputeFleet, htpasswd: Path, time: Time
+) -> None:
+    browser = Browser(fleet.api(identity=BasicIdentity(htpasswd, LIFETIME_S, time)))
+    of_bob, open_of_bob = browser.log_in(BOB), browser.log_in(BOB)
+    browser.log_out(of_bob)
+    ended = [browser.log_in(ADA) for _ in range(MOST_OF_USER + 5)]
+    forgotten = browser.log_in(ADA)
+    for cookie in ended:
+        browser.log_out(cookie)
+    time.pass_s(1)
+    cookie = browser.log_in(ADA)
+    for over in (*ended, of_bob):
+        assert browser.get(SESSION, over).json()["user"] is None
+    assert browser.get(SESSION, forgotten).json()["user"] is None, "those that were open went with them"
+    for good in (cookie, open_of_bob):
+        assert browser.get(SESSION, good).json()["user"] is not None
+
+
+def test_sessions_that_were_seen_to_count_go_on_while_the_fleet_database_is_away(
+    fleet: ComputeFleet, htpasswd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = Browser(fleet.api(identity=BasicIdentity(htpasswd)))
+    seen, ended = browser.log_in(ADA), browser.log_in(ADA)
+    browser.log_out(ended)
+    unseen = Browser(fleet.api(identity=BasicIdentity(htpasswd))).log_in(ADA)
+
+    def fail(*_: object) -> bool:
+        raise FleetUnreachableError("gone")
+
+    monkeypatch.setattr(EndedSessions, "has", fail)
+    assert browser.get(SESSION, seen).json()["user"]["name"] == "ada"
+    for cookie in (ended, unseen):
+        assert browser.get(SESSION, cookie).status_code == 503
 
 
 def test_no_user_of_basic_gets_into_another_project(fleet: ComputeFleet, htpasswd: Path) -> None:

@@ -440,6 +440,20 @@ def test_what_the_addresses_of_a_login_answer_is_documented(browser: Browser) ->
     assert paths[CALLBACK]["get"]["responses"].keys() >= {"303", "400", "401", "403", "429", "503"}
 
 
+def test_a_login_that_was_ended_is_over_at_every_process_and_after_a_restart(
+    fleet: ComputeFleet, browser: Browser, htpasswd: BasicIdentity, time: Time
+) -> None:
+    def another() -> Browser:
+        return Browser(fleet.api(identity=openid(browser.provider, htpasswd, time), settings=API), browser.provider)
+
+    second, cookie = another(), browser.log_in()
+    assert second.session(cookie)["user"] is not None
+    browser.api.request("DELETE", SESSION, {**CONSOLE, "Cookie": cookie})
+    for process in (browser, second, another()):
+        assert process.session(cookie)["user"] is None
+    assert second.session(browser.log_in())["user"] is not None
+
+
 def test_logging_out_ends_every_copy_and_leads_to_the_end_at_the_provider(browser: Browser) -> None:
     cookie = browser.log_in()
     page = browser.session(cookie)["logout_page"]

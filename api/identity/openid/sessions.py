@@ -24,11 +24,15 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Session(msgspec.Struct, frozen=True, array_like=True):
-    """login: the same for all sessions of one login. project: its place in those of `rights`; None without any."""
+    """login: the same for all sessions of one login. project: its place in those of `rights`; None without any.
+
+    begun_at, expires_at: in microseconds since the epoch.
+    """
 
     login: str
     rights: ClaimedRights
     project: int | None
+    begun_at: int
     expires_at: int
 
 

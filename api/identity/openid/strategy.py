@@ -18,7 +18,7 @@ from fleetlight.api.identity.browser import (
     BrowserLogin,
     Named,
 )
-from fleetlight.api.identity.ended_sessions import EndedSessions
+from fleetlight.api.identity.ended_sessions import EndsSessions, SessionEnds
 from fleetlight.api.identity.openid.errors import LoginRefusedError, LoginStateError, NoProjectError
 from fleetlight.api.identity.openid.rights import ClaimedProject, ClaimedRights, Claims, rights_of
 from fleetlight.api.identity.openid.sessions import Attempt, Seal, Session
@@ -65,16 +65,16 @@ class OpenIdIdentity:
         self._settings = settings
         self._attempts = Seal(key, Attempt)
         self._sessions = Seal(key, Session)
-        self._ended = EndedSessions()
         self._limit = LoginLimit()
         self._lifetime_us = lifetime_s * MICROSECONDS_PER_SECOND
         self._clock = clock
+        self.ends = programs.ends if isinstance(programs, EndsSessions) else SessionEnds(self._lifetime_us, clock)
 
     async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
         text = headers.get(TOKEN_HEADER, "")
-        return (
-            _caller_of(self._session(text)) if _is_ours(text) else await self.programs.authenticate(headers, connection)
-        )
+        if _is_ours(text):
+            return _caller_of(await self._session(text))
+        return await self.programs.authenticate(headers, connection)
 
     async def begin_session(self, login: BrowserLogin, connection: ClientConnection) -> str:
         return await self.programs.begin_session(login, connection)
@@ -82,7 +82,7 @@ class OpenIdIdentity:
     async def change_project(self, session: str, project: str) -> str:
         if not _is_ours(session):
             return await self.programs.change_project(session, project)
-        before = self._session(session)
+        before = await self._session(session)
         places = enumerate(before.rights.projects)
         found = next((place for place, each in places if project in {each.id, each.name}), None)
         if found is None:
@@ -94,14 +94,14 @@ class OpenIdIdentity:
             return await self.programs.end_session(session)
         found = self._sessions.opened(session.removeprefix(_PREFIX), self._clock())
         if found is not None:
-            self._ended.add(found.login, found.expires_at)
+            await self.ends.add(_user_of(found), found.login)
         return None
 
     async def account(self, caller: Caller, headers: Mapping[str, str]) -> Account:
         text = headers.get(TOKEN_HEADER, "")
         if not _is_ours(text):
             return await self.programs.account(caller, headers)
-        session = self._session(text)
+        session = await self._session(text)
         projects = [Named(each.id, each.name or each.id) for each in session.rights.projects]
         own = None if session.project is None else projects[session.project]
         return Account(Named(caller.user_id, session.rights.user_name), own, projects, LOGOUT_PAGE)
@@ -168,8 +168,9 @@ class OpenIdIdentity:
                 f"the claim {self._settings.projects_claim} names no project",
             )
         ends_at = int(float(str(claims["exp"])) * MICROSECONDS_PER_SECOND)
-        expires_at = min(self._clock() + self._lifetime_us, ends_at)
-        text = self._sealed(Session(new_audit_id(), rights, 0 if rights.projects else None, expires_at))
+        begun_at = self._clock()
+        expires_at = min(begun_at + self._lifetime_us, ends_at)
+        text = self._sealed(Session(new_audit_id(), rights, 0 if rights.projects else None, begun_at, expires_at))
         if len(text) > _LONGEST_SESSION:
             raise NoProjectError(
                 f"You have roles in {len(rights.projects)} projects, more than a login can hold. "
@@ -190,10 +191,10 @@ class OpenIdIdentity:
     def _sealed(self, session: Session) -> str:
         return _PREFIX + self._sessions.sealed(session)
 
-    def _session(self, text: str) -> Session:
-        """Raises UnauthorizedError."""
+    async def _session(self, text: str) -> Session:
+        """Raises UnauthorizedError, FleetUnreachableError."""
         session = self._sessions.opened(text.removeprefix(_PREFIX), self._clock())
-        if session is None or session.login in self._ended:
+        if session is None or await self.ends.has(_user_of(session), session.login, session.begun_at):
             raise UnauthorizedError("the session has ended", ENDED_CHALLENGE)
         return session
 
@@ -206,6 +207,11 @@ def embedded_service(identity: Identity) -> TokenIdentity | None:
 
 def _is_ours(text: str) -> bool:
     return text.startswith(_PREFIX)
+
+
+def _user_of(session: Session) -> str:
+    """The user of a session, as no program is called: what ends its logins leaves those of others alone."""
+    return _PREFIX + session.rights.user_id
 
 
 def _caller_of(session: Session) -> Caller:

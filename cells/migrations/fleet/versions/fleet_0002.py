@@ -1,4 +1,4 @@
-"""Views of lists that users have saved.
+"""What users keep: saved views of lists, and which of their logins have ended.
 
 Revision ID: fleet_0002
 """
@@ -30,4 +30,12 @@ def upgrade() -> None:
         sa.Column("shared", sa.Boolean, nullable=False),
         sa.Index(None, "user_id", "name", unique=True),
         sa.Index(None, "project_id"),
+    )
+    op.create_table(
+        "ended_sessions",
+        sa.Column("user_id", _BINARY_TEXT, primary_key=True),
+        sa.Column("session", sa.String(32), primary_key=True),
+        sa.Column("ended_at", sa.BigInteger, nullable=False),
+        sa.Column("expires_at", sa.BigInteger, nullable=False),
+        sa.Index(None, "expires_at"),
     )

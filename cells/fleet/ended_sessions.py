@@ -1,0 +1,47 @@
+"""Sessions of browsers that were ended before they ended by themselves, as all processes of an API see them."""
+
+import hashlib
+
+from sqlalchemy import delete, exists, func, or_, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from fleetlight.cells.fleet.database import FleetDatabase
+from fleetlight.cells.fleet.tables import ended_sessions
+
+MOST_OF_USER = 200
+_COLUMNS = ended_sessions.c
+_EVERY = ""
+
+
+class EndedSessions:
+    """Calls block. Times are in microseconds since the epoch."""
+
+    def __init__(self, database: FleetDatabase) -> None:
+        self._database = database
+
+    def add(self, user_id: str, session: str, now: int, lifetime_us: int) -> None:
+        """End a session of a user. session: what names it. lifetime_us: no session of a user counts longer.
+
+        A user with more than MOST_OF_USER that were ended loses all sessions instead: no user can fill the database.
+        """
+        dialect = postgresql if self._database.engine.dialect.name == "postgresql" else sqlite
+        ended = {"user_id": user_id, "ended_at": now, "expires_at": now + lifetime_us}
+        of_user = _COLUMNS.user_id == user_id
+        with self._database.writing() as connection:
+            connection.execute(delete(ended_sessions).where(_COLUMNS.expires_at <= now))
+            count = connection.scalar(select(func.count()).where(of_user)) or 0
+            if count >= MOST_OF_USER:
+                connection.execute(delete(ended_sessions).where(of_user))
+            name = _EVERY if count >= MOST_OF_USER else _digest(session)
+            connection.execute(dialect.insert(ended_sessions).values(**ended, session=name).on_conflict_do_nothing())
+
+    def has(self, user_id: str, session: str, begun_at: int) -> bool:
+        """Whether a session of a user was ended."""
+        every = (_COLUMNS.session == _EVERY) & (_COLUMNS.ended_at >= begun_at)
+        found = exists().where(_COLUMNS.user_id == user_id, or_(_COLUMNS.session == _digest(session), every))
+        with self._database.reading() as connection:
+            return bool(connection.scalar(select(found)))
+
+
+def _digest(session: str) -> str:
+    return hashlib.blake2b(session.encode(), digest_size=16).hexdigest()
