@@ -19,6 +19,7 @@ class FindingKind(StrEnum):
     LOOSE_ALLOCATION = "allocation-without-instance"  # it takes up room of a node, and is not there
     OVERALLOCATED_NODE = "node-overallocated"  # more was given away than there is
     HOST_WITHOUT_AGENT = "host-without-agent"  # no agent speaks for it, though others of the cell have one
+    CELL_RESTORED = "cell-restored"  # its database went back to a backup, and nobody has acknowledged that
     MAPPING_ELSEWHERE = "mapping-elsewhere"  # a row whose mapping names another cell
     MAPPING_REPAIRED = "mapping-repaired"  # a mapping without a row, or a row without a mapping, of late
     DOCUMENT_REPAIRED = "document-repaired"  # the index had an instance otherwise than its cell

@@ -133,6 +133,7 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
                 # Commands leave a record of what they do themselves.
                 May(fleet_tables.index_work),
                 May(fleet_tables.audit_rounds, ("INSERT", "UPDATE")),
+                May(fleet_tables.restored_cells, ("INSERT",)),
             ),
             hidden=_EVENTS,
         ),

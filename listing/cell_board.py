@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from fleetlight.cells.fleet.audit_rounds import AuditRound
+from fleetlight.cells.fleet.restored_cells import RestoredCell
 from fleetlight.cells.model import NO_INSTANCE, Cell, CellAdapter, CellReport, ReportingAdapter
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.backends.seal import SealState
@@ -46,17 +47,19 @@ class FleetFacts:
     """What the fleet database knows of cells, by their uuids; None where that cannot be seen.
 
     dead_letters: how many; cells without any are left out. followers: the processes that follow each.
-    audits: the last of each cell, of those that were audited.
+    audits: the last of each cell, of those that were audited. restored: those that nobody has acknowledged.
     """
 
     dead_letters: Mapping[str, int] | None = None
     followers: Mapping[str, Sequence[str]] | None = None
     audits: Mapping[str, AuditRound] = field(default_factory=dict)
+    restored: Mapping[str, RestoredCell] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class CellState:
-    """One cell. reason: why it is not `ok`, or is not listed from the index; a sentence.
+    """One cell. reason: why it is not `ok`, or is not listed from the index, or else what else is to be known; a
+        sentence.
 
     lag: changes that the cell has numbered and the index does not show. age_s: how long ago the index was known to be
     complete. instances: of the index, without deleted ones. report: of a cell that makes one, and answers.
@@ -73,6 +76,7 @@ class CellState:
     dead_letters: int | None
     followers: Sequence[str] | None
     audit: AuditRound | None
+    restored: RestoredCell | None
     report: CellReport | None
 
 
@@ -165,12 +169,13 @@ class CellBoard:
         progress = indexed.progress.get(cell.uuid)
         fresh = self._index.freshness()
         report = answer if isinstance(answer, CellReport) else None
+        restored = facts.restored.get(cell.uuid)
         failure = str(answer) if isinstance(answer, Exception) else None
         why = self._index.why_not or why_live(progress, fresh, self._settings.staleness_limit_s)
         return CellState(
             cell,
             self._health(cell, failure, why, progress),
-            failure or why,
+            failure or why or (None if restored is None else restored.evidence),
             _route(why, failure, progress),
             _lag(report, progress),
             None if progress is None or not progress.fresh_as_of else fresh.age_s(progress),
@@ -179,6 +184,7 @@ class CellBoard:
             None if facts.dead_letters is None else facts.dead_letters.get(cell.uuid, 0),
             None if facts.followers is None else facts.followers.get(cell.uuid, ()),
             facts.audits.get(cell.uuid),
+            restored,
             report,
         )
 

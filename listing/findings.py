@@ -13,6 +13,7 @@ from fleetlight.cells.findings import Finding, FindingKind, FindingsAdapter
 from fleetlight.cells.fleet.audit_rounds import AuditRound
 from fleetlight.cells.fleet.compared_mappings import ComparedMappings
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.restored_cells import RestoredCell, acknowledged_by
 from fleetlight.cells.model import Cell, CellAdapter
 from fleetlight.listing.sources import CellReader, ask_fleet
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
@@ -69,22 +70,29 @@ class CellFindings:
         return Findings(found, [Missing("cell", cell.name, f"there may be more of '{kind}'") for kind in counts])
 
     async def _ask_fleet(self, cells: Sequence[Cell], now: int) -> Findings:
-        def read() -> tuple[Mapping[str, ComparedMappings], Mapping[str, AuditRound]]:
-            return self._fleet.compared_mappings.all(), self._fleet.audit_rounds.all()
+        def read() -> tuple[Mapping[str, ComparedMappings], Mapping[str, AuditRound], Mapping[str, RestoredCell]]:
+            fleet = self._fleet
+            return fleet.compared_mappings.all(), fleet.audit_rounds.all(), fleet.restored_cells.all()
 
         try:
-            compared, audited = await ask_fleet(read, self._timeout_s)
+            compared, audited, restored = await ask_fleet(read, self._timeout_s)
         except FleetUnreachableError as error:
             return Findings([], [Missing("fleet database", None, str(error))])
         of_mappings = (
             found for cell in cells if cell.uuid in compared for found in _of_mappings(cell, compared[cell.uuid], now)
         )
         of_audit = (found for cell in cells if cell.uuid in audited for found in _of_audit(cell, audited[cell.uuid]))
-        return Findings([*of_mappings, *of_audit])
+        gone_back = (_restored(cell, restored[cell.uuid]) for cell in cells if cell.uuid in restored)
+        return Findings([*gone_back, *of_mappings, *of_audit])
 
 
 def _findings_of(adapter: CellAdapter) -> Sequence[Finding]:
     return adapter.findings(MAX_OF_KIND) if isinstance(adapter, FindingsAdapter) else ()
+
+
+def _restored(cell: Cell, found: RestoredCell) -> Finding:
+    remedy = acknowledged_by(cell.name)
+    return Finding(FindingKind.CELL_RESTORED, cell.name, cell.name, found.evidence, found.at, remedy)
 
 
 def _of_mappings(cell: Cell, known: ComparedMappings, now: int) -> Iterator[Finding]:

@@ -37,7 +37,7 @@ _CELL = Shape(
         "drift": or_null(Shape({"found": INTEGER, "at": or_null(TEXT)})),
         **dict.fromkeys(("dead_letters", "jobs_waiting", "jobs_running"), or_null(INTEGER)),
         "followers": or_null(ListOf(TEXT)),
-        "keeps_past_until": or_null(TEXT),
+        **dict.fromkeys(("restored_at", "keeps_past_until"), or_null(TEXT)),
     }
 )
 CELLS = ApiOperation(
@@ -90,7 +90,8 @@ def _fleet_facts(fleet: Fleet) -> Callable[[Sequence[str]], FleetFacts]:
     leases = CellLeases(fleet.open_leases("fleetlight api"))
 
     def read(uuids: Sequence[str]) -> FleetFacts:
-        return FleetFacts(fleet.failures.counts(), leases.follower_names(uuids), fleet.audit_rounds.all())
+        followers = leases.follower_names(uuids)
+        return FleetFacts(fleet.failures.counts(), followers, fleet.audit_rounds.all(), fleet.restored_cells.all())
 
     return read
 
@@ -119,6 +120,7 @@ def _shown(state: CellState) -> Mapping[str, Any]:
         "jobs_waiting": None if report is None else report.jobs_waiting,
         "jobs_running": None if report is None else report.jobs_running,
         "followers": state.followers,
+        "restored_at": time_shown(None if state.restored is None else state.restored.at),
         "keeps_past_until": time_shown(None if report is None else report.keeps_past_since),
     }
 

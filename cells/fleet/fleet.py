@@ -49,6 +49,7 @@ from fleetlight.cells.fleet.journals import Journals, remove_journal
 from fleetlight.cells.fleet.known_hosts import KnownHosts
 from fleetlight.cells.fleet.producer_keys import ProducerKeys
 from fleetlight.cells.fleet.recent_changes import RecentChanges
+from fleetlight.cells.fleet.restored_cells import RestoredCells
 from fleetlight.cells.fleet.saved_views import SavedViews
 from fleetlight.cells.fleet.subscriptions import Subscriptions
 from fleetlight.cells.fleet.tables import (
@@ -60,6 +61,7 @@ from fleetlight.cells.fleet.tables import (
     instance_mappings,
     known_hosts,
     producer_keys,
+    restored_cells,
 )
 from fleetlight.cells.fleet.tables import cells as cells_table
 from fleetlight.cells.model import Cell, InstanceRow
@@ -134,6 +136,7 @@ class Fleet:
         self.bulk_changes = BulkChanges(database)
         self.subscriptions = Subscriptions(database)
         self.audit_rounds = AuditRounds(database)
+        self.restored_cells = RestoredCells(database)
         self.clock = FleetClock(database)
         self._locks = AdvisoryLocks(engine)
 
@@ -231,6 +234,7 @@ class Fleet:
             mappings = connection.execute(delete(instance_mappings).where(instance_mappings.c.cell_uuid == cell.uuid))
             for table in (
                 audit_rounds,
+                restored_cells,
                 compared_mappings,
                 failures,
                 dropped_failures,

@@ -335,6 +335,16 @@ audit_rounds = Table(
     Column("repaired", BigInteger, nullable=False),
 )
 
+# Cells that went back to a backup, and nobody has seen it yet (fleetlight.cells.fleet.restored_cells).
+restored_cells = Table(
+    "restored_cells",
+    fleet_metadata,
+    Column("cell_uuid", UUID_TEXT, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("watermark", BigInteger, nullable=False),
+    Column("last_sequence", BigInteger, nullable=False),
+)
+
 # Actions on many instances, as they were in a preview (fleetlight.cells.fleet.bulk_changes).
 bulk_changes = Table(
     "bulk_changes",

@@ -134,6 +134,15 @@ def enable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOpt
         _set_disabled(fleet, name, disabled=False)
 
 
+@app.command(epilog=examples("fleetlight cell acknowledge cell2"))
+def acknowledge(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Say that the database of a cell was meant to go back to a backup; until then it is named as a finding."""
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        cell = fleet.cell(name)
+        was_open = fleet.restored_cells.acknowledge(cell.uuid)
+    print_result(f"{cell.name}: {'acknowledged' if was_open else 'there is nothing to acknowledge'}")
+
+
 @app.command(epilog=examples("fleetlight cell remove cell2", "fleetlight cell remove cell2 --yes"))
 def remove(
     name: CellArgument,

@@ -13,6 +13,7 @@ from itertools import groupby
 from fleetlight.cells.daemon_threads import in_background
 from fleetlight.cells.errors import CellError
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.restored_cells import acknowledged_by
 from fleetlight.cells.model import Cell
 from fleetlight.cli.board import CellLine, board_of
 from fleetlight.cli.doctor.certificates import certificate_checks
@@ -76,7 +77,14 @@ def examined(settings: Settings) -> Examination:
 
         def read_cells() -> Sequence[Finding]:
             cells.extend(sorted_by_name(fleet.cells()))
-            return [] if cells else [wrong("cells", "there are none", "`fleetlight cell add native NAME`")]
+            if not cells:
+                return [wrong("cells", "there are none", "`fleetlight cell add native NAME`")]
+            restored = fleet.restored_cells.all()
+            return [
+                wrong(f"database of {cell.name}", restored[cell.uuid].evidence, acknowledged_by(cell.name))
+                for cell in cells
+                if cell.uuid in restored
+            ]
 
         found.findings += answers(
             [

@@ -128,6 +128,7 @@ def run_indexer(
             metrics=metrics,
             clock=fleet.clock,
             traces=traces,
+            note_restored=fleet.restored_cells.record,
         )
         service = IndexerService(
             cells,

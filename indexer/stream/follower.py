@@ -14,6 +14,7 @@ from fleetlight.bus.bus import Headers
 from fleetlight.bus.external_exchange import source_of
 from fleetlight.cells.epochs import EpochHistory
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cells.fleet.restored_cells import RestoredCell
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import CellProgress, IndexWriter
 from fleetlight.indexer.errors import (
@@ -48,6 +49,10 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 
+def note_nothing(_cell_uuid: str, _restored: RestoredCell) -> None:
+    """For cells that have no log of their own."""
+
+
 @dataclass(frozen=True, slots=True)
 class FollowerParts:
     """What the followers of an indexer work with. open_receiver raises BusError.
@@ -58,7 +63,7 @@ class FollowerParts:
     clock: of the fleet, since that of this machine may be wrong. saving: held while progress is saved. lists_delay_s:
         how long a list may still rely on what the index has just taken back. release_bus: removes the queue of a cell
         whose notifications are not listened to.
-    traces: of the process; None: none are made.
+    traces: of the process; None: none are made. note_restored: keeps that a cell went back to a backup, by its uuid.
     """
 
     open_receiver: Callable[[Cell], MessageSource]
@@ -76,6 +81,7 @@ class FollowerParts:
     announcer: KnowsAnnouncers = no_producers
     traces: "Traces | None" = None
     release_bus: ReleasesBus = release_nothing
+    note_restored: Callable[[str, RestoredCell], None] = note_nothing
 
 
 class Follower(ABC):

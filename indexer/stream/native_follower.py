@@ -11,6 +11,7 @@ import structlog
 
 from fleetlight.cells.epochs import EpochHistory, Position
 from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.fleet.restored_cells import RestoredCell
 from fleetlight.cells.model import Cell, ChangelogAdapter
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.errors import CellRestoredError, StopRequestedError
@@ -286,7 +287,10 @@ class CellFollower(Follower):
             if history.was_reconciled_by_another():
                 self._follow_another(adapter, history, pause, between_steps)
                 return
-            _log.warning("indexer.cell_was_restored", cell=self.cell.name, watermark=self._tracker.watermark)
+            watermark, last = self._tracker.watermark, adapter.published_sequence()
+            _log.warning("indexer.cell_was_restored", cell=self.cell.name, watermark=watermark, last_sequence=last)
+            # First: nothing tells of it once the index is repaired.
+            self._parts.note_restored(self.cell.uuid, RestoredCell(self._parts.clock(), watermark, last))
             followed = forget_lost_future(
                 CellRows(adapter, batch_size=self._parts.settings.sync_batch_size, horizon=self.horizon),
                 self._parts.writer,

@@ -10,10 +10,12 @@ from sqlalchemy import insert, update
 
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.fleet.failures import Failure, FailureSummary
+from fleetlight.cells.fleet.restored_cells import RestoredCell
 from fleetlight.cells.tables import cell_state, jobs
 from fleetlight.indexer.backends.base import REPAIRS
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.resources.clock import system_clock
 from tests.contract.answering import INDEX_KINDS, fleet_with_index
 from tests.contract.compute_fleet import MEMBER, BrokenCells, ComputeFleet, searching
 
@@ -64,6 +66,20 @@ def test_cell_that_the_index_follows_is_ok_and_counted(fleet: ComputeFleet) -> N
     assert answer["index"] == {"backend": fleet.index_settings.backend}
     assert (answer["seal"]["holds"], answer["seal"]["reason"]) == (True, None)
     assert datetime.fromisoformat(answer["seal"]["at"]).tzinfo == UTC
+
+
+def test_cell_that_went_back_to_a_backup_is_named_until_that_is_acknowledged(fleet: ComputeFleet) -> None:
+    uuid, restored = fleet.cells["east"].uuid, fleet.fleet.restored_cells
+    for watermark in (6743, 0):
+        restored.record(uuid, RestoredCell(system_clock(), watermark, 8))
+    east = state(board(fleet))
+    assert (east["health"], east["route"]) == ("ok", "index")
+    assert "had followed it to change 6743, its log ended at 8" in east["reason"]
+    assert datetime.fromisoformat(east["restored_at"]).tzinfo == UTC
+    assert state(board(fleet), "north")["restored_at"] is None
+    restored.acknowledge(uuid)
+    east = state(board(fleet))
+    assert (east["reason"], east["restored_at"]) == (None, None)
 
 
 def test_lag_is_what_the_cell_has_numbered_and_the_index_does_not_show(fleet: ComputeFleet) -> None:

@@ -13,6 +13,7 @@ from fleetlight.cells.database.engines import writing
 from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.cells.findings import FindingKind
 from fleetlight.cells.fleet.audit_rounds import AuditRound
+from fleetlight.cells.fleet.restored_cells import RestoredCell
 from fleetlight.cells.tables import allocations, compute_nodes, instances, observed_statuses
 from fleetlight.listing import findings
 from fleetlight.operations.hosts.agent_addresses import AgentAddresses
@@ -79,6 +80,7 @@ def let_everything_be_wrong(fleet: ComputeFleet) -> Mapping[str, str]:
     see(fleet, "north", "node", "north-host0", "down")
     fleet.fleet.compared_mappings.record(uuid, compared_at=now - 2 * HOUR_US, repaired=4, elsewhere=0)
     fleet.fleet.compared_mappings.record(uuid, compared_at=now, repaired=0, elsewhere=3)
+    fleet.fleet.restored_cells.record(uuid, RestoredCell(now - 2 * HOUR_US, 6743, 8))
     fleet.fleet.audit_rounds.record(uuid, AuditRound(now - 2 * HOUR_US, 10, 2, 1))
     fleet.index()
     return subjects
@@ -126,6 +128,7 @@ EXPECTED: Mapping[tuple[str, str, str], tuple[str, bool, str]] = {
     ("node-overallocated", "south", "south-host0"): ("MiB of memory more", False, "balance south --execute`"),
     ("host-without-agent", "north", "north-host0"): ("10.0.0.1:1811 does not", True, "refresh --cell north"),
     ("host-without-agent", "north", "north-host1"): ("no agent", False, "`fleetlight host agent north north-host1"),
+    ("cell-restored", "north", "north"): ("change 6743, its log ended at 8", True, "cell acknowledge north`"),
     ("mapping-elsewhere", "north", "north"): ("3 of its instances", False, "index verify --cell north`"),
     ("mapping-repaired", "north", "north"): ("4 mappings", True, "nothing is left"),
     ("document-repaired", "north", "north"): ("2 documents", True, "--cell north --repair`"),

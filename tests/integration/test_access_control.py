@@ -417,6 +417,8 @@ _RIGHTS = {
         "dropped_failures": ("S", "SIUD", "", ""),
         "index_work": ("SIUD", "SIUD", "S", "S"),
         "audit_rounds": ("S", "SIU", "S", "S"),
+        "restored_cells": ("S", "SI", "S", "S"),
+        "ended_sessions": ("SID", "S", "S", "S"),
         "announced_instances": ("S", "SIUD", "", ""),
         "flavors": ("SIUD", "S", "S", "S"),
         "keypairs": ("SIUD", "S", "S", "S"),

@@ -109,6 +109,12 @@ def test_index_follows_a_cell_back_to_its_backup(world: World, tmp_path: Path, c
             wait_until_index_equals_cell(world)
     assert story.lost_future_in_the_index() == []
     assert world.documents([story.deleted])[story.deleted].record["deleted"] is False
+    restored = world.fleet.restored_cells
+    found = restored.all()[world.cell.uuid]
+    assert found.watermark > 0
+    assert f"to change {found.watermark}, its log ended at {found.last_sequence}" in found.evidence
+    assert restored.acknowledge(world.cell.uuid)
+    assert restored.all() == {}
 
 
 @pytest.mark.parametrize("changes", [0, 1], ids=["nothing new", "a change"])

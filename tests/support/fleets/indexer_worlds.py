@@ -208,6 +208,7 @@ def indexing(
             metrics=IndexerMetrics(CollectorRegistry()),
             lists_delay_s=lists_delay_s,
             traces=traces,
+            note_restored=fleet.restored_cells.record,
         )
         service = IndexerService(
             cells, parts, open_adapter=open_changelog_adapter, refresh_interval_s=0.05, cells_refresh_interval_s=0.2

@@ -15,9 +15,11 @@ from sqlalchemy import text
 from fleetlight.cells import migrations
 from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.restored_cells import RestoredCell
 from fleetlight.cells.model import Cell
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.doctor import checking
+from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.base import REPAIRS, CellProgress
@@ -66,6 +68,19 @@ def test_nothing_is_wrong_with_a_fleet_that_is_followed(run: Run, cell: Cell) ->
     assert (found.exit_code, found.wrong) == (0, {})
     assert {"configuration", "fleet database", "index", "cell cell1", "index of cell1"} <= set(found.about)
     assert "WHAT TO DO" in run("doctor").stdout
+
+
+def test_cell_that_went_back_to_a_backup_is_found_until_that_is_acknowledged(run: Run, cell: Cell) -> None:
+    with open_fleet(load_settings(None, None).fleet) as fleet:
+        fleet.restored_cells.record(cell.uuid, RestoredCell(system_clock(), 6743, 8))
+    says, remedy = examine(run).wrong["database of cell1"]
+    assert "change 6743, its log ended at 8" in says
+    assert "`fleetlight cell acknowledge cell1`" in remedy
+    status = run("status")
+    assert (status.exit_code, "database of cell1" in status.stdout) == (1, True)
+    assert "cell1: acknowledged" in run("cell", "acknowledge", "cell1").stdout
+    assert "nothing to acknowledge" in run("cell", "acknowledge", "cell1").stdout
+    assert examine(run).wrong == {}
 
 
 def test_cell_that_no_process_follows_is_found(run: Run, cell: Cell) -> None:

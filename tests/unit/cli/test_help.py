@@ -98,6 +98,7 @@ def test_the_commands_are_known() -> None:
         "cell add nova-api",
         "cell add ganeti",
         "cell add-nova",
+        "cell acknowledge",
         "cell disable",
         "cell enable",
         "cell remove",

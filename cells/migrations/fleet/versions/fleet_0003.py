@@ -43,3 +43,10 @@ def upgrade() -> None:
         sa.Column("found", sa.BigInteger, nullable=False),
         sa.Column("repaired", sa.BigInteger, nullable=False),
     )
+    op.create_table(
+        "restored_cells",
+        sa.Column("cell_uuid", _UUID, primary_key=True),
+        sa.Column("at", sa.BigInteger, nullable=False),
+        sa.Column("watermark", sa.BigInteger, nullable=False),
+        sa.Column("last_sequence", sa.BigInteger, nullable=False),
+    )
