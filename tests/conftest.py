@@ -1,9 +1,6 @@
 """Fixtures and selection rules of all tests; see `tests/support/`."""
 
-import os
-
-from hypothesis import settings
-
+from tests.support import examples
 from tests.support.servers.browser import browser_context, browser_page, chromium_browser
 from tests.support.servers.ganeti_client import ganeti_client
 from tests.support.servers.htools import htools
@@ -77,7 +74,4 @@ __all__ = [
     "systemd_analyze",
 ]
 
-# Deadlines measure the machine, not the code. In CI the same examples every time, so that a red run can be repeated.
-settings.register_profile("dev", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
+examples.load_profile()

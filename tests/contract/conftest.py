@@ -9,7 +9,7 @@ from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.contract.identity_site import Site, Time
 from tests.support.servers.index_server import index_at
 
-_SERVERS = pytest.param("servers", marks=[pytest.mark.postgresql, pytest.mark.elasticsearch])
+_SERVERS = pytest.param("servers", marks=[pytest.mark.postgresql, pytest.mark.elasticsearch, pytest.mark.night])
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def api(fleet: ComputeFleet) -> Api:
     return fleet.api()
 
 
-@pytest.fixture(params=["files", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+@pytest.fixture(params=["files", pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.night])])
 def fleet_of_any_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFleet]:
     """A fleet of SQLite files, and one of PostgreSQL databases."""
     new_database = None if request.param == "files" else request.getfixturevalue("new_postgresql_database")

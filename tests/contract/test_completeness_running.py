@@ -14,7 +14,7 @@ from tests.contract.running_world import World
 from tests.contract.upkeep_world import NOVA, UpkeepWorld
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.no_rerun, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.night, pytest.mark.no_rerun, pytest.mark.timeout(300)]
 
 STEPS = 60
 

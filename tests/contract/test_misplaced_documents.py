@@ -33,7 +33,7 @@ NODE = "node"
 ELSEWHERE = "ffffffff-0000-4000-8000-00000000000f"
 
 
-@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
+@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=[pytest.mark.elasticsearch, pytest.mark.night])])
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
     if request.param == "sqlite":
         return IndexSettings(backend="sqlite", path=tmp_path / "index.db")

@@ -52,6 +52,7 @@ from tests.support.values import IMAGE
 from tests.support.waiting import wait_until
 
 pytestmark = [
+    pytest.mark.night,
     pytest.mark.no_rerun,
     pytest.mark.own_servers,
     pytest.mark.elasticsearch,

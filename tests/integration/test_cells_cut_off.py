@@ -17,7 +17,7 @@ from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet, sea
 from tests.contract.paging import page_through
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.no_rerun, pytest.mark.postgresql, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.night, pytest.mark.no_rerun, pytest.mark.postgresql, pytest.mark.timeout(300)]
 
 FAULTS: dict[str, Callable[[TcpProxy], None]] = {
     "stopped": TcpProxy.cut,

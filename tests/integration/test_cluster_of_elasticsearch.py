@@ -37,7 +37,7 @@ from tests.support.fleets.indexer_worlds import World, in_thread, new_world
 from tests.support.fleets.rebuilding import Silent, open_parts
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.own_servers, pytest.mark.elasticsearch, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.night, pytest.mark.own_servers, pytest.mark.elasticsearch, pytest.mark.timeout(400)]
 
 SHARDS, REPLICAS = 3, 1
 COUNT = 300

@@ -50,10 +50,10 @@ def shell(checkout: Path, environment: dict[str, str]) -> Iterator[Shell]:
     shell.close()
 
 
-@pytest.mark.parametrize("document", [ROOT / "README.md", ROOT / "docs" / "tutorial.md"], ids=lambda path: path.stem)
-def test_document_can_be_copied(document: Path, shell: Shell, checkout: Path, environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("name", ["README.md", pytest.param("docs/tutorial.md", marks=pytest.mark.night)])
+def test_document_can_be_copied(name: str, shell: Shell, checkout: Path, environment: dict[str, str]) -> None:
     ports = {"8774": environment["FLEETLIGHT_API_PORT"], "9100": str(free_port())}
-    first, *others = [step for step in steps(document) if not step.command.startswith(_ELSEWHERE)]
+    first, *others = [step for step in steps(ROOT / name) if not step.command.startswith(_ELSEWHERE)]
     assert first.command.startswith(_DEMO)
     with (
         terminal() as screen,

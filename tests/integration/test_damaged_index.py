@@ -25,7 +25,7 @@ from tests.support.fleets.indexer_worlds import World, new_world
 from tests.support.servers.index_server import backend_at, index_at, index_client
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.elasticsearch
+pytestmark = [pytest.mark.night, pytest.mark.elasticsearch]
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@ once: a short run of those of `scripts/bench faults` that anybody can cause.
 
 Eight cells under a load of operations, real servers. What is cut off is cut by a proxy, since the servers are shared;
 what is killed was started for it. Nothing here depends on how fast anything is: a fault is caused when a number of
-operations have gone by, and recovery may take minutes. So a run takes a quarter of the faults only: which one depends
-on the commit.
+operations have gone by, and recovery may take minutes.
 """
 
 import os
@@ -26,6 +25,7 @@ from scripts.servers.marks import MARK_VARIABLE
 from tests.support.waiting import wait_until
 
 pytestmark = [
+    pytest.mark.night,
     pytest.mark.no_rerun,
     pytest.mark.elasticsearch,
     pytest.mark.rabbitmq,
@@ -34,15 +34,8 @@ pytestmark = [
 ]
 
 
-def _causes() -> list[str]:
-    """A quarter of the faults, by the second of the last commit; all where there is none.
-
-    What takes root to cause is left to `scripts/bench faults`.
-    """
-    names = [name for name, fault in FAULTS.items() if not fault.small_disk]
-    command = ["git", "log", "-1", "--format=%ct"]
-    committed = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    return names if committed.returncode else names[int(committed.stdout) % 4 :: 4]
+# What takes root to cause is left to `scripts/bench faults`.
+_CAUSES = [name for name, fault in FAULTS.items() if not fault.small_disk]
 
 
 @pytest.fixture
@@ -52,7 +45,7 @@ def supply(elasticsearch_url: str, amqp_url: str, postgresql_url: str) -> Iterat
         yield Supply(stack, shared)
 
 
-@pytest.mark.parametrize("name", _causes())
+@pytest.mark.parametrize("name", _CAUSES)
 def test_nothing_is_lost_doubled_or_resurrected_by(name: str, supply: Supply, tmp_path: Path) -> None:
     outcome = run_fault(FAULTS[name], supply, tmp_path, seed=1, rounds=1)
     assert outcome.damage == Damage()

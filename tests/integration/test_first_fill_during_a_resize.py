@@ -27,6 +27,8 @@ from tests.support.memory.memory_bus import MemoryBus
 from tests.support.memory.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.night
+
 CELLS = ("cell0", "cell1")
 LIST = "/v2.1/servers/detail?all_tenants=1"
 SETTINGS = IndexerSettings(retry_wait_max_s=0.1, comparison_interval_s=36_000)

@@ -25,7 +25,7 @@ from tests.integration.test_start_without_fleet import started
 from tests.support.fleets.instance_operations import InstanceOperations
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.night, pytest.mark.postgresql, pytest.mark.timeout(120)]
 
 _WAITERS = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
 

@@ -29,7 +29,7 @@ from tests.support.fleets.indexer_worlds import RELAY, World, in_thread, indexin
 from tests.support.memory.memory_cell import CELL_UUID
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.night, pytest.mark.postgresql, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -29,7 +29,13 @@ from scripts.servers.process import free_port
 from tests.support.loopback import get
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.elasticsearch, pytest.mark.rabbitmq, pytest.mark.postgresql, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.night,
+    pytest.mark.elasticsearch,
+    pytest.mark.rabbitmq,
+    pytest.mark.postgresql,
+    pytest.mark.timeout(600),
+]
 
 _PATIENCE_S = 240
 # What is cut off answers late on a busy machine, and must not be given up meanwhile.

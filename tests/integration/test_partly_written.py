@@ -20,7 +20,13 @@ from scripts.servers.elasticsearch import BriefElasticsearch
 from scripts.servers.private import private_server
 from tests.support.fleets.documents import make_document, make_uuid
 
-pytestmark = [pytest.mark.no_rerun, pytest.mark.own_servers, pytest.mark.elasticsearch, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.night,
+    pytest.mark.no_rerun,
+    pytest.mark.own_servers,
+    pytest.mark.elasticsearch,
+    pytest.mark.timeout(400),
+]
 
 COUNT, SHARDS = 400, 8
 CELL = "c0"

@@ -25,7 +25,7 @@ from tests.support.fleets.indexer_worlds import World, new_world
 from tests.support.session.product import ROOT
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.own_servers, pytest.mark.rabbitmq, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.night, pytest.mark.own_servers, pytest.mark.rabbitmq, pytest.mark.timeout(300)]
 
 PAGE = (ROOT / "docs" / "operations" / "producers.md").read_text(encoding="utf-8")
 PAYLOAD, BY_KIT, BY_HAND = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)

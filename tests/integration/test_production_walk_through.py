@@ -13,7 +13,13 @@ from tests.support.servers.composition import Composition
 from tests.support.values import IMAGE
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.elasticsearch, pytest.mark.rabbitmq, pytest.mark.postgresql, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.night,
+    pytest.mark.elasticsearch,
+    pytest.mark.rabbitmq,
+    pytest.mark.postgresql,
+    pytest.mark.timeout(600),
+]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.support.fleets.indexer_worlds import new_world
 from tests.support.memory.memory_cell import CELL_UUID
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.own_servers, pytest.mark.rabbitmq, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.night, pytest.mark.own_servers, pytest.mark.rabbitmq, pytest.mark.timeout(300)]
 
 LARGEST = 20_000
 

@@ -17,6 +17,8 @@ from tests.support.rapi_calls import RapiCalls
 from tests.support.servers.real_cluster import RealCluster
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.night
+
 NAME = f"changes-{uuid4().hex[:8]}"
 INSTANCE = f"{NAME}.gnt.example"
 GROUP, NET, NOTHING = f"/groups/{NAME}", f"/networks/{NAME}", f"/instances/{NAME}"

@@ -25,7 +25,7 @@ from tests.support.played.agents import Certificates
 from tests.support.waiting import wait_until
 
 # Most of it is that processes start, which a machine with other things to do takes its time for.
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.night, pytest.mark.redis, pytest.mark.timeout(300)]
 
 HOSTS = ("host1", "host2")
 _ACTIONS = ("os-stop", "os-start", "os-migrateLive", "os-migrateLive", "delete", "create", "create")

@@ -24,7 +24,7 @@ from tests.nova.questions import identifier
 from tests.support.servers.nova import NovaWorld
 
 # The databases are made before the first test, which takes Nova a while.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.night, pytest.mark.timeout(600)]
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations" / "nova-databases.md"
 EVERY_ROW = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), 1000)

@@ -12,6 +12,8 @@ import pytest
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
 from tests.support.values import IMAGE
 
+pytestmark = pytest.mark.night
+
 _SCRIPT = Path(__file__).resolve().parents[2] / "nova" / "check_answers.py"
 _NEWEST = microversion("2.104")
 _CALLERS: tuple[dict[str, str], ...] = ({}, {"X-Roles": "member"})

@@ -26,7 +26,13 @@ from scripts.servers.private import PrivateServer, private_server
 from tests.support.servers.logged_nova import FollowedNova, LoggedNova, LoggingMariaDB, followed_nova
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.own_servers, pytest.mark.mariadb, pytest.mark.no_rerun, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.night,
+    pytest.mark.own_servers,
+    pytest.mark.mariadb,
+    pytest.mark.no_rerun,
+    pytest.mark.timeout(300),
+]
 
 DEMO = "11111111111111111111111111111111"
 

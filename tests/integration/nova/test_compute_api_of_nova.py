@@ -25,6 +25,7 @@ from tests.nova.questions import DEMO, Asked, identifier
 from tests.support.servers.nova import NovaWorld
 
 pytestmark = [
+    pytest.mark.night,
     pytest.mark.nova,
     pytest.mark.timeout(600),
     pytest.mark.parametrize("nova_deployment", ["sqlite"], indirect=True),

@@ -14,7 +14,13 @@ from tests.support.servers.galera import galera_cluster
 from tests.support.servers.logged_nova import LoggedNova, followed_nova
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.own_servers, pytest.mark.mariadb, pytest.mark.no_rerun, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.night,
+    pytest.mark.own_servers,
+    pytest.mark.mariadb,
+    pytest.mark.no_rerun,
+    pytest.mark.timeout(600),
+]
 
 
 @pytest.fixture(scope="module")

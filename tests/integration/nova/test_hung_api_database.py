@@ -20,7 +20,7 @@ from tests.contract.compute_fleet import ComputeFleet, compute_fleet, searching
 from tests.support.fleets.nova_tables import SmallNova, small_nova
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.night, pytest.mark.postgresql, pytest.mark.timeout(300)]
 
 LIST = "/v2.1/servers?all_tenants=1"
 PATIENCE_S = 2

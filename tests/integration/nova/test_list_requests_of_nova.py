@@ -27,7 +27,7 @@ from tests.support.fleets.requested_fleet import ANY, BOUNDED, STRONG, ask_for, 
 from tests.support.oracles.list_oracle import Times, expected_list
 
 # The databases are made before the first test, which takes Nova a while.
-pytestmark = [pytest.mark.no_rerun, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.night, pytest.mark.no_rerun, pytest.mark.timeout(600)]
 
 _EXACT = ("user_id", "host", "image_ref", "vm_state", "task_state", "uuid")
 _MATCHED = (

@@ -23,6 +23,7 @@ from scripts.servers.private import private_server
 from tests.support.servers.logged_nova import FollowedNova, LoggedNova, LoggingMariaDB, followed_nova
 
 pytestmark = [
+    pytest.mark.night,
     pytest.mark.own_servers,
     pytest.mark.mariadb,
     pytest.mark.nova,

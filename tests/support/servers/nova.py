@@ -174,8 +174,8 @@ def nova_worlds(
 @pytest.fixture(
     scope="session",
     params=[
-        "sqlite",
-        pytest.param("postgresql", marks=pytest.mark.postgresql),
+        pytest.param("sqlite", marks=pytest.mark.night),
+        pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.night]),
         pytest.param("mariadb", marks=pytest.mark.mariadb),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 _CHECKOUT = Path(__file__).resolve().parents[3]
 
 ALL_VARIABLE = "FLEETLIGHT_TEST_ALL"
-"""When set to 1, everything below has to be there and no test may be skipped (`scripts/test --all`)."""
+"""When set to 1, everything below has to be there and no test may be skipped (`scripts/test --day`, `--night`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ NOVA = Folder(
 )
 SAME_NAMES = Folder(
     "same_names",
-    "distributions with the names of our folders (scripts/test --all fetches them)",
+    "distributions with the names of our folders (scripts/test --day fetches them)",
     "same_names",
     "FLEETLIGHT_TEST_SAME_NAMES",
     default=_CHECKOUT / "build" / "same-names",

@@ -1,4 +1,4 @@
-"""Plugin of `scripts/test --all`: which tests pytest-rerunfailures may run again, and what is kept of those.
+"""Plugin of `scripts/test --day` and `--night`: what pytest-rerunfailures may run again, and what is kept of it.
 
 A test that needs a second run is a fault to be looked into. So few get one, and none of those that say whether data is
 damaged, whether an answer is complete, or who may see what: of those a single failure is the finding. They are marked

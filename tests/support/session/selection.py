@@ -1,14 +1,18 @@
 """pytest hooks: tests whose server is missing are left out (not skipped), and the end of the run says so.
 
-With `FLEETLIGHT_TEST_ALL=1` a missing server is an error before the first test, and a skipped test fails the run.
+With `FLEETLIGHT_TEST_ALL=1` a missing server is an error before the first test, a skipped test fails the run, and so
+does a server over which no test runs by day.
 """
 
 import os
+from collections.abc import Sequence
 
 import pytest
 
 from tests.support.session.requirements import ALL_VARIABLE, REQUIREMENTS, missing_requirements
 
+NIGHT = "night"
+"""The marker of a test that `scripts/test --night` runs, and no run by day."""
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
 _OWN_SERVERS = "own_servers"
 _WORKER_KEY = "fleetlight_left_out"
@@ -44,11 +48,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker in absent:
             counts[marker] = counts.get(marker, 0) + 1
         (left_out if absent else kept).append(item)
+    is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if _must_run_all() and is_whole and (titles := only_by_night(items)):
+        raise pytest.UsageError(f"No test runs by day over {', '.join(titles)}: one must not be marked {NIGHT}")
     # xdist hands out tests in the order of the list, so those that share costly servers get to one worker.
     kept.sort(key=lambda item: item.get_closest_marker(_OWN_SERVERS) is None)
     items[:] = kept
     if left_out:
         config.hook.pytest_deselected(items=left_out)
+
+
+def only_by_night(items: Sequence[pytest.Item]) -> list[str]:
+    """Titles of the requirements of these tests that no test has by day."""
+    by_night = {mark.name for item in items for mark in item.iter_markers()}
+    by_day = {mark.name for item in items if item.get_closest_marker(NIGHT) is None for mark in item.iter_markers()}
+    return [requirement.title for requirement in REQUIREMENTS if requirement.marker in by_night - by_day]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

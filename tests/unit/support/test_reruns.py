@@ -1,4 +1,4 @@
-"""What `scripts/test --all` runs again: at most two tests that failed, none that is marked, all of them named."""
+"""What `scripts/test --day` and `--night` run again: at most two failed tests, none that is marked, all named."""
 
 import os
 import re
