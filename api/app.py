@@ -143,12 +143,12 @@ def create_app(parts: ApiParts) -> Application:
         # In the order in which a request passes them.
         middleware=[
             Middleware(RequestMetrics, observe=services.metrics.count_request, trace=trace),  # outermost: refusals too
+            Middleware(ReceivedBodies, held=services.admission.unanswered),  # whatever refuses a request
             Middleware(PacedBodies),  # so that the time of an answer ends when its caller has taken it
             Middleware(Addresses, refusal=_no_route),  # what follows reads addresses as text, with single slashes
             Middleware(ForeignPages, refusal=_refuse_foreign_page),  # a browser's login is not for pages of others
             Middleware(CookieLogins, refusal=_refuse_without_header),  # what follows reads logins in headers
             Middleware(RepeatedRefusals),  # before anything is done for a request
-            Middleware(ReceivedBodies, held=services.admission.unanswered),
         ],
         exception_handlers={HTTPException: answer_http_exception},
         lifespan=lifespan,

@@ -23,6 +23,8 @@ from fleetlight.api.limits.request_deadlines import RequestDeadlines, TimedProto
 _TASKS_TIMEOUT_S = 5
 _LOOK_INTERVAL_S = 0.05
 _ACCEPTING_TIMEOUT_S = 1.0
+# Where a request is refused before it is looked at, for nobody has read its body.
+_CLOSE = {"Connection": "close"}
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 
 
@@ -91,9 +93,7 @@ class _OneLength:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and {name for name, _ in scope["headers"]} >= _LENGTHS:
-            refusal = fault(
-                400, "A request has Content-Length or Transfer-Encoding, not both.", {"Connection": "close"}
-            )
+            refusal = fault(400, "A request has Content-Length or Transfer-Encoding, not both.", _CLOSE)
             await refusal(scope, receive, send)
         else:
             await self._app(scope, receive, send)
@@ -108,7 +108,7 @@ class _KnownHost:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = Headers(scope=scope).getlist("host") if scope["type"] == "http" else []
-        app = self._app if self._hosts.serves(asked) else fault(421, self._hosts.refusal(asked, "api.hosts"))
+        app = self._app if self._hosts.serves(asked) else fault(421, self._hosts.refusal(asked, "api.hosts"), _CLOSE)
         await app(scope, receive, send)
 
 
@@ -123,7 +123,7 @@ class _OriginForm:
             try:
                 scope = _in_origin_form(scope)
             except ValueError as error:
-                await fault(400, f"The address of the request is no URL: {error}")(scope, receive, send)
+                await fault(400, f"The address of the request is no URL: {error}", _CLOSE)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

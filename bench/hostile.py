@@ -35,6 +35,8 @@ _PAUSE_S = 0.01
 _TIMEOUT_S = 120.0
 _HEALTH_MS = at_most(100)
 _GROWTH_MIB = at_most(400)
+_REFUSED = 1_000
+_KEPT_MIB = at_most(64)
 _RAPI = "/2/query/instance"
 
 _forks = get_context("fork")
@@ -42,21 +44,18 @@ _encode = msgspec.json.Encoder().encode
 
 
 def run(directory: Path, quick: bool) -> Iterator[Figure]:
-    """quick: 2,000 instances instead of 20,000, and 5 s for each kind of caller instead of 20 s."""
-    count, seconds = (2_000, 5.0) if quick else (20_000, 20.0)
+    """quick: 2,000 instances instead of 20,000, 5 s for each kind of caller instead of 20 s, 100 refused bodies."""
+    count, seconds, refused = (2_000, 5.0, _REFUSED // 10) if quick else (20_000, 20.0, _REFUSED)
     path, luxi = directory / "index.db", directory / "luxi.sock"
     fill(directory, IndexSettings(backend="sqlite", path=path), count, _CELLS)
-    settings = {
-        "INDEX_BACKEND": "sqlite",
-        "INDEX_PATH": str(path),
-        "API_LUXI_SOCKET": str(luxi),
-        "API_PROCESSES": "1",
-    }
+    settings = {"INDEX_BACKEND": "sqlite", "INDEX_PATH": f"{path}", "API_LUXI_SOCKET": f"{luxi}", "API_PROCESSES": "1"}
     with api_process(directory, settings) as (url, pid):
         api = _Api(urlsplit(url).netloc, luxi, pid)
         yield from _measured(api, "nobody", lambda: time.sleep(_PAUSE_S), seconds)
         for name, request in _requests(_names_of(api)).items():
             yield from _measured(api, name, partial(api.send, *request), seconds)
+        for name, call in _refusals(api).items():
+            yield _kept(api, name, call, refused)
         for name, message in _messages().items():
             yield from _measured(api, name, partial(api.tell, message), seconds)
         yield from _measured(api, "left", partial(api.leave, _RAPI), seconds)
@@ -110,9 +109,8 @@ class _Api:
 
 
 def _names_of(api: _Api) -> list[str]:
-    body = _encode({"fields": ["name"], "qfilter": None})
-    answer = msgspec.json.decode(api.send("PUT", _RAPI, body))
-    return [row[0][1] for row in answer["data"]]
+    answer = api.send("PUT", _RAPI, _encode({"fields": ["name"], "qfilter": None}))
+    return [row[0][1] for row in msgspec.json.decode(answer)["data"]]
 
 
 def _requests(names: list[str]) -> Mapping[str, tuple[str, str, bytes]]:
@@ -145,6 +143,30 @@ def _messages() -> Mapping[str, bytes]:
         "local_names": message("QueryInstances", [f"{n}.example.com" for n in range(48_000)], ["name"], False),
         "local_fields": message("QueryFields", "instance", ["name"] * 48_000),
     }
+
+
+def _refusals(api: _Api) -> Mapping[str, Callable[[], object]]:
+    """A body of each face that is as long as it may be, and is refused."""
+    short, long = (b'{"what": "' + b"x" * size for size in (110_000, _BODY_BYTES - 10))
+    return {
+        "rapi": partial(api.send, "PUT", _RAPI, long),
+        "rapi_change": partial(api.send, "POST", "/2/instances-multi-alloc", long),
+        "compute": partial(api.send, "POST", "/v2.1/servers", short),
+        "fleetlight": partial(api.send, "POST", "/fleetlight/query", short),
+        "console": partial(api.send, "POST", "/fleetlight/session", short),
+        "luxi": partial(api.tell, long + b"\3"),
+        "left": partial(api.leave, _RAPI),
+    }
+
+
+def _kept(api: _Api, name: str, call: Callable[[], object], count: int) -> Figure:
+    """What memory grows by over so many refused bodies, after a tenth as many."""
+    before = 0.0
+    for number in range(-count // 10, count):
+        before = before if number else memory_mib(api.pid)
+        call()
+    what = f"growth of {before:.0f} MiB by {count} refused bodies"
+    return figure(f"hostile.{name}.kept", memory_mib(api.pid) - before, "MiB", what, runs=1, goal=_KEPT_MIB)
 
 
 @contextmanager

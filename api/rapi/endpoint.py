@@ -219,21 +219,23 @@ async def _body(http: HttpRequest, max_parts: int) -> tuple[Any, int]:
     too_large = RapiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Request body too large")
     if length.isascii() and length.isdigit() and int(length) > MAX_BODY_BYTES:
         raise too_large
-    text = bytearray()
+    pieces: list[bytes] = []
+    size = 0
     counted = CountedParts(max_parts)
     try:
-        async for part in http.stream():
-            counted.add(part)
-            text += part
-            if len(text) > MAX_BODY_BYTES:
+        async for piece in http.stream():
+            counted.add(piece)
+            size += len(piece)
+            if size > MAX_BODY_BYTES:
                 raise too_large
+            pieces.append(piece)
     except ClientDisconnect:
         raise RapiError(HTTPStatus.BAD_REQUEST, "The body ended before all of it had come.") from None
-    if not text:
+    if not size:
         return _NOTHING, 0
     if http.headers.get("content-type", "").lower() != "application/json":
         raise RapiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body must be of the type application/json")
     try:
-        return await decoded(text, counted.count), counted.count
+        return await decoded(b"".join(pieces), counted.count), counted.count
     except MALFORMED_JSON:
         raise RapiError(HTTPStatus.BAD_REQUEST, "Unable to parse JSON data") from None

@@ -147,6 +147,58 @@ def test_nothing_is_kept_of_bodies_whose_sender_has_gone(api: Api, name: str) ->
     assert api.run(scenario()) < _TIMES * size * _KEPT
 
 
+async def answer_to_beginning(port: int, method: str, path: str, length: int, headers: str = "") -> bytes:
+    """All that the server says to a request of whose body nothing comes; without an end of the connection it waits."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"{method} {path} HTTP/1.1\r\nHost: api\r\n{headers}Content-Length: {length}\r\n\r\n"
+    writer.write(head.encode())
+    async with asyncio.timeout(30):
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("PUT", "/2/nothing", "", 404),
+        ("PUT", "/2/query/instance", "", 413),
+        ("POST", "/v2.1/nothing", "", 404),
+        ("POST", "/fleetlight/nothing", "", 300),
+        ("POST", "/v2.1/servers", "Origin: https://elsewhere.example.com\r\nSec-Fetch-Site: cross-site\r\n", 403),
+        ("PUT", "/console/session", "", 404),
+    ],
+)
+def test_answer_before_a_large_body_has_come_ends_the_connection(
+    api: Api, method: str, path: str, headers: str, status: int
+) -> None:
+    async def scenario() -> bytes:
+        async with served(api) as port:
+            return await answer_to_beginning(port, method, path, 20_000_000, headers)
+
+    answer = api.run(scenario())
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+    assert b"connection: close" in answer.lower()
+
+
+def test_connection_goes_on_after_a_small_body_that_nobody_has_read(api: Api) -> None:
+    async def scenario() -> bytes:
+        async with served(api) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for path in ("/v2.1/nothing", "/2/nothing"):
+                writer.write(f"POST {path} HTTP/1.1\r\nHost: api\r\nContent-Length: 1000\r\n\r\n".encode())
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 404 ")
+                await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
+                writer.write(b"x" * 1000)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: api\r\nConnection: close\r\n\r\n")
+            answer = await reader.read()
+            writer.close()
+            return answer
+
+    assert b"HTTP/1.1 200 OK" in api.run(scenario())
+
+
 @pytest.mark.parametrize("end", [b"\3", b""])
 @pytest.mark.parametrize("body", [malformed, well_formed, quiet])
 def test_nothing_is_kept_of_local_messages(

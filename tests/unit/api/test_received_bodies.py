@@ -121,3 +121,37 @@ def test_request_that_has_ended_gets_nothing_more() -> None:
             return await sender.receive()
 
     assert asyncio.run(scenario()) == {"type": "http.disconnect"}
+
+
+def test_of_many_bodies_one_piece_is_read_in_a_round_of_the_loop() -> None:
+    rounds: list[int] = []
+    bodies, pieces = 20, 5
+
+    async def scenario() -> None:
+        read = 0
+
+        async def ready() -> Message:
+            nonlocal read
+            read += 1
+            return {"type": "http.request", "body": b"x", "more_body": True}
+
+        async def read_all(_scope: Scope, receive: Receive, _send: Send) -> None:
+            for _ in range(pieces):
+                await receive()
+
+        async def nothing_is_sent(_message: Message) -> None:
+            raise AssertionError("nothing is answered")
+
+        limited = ReceivedBodies(read_all, HeldBytes(4 * MIB))
+        scope = {"type": "http", "client": ("192.0.2.1", 1), "headers": [], "state": {}}
+        tasks = [asyncio.create_task(limited(scope, ready, nothing_is_sent)) for _ in range(bodies)]
+        while not all(task.done() for task in tasks):
+            before = read
+            await asyncio.sleep(0)
+            rounds.append(read - before)
+        await asyncio.gather(*tasks)
+
+    asyncio.run(scenario())
+    assert sum(rounds) == bodies * pieces
+    # The first pieces have been read by the server before anybody asks for them.
+    assert sorted(rounds, reverse=True)[:2] == [bodies, 1]
