@@ -18,6 +18,7 @@ from fleetlight.indexer.reconcile.native_cell import NativeComparison
 from fleetlight.indexer.reconcile.other_items import verify_other_items
 from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.transform.documents import to_document
+from fleetlight.indexer.writing.announced import to_announced
 from tests.support.fleets.documents import make_record, make_uuid
 from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory.memory_fleet import MemoryAnnounced
@@ -168,9 +169,7 @@ def test_copy_beside_the_rows_of_another_kind_of_cell_is_removed(writer: IndexWr
     assert not writer.versions([ELSEWHERE])
 
 
-@pytest.mark.parametrize("settings", [pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)], indirect=True)
 def test_copy_of_an_announced_instance_is_removed(writer: IndexWriter, copy: Copy) -> None:
-    """In a file it looks as if it had been announced."""
     store = MemoryAnnounced()
     writer.write([to_document(CELL_UUID, OLDEST_TIME_VERSION + 1, make_record(1))])
     copy("instances", make_uuid(1), ELSEWHERE)
@@ -178,3 +177,18 @@ def test_copy_of_an_announced_instance_is_removed(writer: IndexWriter, copy: Cop
         reconcile_announced(CELL_UUID, writer, writer, store, lambda _: {}, horizon=0, on_step=writer.make_searchable)
     assert store.kept.keys() == {make_uuid(1)}
     assert writer.versions([make_uuid(1), ELSEWHERE]).keys() == {make_uuid(1)}
+
+
+def test_copy_in_the_place_of_an_announced_instance_is_replaced(writer: IndexWriter, copy: Copy) -> None:
+    store = MemoryAnnounced()
+    for number in (1, 2):
+        writer.write([to_document(CELL_UUID, OLDEST_TIME_VERSION + number, make_record(number))])
+    writer.make_searchable()
+    store.keep(CELL_UUID, [to_announced(each) for each in writer.read([make_uuid(1), make_uuid(2)]).values()])
+    copy("instances", make_uuid(2), make_uuid(1))
+    for _ in range(2):
+        reconcile_announced(CELL_UUID, writer, writer, store, lambda _: {}, horizon=0, on_step=writer.make_searchable)
+    wanted = {make_uuid(number): make_record(number)["display_name"] for number in (1, 2)}
+    found = writer.read([make_uuid(1), make_uuid(2)])
+    assert {uuid: each.record["display_name"] for uuid, each in found.items()} == wanted
+    assert {uuid: each.record["display_name"] for uuid, each in store.kept.items()} == wanted

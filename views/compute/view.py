@@ -131,6 +131,11 @@ class _FieldsRead(Mapping[str, Any]):
         return len(self._values)
 
 
+def is_of(view: Sequence[bytes], uuid: str) -> bool:
+    """Whether a view is that of the instance with this uuid."""
+    return view[0].startswith(b'"%b"' % uuid.encode(), _BEFORE_ID - 1)
+
+
 @lru_cache
 def _fields_of(*, is_admin: bool) -> tuple[str, ...]:
     """The fields that the view is made of, for administrators or for other callers.

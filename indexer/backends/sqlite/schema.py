@@ -17,7 +17,7 @@ from fleetlight.indexer.extra_fields import Extra
 from fleetlight.query.sort import nice_key
 from fleetlight.resources.fields import Kind, Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from fleetlight.views.compute.view import PIECE_NAMES
+from fleetlight.views.compute.view import PIECE_NAMES, is_of
 
 # Kept in the file as `user_version`; +1 whenever the tables below change, or what is in them.
 SCHEMA_VERSION = 6
@@ -188,6 +188,9 @@ def _document_of(row: Sequence[Any]) -> Document:
     record = dict(zip(_SCALARS, values[: len(_SCALARS)], strict=True))
     if nice_name != _nice_name(record):
         raise ValueError(f"{NICE_NAME} is not what the name makes")
+    # Under the id that another program has given to a copy, all else is as we wrote it.
+    if not is_of(values[lists:-1], record["uuid"]):
+        raise ValueError("its view is that of another instance")
     for name in _BOOLS:
         if record[name] is not None:
             record[name] = bool(record[name])
