@@ -337,6 +337,16 @@ def test_request_that_names_many_things_is_answered(api: Api, body: dict[str, An
         ({"capabilities:hypervisor_type": "QEMU"}, "capabilities:hypervisor_type=QEMU"),
         ({"pci_passthrough:alias": "gpu:1"}, "pci_passthrough:alias=gpu:1"),
         ({"os:secure_boot": "required"}, "os:secure_boot=required"),
+        ({"hw:maxphysaddr_bits": "42"}, "hw:maxphysaddr_bits=42"),
+        (
+            {"hw:maxphysaddr_mode": "emulate", "hw:maxphysaddr_bits": "42"},
+            "hw:maxphysaddr_bits=42, hw:maxphysaddr_mode=emulate",
+        ),
+        ({"hw:pci_numa_affinity_policy": "socket"}, "hw:pci_numa_affinity_policy=socket"),
+        ({"hw:sound_model": "virtio"}, "hw:sound_model=virtio"),
+        ({"hypervisor_type": "xen"}, "hypervisor_type=xen"),
+        ({"num_instances": "0"}, "num_instances=0"),
+        ({"hw:of_next_year": "1"}, "hw:of_next_year=1"),
     ],
 )
 @pytest.mark.parametrize("claim", [False, True])
@@ -352,7 +362,9 @@ def test_extra_spec_that_no_host_can_fulfil_is_named(
     "specs",
     [
         {"resources:VGPU": "0", "hw:mem_encryption": "false", "hw:cpu_policy": "shared", "hw:mem_page_size": "small"},
-        {"hw:boot_menu": "true", "quota:cpu_shares": "4", "hw:cpu_sockets": "1", "owner": "ada"},
+        {"hw:boot_menu": "true", "quota:cpu_shares": "4", "hw:cpu_sockets": "1", "owner": "ada", "ours:colour": "blue"},
+        {"os:secure_boot": "optional", "hw:sound_model": "ich9", "hw:viommu_model": "intel", "hw:locked_memory": "yes"},
+        {"hw:usb_model": "nec-xhci", "hw:redirected_usb_ports": "4", "hw:pci_numa_affinity_policy": "legacy"},
     ],
 )
 def test_extra_spec_that_asks_nothing_of_a_host_is_no_matter_of_the_scheduler(api: Api, specs: dict[str, str]) -> None:
@@ -380,12 +392,34 @@ def test_dedicated_processors_are_those_of_hosts_that_give_none_twice(api: Api, 
 
 
 def test_server_says_in_its_fault_which_extra_spec_no_host_fulfils(api: Api, fleet: ComputeFleet) -> None:
-    fleet.fleet.flavors.change_extra_specs("1", lambda _specs: {"hw:numa_nodes": "2"})
+    fleet.fleet.flavors.change_extra_specs("1", lambda _specs: {"os:secure_boot": "required"})
     created = api.request("POST", "/v2.1/servers", ADMIN, json={"server": MINIMAL})
     assert created.status_code == 202, created.text
     fleet.work()
     server = api.get(f"/v2.1/servers/{created.json()['server']['id']}", ADMIN).json()["server"]
-    assert (server["status"], "hw:numa_nodes=2" in server["fault"]["message"]) == ("ERROR", True)
+    assert (server["status"], "os:secure_boot=required" in server["fault"]["message"]) == ("ERROR", True)
+
+
+@pytest.mark.parametrize(
+    ("specs", "said"),
+    [
+        ({"hw:cpu_thread_policy": "isolate"}, "Cannot set cpu thread pinning policy in a non dedicated"),
+        ({"hw:cpu_policy": "dedicated", "resources:VCPU": "2"}, "use one or the other"),
+        ({"hw:numa_nodes": "3"}, "cannot be evenly distributed"),
+        ({"hw:numa_nodes": "1", "hw:numa_cpus.0": "0-99999999999", "hw:numa_mem.0": "1"}, "Invalid range expression"),
+        ({"hw:mem_page_size": "odd"}, "Invalid memory page size 'odd'"),
+        ({"pci_passthrough:alias": "gpu:1"}, "PCI alias gpu is not defined"),
+    ],
+)
+def test_flavor_that_no_server_can_have_is_refused_at_the_request(
+    api: Api, fleet: ComputeFleet, specs: dict[str, str], said: str
+) -> None:
+    uuid = fleet.create("north", host="north-host0", node="north-host0")
+    fleet.fleet.flavors.change_extra_specs("1", lambda _specs: specs)
+    created = api.request("POST", "/v2.1/servers", ADMIN, json={"server": MINIMAL})
+    assert (created.status_code, said in message(created)) == (400, True)
+    resized = api.request("POST", f"/v2.1/servers/{uuid}/action", ADMIN, json={"resize": {"flavorRef": "1"}})
+    assert (resized.status_code, said in message(resized)) == (400, True)
 
 
 def create(api: Api, count: int) -> httpx.Response:

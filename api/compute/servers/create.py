@@ -13,6 +13,7 @@ from uuid import uuid4
 from pydantic import SecretStr
 from starlette.responses import Response
 
+from fleetlight.api.compute.flavors.conflicting_specs import check_flavor_of_server
 from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.compute.servers.block_devices import check_block_devices
 from fleetlight.api.compute.servers.create_body import CREATE_SERVER, CreateServer, NewServer, decoded
@@ -147,6 +148,7 @@ class ServerCreation:
         flavor = self._flavor(request, server.flavor_ref)
         _check_sources(server, flavor, count)
         self._access.check_image(server.image_ref)
+        check_flavor_of_server(flavor)
         limits = fleet.quotas.limits(project_id)
         # No caller makes the API prepare more than could be accepted.
         check(limits, {}, {"instances": count, "metadata_items": len(server.metadata)})

@@ -9,6 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from fleetlight.api.compute.flavors.conflicting_specs import check_flavor_of_server
 from fleetlight.api.compute.servers import action_bodies as bodies
 from fleetlight.api.compute.servers.create import given_or_new
 from fleetlight.api.compute.servers.orders import accept, change, order_of, require_ready, rule
@@ -148,6 +149,7 @@ class MoveActions:
             raise BadRequestError("Unable to resize to a disabled flavor.")
         if flavor.flavorid == server.row.record["flavor_id"]:
             raise BadRequestError("When resizing, instances must change flavor!")
+        check_flavor_of_server(flavor)
         return flavor
 
     async def _nodes(self, server: FoundServer) -> Sequence[ComputeNode]:
