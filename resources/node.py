@@ -50,6 +50,9 @@ STORED_NODE_FIELDS = frozenset(NODE) - NOT_STORED
 """Fields of which a stored node says all that its cell knows."""
 
 
+_SIZES = ("ctotal", "mtotal", "dtotal", "cnos", "mnode", "cnodes", "csockets")
+
+
 def shown_node(stored: Record) -> Record:
     """The values of STORED_NODE_FIELDS that a cell knows, and AGENT_ADDRESS."""
     filled, is_offline = stored["ndparams"], stored["offline"]
@@ -86,16 +89,16 @@ def has_size(stored: Record) -> bool:
 
 
 def _sizes(stored: Record) -> Record:
-    """What a node without an agent is made of; one with an agent says so itself."""
+    """What a node without an agent is made of; one with an agent says so itself.
+
+    A simulated host is one machine with one processor package, and needs nothing of either for itself.
+    """
     if stored["offline"]:
-        return dict.fromkeys(("ctotal", "mtotal", "dtotal"), ResultStatus.OFFLINE)
+        return dict.fromkeys(_SIZES, ResultStatus.OFFLINE)
     if not has_size(stored):
-        return dict.fromkeys(("ctotal", "mtotal", "dtotal"), ResultStatus.NO_DATA)
-    return {
-        "ctotal": stored["vcpus"],
-        "mtotal": stored["memory_mib"],
-        "dtotal": stored["disk_gib"] * MIB_PER_GIB,
-    }
+        return dict.fromkeys(_SIZES, ResultStatus.NO_DATA)
+    sizes = stored["vcpus"], stored["memory_mib"], stored["disk_gib"] * MIB_PER_GIB
+    return dict(zip(_SIZES, (*sizes, 0, 0, 1, 1), strict=True))
 
 
 def _role(is_candidate: bool, *, is_drained: bool, is_offline: bool) -> str:

@@ -98,11 +98,7 @@ def test_nodes_with_an_agent_say_what_they_have_and_others_are_as_the_database_s
     assert second[0] == [NORMAL, "boot of north-host1"]
     assert last == [
         [UNAVAILABLE, None],
-        [NORMAL, 64],
-        *[[UNAVAILABLE, None]] * 3,
-        [NORMAL, 262_144],
-        [UNAVAILABLE, None],
-        [NORMAL, 262_144],
+        *[[NORMAL, each] for each in (64, 0, 1, 1, 262_144, 0, 262_144)],
         *[[NORMAL, 4_096_000]] * 2,
     ]
 

@@ -126,11 +126,27 @@ def test_bulk_lists_have_the_values_and_null_for_what_has_none(fleet: ComputeFle
     assert instances[0]["os"] is None
     assert instances[0]["tags"] == ["blue"]
     nodes = get(fleet.api(), "/cells/north/2/nodes?bulk=1")
-    assert [(node["name"], node["pinst_list"], node["mnode"]) for node in nodes] == [
-        ("north-host0", ["web0.north.example.com"], None),
-        ("north-host1", [], None),
+    assert [(node["name"], node["pinst_list"], node["cnodes"]) for node in nodes] == [
+        ("north-host0", ["web0.north.example.com"], 1),
+        ("north-host1", [], 1),
     ]
     assert len(nodes[0]) == 31
+
+
+def test_simulated_host_says_what_it_runs_and_uses(tmp_path: Path) -> None:
+    """As monitoring programs for Ganeti add it up: what is free, what is used, and what the system has."""
+    with compute_fleet(tmp_path) as fleet:
+        fleet.add_hosts(2)
+        flavor = {"flavorid": "m", "vcpus": 2, "memory_mb": 4096, "root_gb": 20, "ephemeral_gb": 0, "swap": 0}
+        values = {"flavor": flavor, "vm_state": "active", "power_state": 1}
+        uuid = fleet.create("north", host="north-host0", node="north-host0", **values)
+        instance = get(fleet.api(), f"/2/instances/{uuid}")
+        nodes = get(fleet.api(), "/cells/north/2/nodes?bulk=1")
+    assert (instance["status"], instance["oper_state"]) == ("running", True)
+    assert (instance["oper_ram"], instance["oper_vcpus"]) == (4096, 2)
+    used = {node["name"]: node["mtotal"] - node["mfree"] - node["mnode"] for node in nodes}
+    assert used == {"north-host0": 4096, "north-host1": 0}
+    assert [(node["mnode"], node["cnos"], node["cnodes"], node["csockets"]) for node in nodes] == [(0, 0, 1, 1)] * 2
 
 
 def test_bulk_list_of_many_pages_is_whole(fleet: ComputeFleet) -> None:

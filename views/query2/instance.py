@@ -28,6 +28,7 @@ from fleetlight.views.query2.values import (
     UNAVAILABLE,
     Cell,
     Facts,
+    Make,
     Value,
     constant,
     is_of_kind,
@@ -57,9 +58,9 @@ def _is_running(record: Record) -> bool | None:
     return False if record["power_state"] in _ABSENT else None
 
 
-def _status(record: Record) -> Cell:
+def _status(facts: Facts) -> Cell:
     """By contracts/ganeti-query, 8, of the rules that need no node."""
-    state, is_running = admin_state(record), _is_running(record)
+    state, is_running = admin_state(facts.record), _is_running(facts.record)
     if is_running:
         return normal("running" if state == "up" else "ERROR_up")
     return normal({"up": "ERROR_down", "offline": "ADMIN_offline"}.get(state, "ADMIN_down"))
@@ -69,13 +70,22 @@ def _seen_status(record: Record, seen: Seen) -> Cell:
     return normal(observed_status(record, seen))
 
 
-def _running(record: Record) -> Cell:
-    return known(_is_running(record))
+def _running(facts: Facts) -> Cell:
+    return known(_is_running(facts.record))
 
 
-def _while_running(record: Record) -> Cell:
-    """A node without an agent is not asked how much of it a guest uses."""
-    return UNAVAILABLE if not _is_running(record) else NO_DATA
+def _given(size: Value) -> Make:
+    """How much a guest uses whose node has no agent: a simulated host gives it what it was promised.
+
+    size: what that is. No hypervisor of Nova is asked for it.
+    """
+
+    def make(facts: Facts) -> Cell:
+        if not _is_running(facts.record):
+            return UNAVAILABLE
+        return size.make(facts) if facts.cell.is_configured_here else NO_DATA
+
+    return make
 
 
 def _seen_running(_record: Record, seen: Seen) -> Cell:
@@ -99,7 +109,7 @@ def _seen_of_guest(name: str) -> Callable[[Record, Seen], Cell]:
 
 
 def _live(
-    make: Callable[[Record], Cell],
+    make: Make,
     make_of_seen: Callable[[Record, Seen], Cell],
     *needs: str,
     while_down: Cell = NO_DATA,
@@ -112,12 +122,12 @@ def _live(
 
     def make_unless_down(facts: Facts) -> Cell:
         if facts.record["forthcoming"]:
-            return make(facts.record)
+            return make(facts)
         if facts.is_past:
             return NO_DATA
         if facts.cell_is_down:
             return while_down
-        return make(facts.record) if facts.seen is None else make_of_seen(facts.record, facts.seen)
+        return make(facts) if facts.seen is None else make_of_seen(facts.record, facts.seen)
 
     return Value(make_unless_down, frozenset({"forthcoming", *needs}), is_live=True)
 
@@ -171,8 +181,9 @@ def _configured() -> Iterator[tuple[str, Value]]:
 def _of_nodes() -> Iterator[tuple[str, Value]]:
     yield "console", constant(UNAVAILABLE)
     yield "oper_state", _live(_running, _seen_running, "power_state")
-    yield "oper_ram", _live(_while_running, _seen_of_guest("memory"), "power_state")
-    yield "oper_vcpus", _live(_while_running, _seen_of_guest("vcpus"), "power_state")
+    sizes = dict(parameter_values())
+    for name, size, said in (("oper_ram", "be/maxmem", "memory"), ("oper_vcpus", "be/vcpus", "vcpus")):
+        yield name, _live(_given(sizes[size]), _seen_of_guest(said), "power_state", *sizes[size].needs)
     yield "status", _live(_status, _seen_status, *_OF_STATUS, while_down=normal(NODE_DOWN))
 
 

@@ -23,7 +23,7 @@ from tests.unit.cli.test_list_items import create, three_instances
 
 __all__ = ["create", "three_instances"]
 
-FIELDS = "name,uuid,be/memory,ctime,tags,oper_ram,custom_beparams"
+FIELDS = "name,uuid,be/memory,ctime,tags,disk.size/7,custom_beparams"
 
 
 def manifest_of(name: str) -> Any:
@@ -47,7 +47,7 @@ def test_parquet_has_the_rows_of_the_list_in_columns_of_their_types(run: Run) ->
         ("be/memory", "int64"),
         ("ctime", "timestamp[us, tz=UTC]"),
         ("tags", "list<element: string>"),
-        ("oper_ram", "int64"),
+        ("disk.size/7", "int64"),
         ("custom_beparams", "string"),
         ("_statuses", "map<string, int8 ('_statuses')>"),
     ]
@@ -61,7 +61,7 @@ def test_parquet_has_the_rows_of_the_list_in_columns_of_their_types(run: Run) ->
         assert dict(row["_statuses"]) == {
             name: status for name, (status, _) in zip(names, cells, strict=True) if status
         }
-    assert dict(rows[0]["_statuses"])["oper_ram"] == ResultStatus.NO_DATA
+    assert dict(rows[0]["_statuses"])["disk.size/7"] == ResultStatus.UNAVAILABLE
     covers = json.loads(pq.read_metadata("all.parquet").metadata[b"fleetlight"])
     assert (covers["rows"], covers["complete"], covers["what"]) == (3, True, "instance")
 

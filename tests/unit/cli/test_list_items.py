@@ -199,8 +199,8 @@ def test_nodes_and_groups_are_listed_as_instances_are(run: Run) -> None:
     )
     assert shown.stdout.splitlines() == [
         "Node   Role MTotal MNode Tags NodeParameters",
-        f"host9  R      4.0G     -      {parameters}",
-        f"host10 R      4.0G     -      {parameters}",
+        f"host9  R      4.0G    0M      {parameters}",
+        f"host10 R      4.0G    0M      {parameters}",
     ]
     assert run("list", "groups", "--no-headers", "-o", "name,node_cnt,node_list").stdout == "default 2 host9,host10\n"
     assert run("list", "nodes", "--cell", "two", "--no-headers").stdout == ""
