@@ -1,7 +1,7 @@
 """The words of the cells as values: a cell, a row of it, a change, and what every kind of cell can be asked."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -310,15 +310,17 @@ Positions = Mapping[str, LogPosition]
 class Hints:
     """Which instances of a cell may differ from what was read of them before.
 
-    uuids: instances that commits have touched; None: any may have been. positions: up to where those commits go.
-    number: as of LogPosition, of the cell's own database. at: the moment (microseconds) up to which nothing else was
-    committed. Rows that are read after this was taken have all that these commits have made of them.
+    uuids: instances that were touched; None: any may have been. at: the moment (microseconds) up to which nothing else
+    was committed; None: other instances may differ too. Rows that are read after this was taken have all that these
+    commits have made of them.
+    positions, number: up to where in the logs those commits go, and as of LogPosition in that of the cell's own
+    database; empty and None without a log.
     """
 
     uuids: frozenset[str] | None
-    positions: Positions
-    number: int
-    at: int
+    at: int | None
+    positions: Positions = field(default_factory=dict)
+    number: int | None = None
 
 
 class ChangeHints(Protocol):
@@ -330,15 +332,19 @@ class ChangeHints(Protocol):
     @property
     def is_continued(self) -> bool: ...
 
-    def wait(self, longest_s: float) -> None:
-        """Wait until there may be something to take."""
-        ...
-
     def take(self) -> Hints | None:
-        """All that has come since the last call; None if nothing has. Raises CommitLogError."""
+        """All that has come since the last call; None if nothing has. Raises CommitLogError, CellUnreachableError."""
         ...
 
     def close(self) -> None: ...
+
+
+class CommitHints(ChangeHints, Protocol):
+    """Hints that name what every commit has touched, so that no notification is needed."""
+
+    def wait(self, longest_s: float) -> None:
+        """Wait until there is something to take."""
+        ...
 
 
 @runtime_checkable
@@ -350,8 +356,17 @@ class HintingAdapter(CellAdapter, Protocol):
         """The server whose log has most of it: one process reads that for all."""
         ...
 
-    def follow_commits(self, after: Positions) -> ChangeHints:
+    def follow_commits(self, after: Positions) -> CommitHints:
         """The hints from `after` on, as far as it names the logs that are needed. Raises CommitLogError."""
+        ...
+
+
+@runtime_checkable
+class PolledAdapter(CellAdapter, Protocol):
+    """A cell that can be asked now and then whether something has changed, or what."""
+
+    def poll_changes(self) -> ChangeHints | None:
+        """The hints from now on; None where this cell tells nothing."""
         ...
 
 

@@ -153,7 +153,8 @@ class IndexerMetrics:
         )
         self._comparisons = Counter(
             "fleetlight_indexer_comparisons",
-            "Comparisons of all rows of a cell that numbers nothing: `due` by the clock, `forced` by a gap in its log",
+            "Comparisons of all rows of a cell that numbers nothing: `due` by the clock, `forced` by a commit of which "
+            "nothing says what it has touched",
             ["cell", "cause"],
             registry=registry,
         )

@@ -1,10 +1,11 @@
 """The follower of a cell that numbers no changes, as those of Nova: what may differ is read from the cell, now and
 then all of it.
 
-What may differ is known from one of two sources. The log of the cell's database names the instances that each commit
-has touched, completely and in order, so the index is known to be whole up to what the log was read to. Where no log can
-be read, notifications are hints that may be missing: the queue is bound before the first comparison begins, so that
-whatever changes meanwhile is announced to us, and whatever was lost on the way, or never announced
+What may differ is known from hints (fleetlight.cells.model). The log of the cell's database names the instances that
+each commit has touched, completely and in order, so the index is known to be whole up to what the log was read to.
+Where no log can be read, the cell is asked now and then whether anything was committed, or what has changed, as far as
+it knows; and notifications are hints that may be missing: the queue is bound before the first comparison begins, so
+that whatever changes meanwhile is announced to us, and whatever was lost on the way, or never announced
 (contracts/nova-notifications, section 10), the next comparison finds.
 """
 
@@ -20,12 +21,12 @@ import structlog
 from fleetlight.bus.bus import Delivery
 from fleetlight.bus.no_bus import NoBus
 from fleetlight.cells.errors import CellUnreachableError, CommitLogError
-from fleetlight.cells.model import Cell, CellAdapter, ChangeHints, HintingAdapter, Positions
+from fleetlight.cells.model import Cell, CellAdapter, ChangeHints, CommitHints, HintingAdapter, PolledAdapter, Positions
 from fleetlight.indexer.backends.base import CellProgress, LogState
 from fleetlight.indexer.errors import LeaseHeldError, StopRequestedError
 from fleetlight.indexer.reconcile.external_cell import ExternalRows, UnindexedMoves, compare_cell
 from fleetlight.indexer.stream.cell_health import Activity
-from fleetlight.indexer.stream.consumer import Consumer
+from fleetlight.indexer.stream.consumer import Consumer, MessageSource
 from fleetlight.indexer.stream.follower import Follower, FollowerParts
 from fleetlight.indexer.stream.saved_progress import saved_log
 from fleetlight.indexer.transform.batches import RowReading
@@ -54,7 +55,7 @@ _RESTS = 10
 class _LogAwaited(NoBus):
     """In the place of a bus, where the log of the cell's database tells everything."""
 
-    def __init__(self, hints: ChangeHints) -> None:
+    def __init__(self, hints: CommitHints) -> None:
         self._hints = hints
 
     def receive(
@@ -91,33 +92,41 @@ class ExternalFollower(Follower):
         # As operators see it; None while another process reads the log, and says so.
         self._log: LogState | None = None
         self._log_name = ""
+        self._is_log_followed = False
+        # Whether hints say of a moment that nothing else was committed, so that a comparison makes the index fresh.
+        self._hints_prove = False
         self._log_failing_since_s: float | None = None
         self._log_due_s = 0.0
 
     def _follow(self, stop: Event) -> None:
         adapter = self._open_adapter(self.cell)
         try:
-            with nullcontext() if (hints := self._open_hints(adapter, stop)) is None else closing(hints):
-                self._parts.metrics.log_followed(self.cell.uuid, None if hints is None else self._log_name)
-                self._follow_by(hints, adapter, stop)
+            log = self._open_log(adapter, stop)
+            self._is_log_followed = log is not None
+            self._parts.metrics.log_followed(self.cell.uuid, self._log_name if self._is_log_followed else None)
+            receiver = None if log is None else _LogAwaited(log)
+            hints = adapter.poll_changes() if log is None and isinstance(adapter, PolledAdapter) else log
+            with nullcontext() if hints is None else closing(hints):
+                self._follow_by(hints, receiver, adapter, stop)
         except CommitLogError as error:
             self._give_up_log(error)
         finally:
             self._parts.metrics.log_followed(self.cell.uuid, None)
             adapter.close()
 
-    def _follow_by(self, hints: ChangeHints | None, adapter: CellAdapter, stop: Event) -> None:
+    def _follow_by(
+        self, hints: ChangeHints | None, receiver: MessageSource | None, adapter: CellAdapter, stop: Event
+    ) -> None:
         journaling = JournalingWriter(self._open_writer(stop), self._journal)
         writer = OwnWriter(journaling, self.cell.uuid, self._parts.owners, deployment_of(adapter), has_rows=True)
         read_rows = partial(rows_of, adapter)
         reading = replace(self._reading, rows=RowReading(read_rows, self.cell.can.unknown_fields))
         self._moves = UnindexedMoves(adapter, self._parts.writer, self._parts.owners, {})
         render = ExternalRows(adapter, writer, self._moves).documents
-        receiver = None if hints is None else _LogAwaited(hints)
         with self._consuming(writer, read_rows, reading, render=render, receiver=receiver) as (consumer, rereader):
             self._consume(consumer, adapter, rereader, hints, stop)
 
-    def _open_hints(self, adapter: CellAdapter, stop: Event) -> ChangeHints | None:
+    def _open_log(self, adapter: CellAdapter, stop: Event) -> CommitHints | None:
         """The hints of the log; None while notifications are listened to instead. Raises CommitLogError."""
         if not isinstance(adapter, HintingAdapter) or time.monotonic() < self._log_due_s:
             return None
@@ -139,14 +148,14 @@ class ExternalFollower(Follower):
 
     def _give_up_log(self, error: CommitLogError) -> None:
         """Let another process read the log, and try again; raises CellUnreachableError while that may soon work."""
-        if not error.is_lasting:
-            # What lasts is of this cell: others of the server may be read.
-            self._parts.leases.leave_log(self._log_name)
         now_s = time.monotonic()
         if self._log_failing_since_s is None:
             self._log_failing_since_s = now_s
         if not error.is_lasting and now_s - self._log_failing_since_s < _LOG_AWAITED_S:
             raise CellUnreachableError(self.cell.name, error.reason) from error
+        if not error.is_lasting:
+            # What lasts is of this cell: others of the server are still read here.
+            self._parts.leases.leave_log(self._log_name)
         _log.warning("indexer.log_not_followed", cell=self.cell.name, reason=error.reason)
         self._log_due_s = now_s + _LOG_RETRY_S
         self._log_failing_since_s = None
@@ -209,7 +218,7 @@ class ExternalFollower(Follower):
         if hints is None or not hints.is_continued or self._tracker.needs_sync:
             self._suspect()
         elif not self._is_suspect:
-            due_s = self._next_comparison_s(hints)
+            due_s = self._next_comparison_s()
         while not stop.is_set():
             bus_failure: BusError | None = None
             try:
@@ -217,21 +226,23 @@ class ExternalFollower(Follower):
             except BusError as error:
                 # Without a bus the comparisons are all there is.
                 bus_failure = error
-                due_s = max(due_s, self._next_comparison_s(hints))
-            if hints is not None:
-                self._take(hints, adapter, rereader)
+                due_s = max(due_s, self._next_comparison_s())
             is_cell_away = False
-            now_s = time.monotonic()
-            if now_s >= due_s or (hints is not None and self._is_suspect and now_s >= self._compare_due_s):
-                try:
+            try:
+                if hints is not None:
+                    self._take(hints, adapter, rereader)
+                now_s = time.monotonic()
+                is_forced = self._hints_prove and self._is_suspect
+                if now_s >= due_s or (is_forced and now_s >= self._compare_due_s):
                     due_s = self._compare(consumer, adapter, rereader, hints, stop)
-                except CellUnreachableError as error:
-                    if hints is not None:
-                        raise
-                    # What is announced meanwhile is believed, and read from the cell when it is back.
-                    is_cell_away = True
-                    self._health.report(error)
-                    due_s = time.monotonic() + self._parts.settings.retry_wait_max_s
+            except CellUnreachableError as error:
+                if self._is_log_followed:
+                    raise
+                # What is announced meanwhile is believed, and read from the cell when it is back.
+                is_cell_away = True
+                self._suspect()
+                self._health.report(error)
+                due_s = self._compare_due_s = time.monotonic() + self._parts.settings.retry_wait_max_s
             self._publish_progress()
             if bus_failure is not None:
                 raise bus_failure
@@ -241,7 +252,7 @@ class ExternalFollower(Follower):
             self._keep_up_journal()
             if not is_cell_away and not self._tracker.unindexed and not self._tracker.needs_sync:
                 self._health.recovered()
-            if hints is None and self._is_log_readable(adapter):
+            if not self._is_log_followed and self._is_log_readable(adapter):
                 break
         consumer.drain()
         self._publish_progress()
@@ -252,7 +263,8 @@ class ExternalFollower(Follower):
         if taken is None:
             return
         self._log_failing_since_s = None
-        if taken.number < self._tracker.watermark:
+        self._hints_prove = taken.at is not None
+        if taken.number is not None and taken.number < self._tracker.watermark:
             # The database went back to an older copy, or another one took its place.
             self._start_over()
             self._suspect()
@@ -261,11 +273,13 @@ class ExternalFollower(Follower):
         elif taken.uuids:
             self._parts.metrics.hinted(self.cell.uuid, len(taken.uuids))
             self._compare_only(taken.uuids, adapter, rereader)
-        if not self._is_suspect:
+        if self._is_suspect or taken.at is None:
+            return
+        if taken.number is not None:
             self._positions = taken.positions
             self._log = LogState(dict(taken.positions))
             self._tracker.advance_to(taken.number)
-            self._tracker.heard(taken.number, taken.at)
+        self._tracker.heard(self._tracker.watermark, taken.at)
 
     def _suspect(self) -> None:
         """From now until a comparison that has not begun yet, the index may lack something."""
@@ -293,20 +307,21 @@ class ExternalFollower(Follower):
         if not self._tracker.needs_sync:
             self._journal.keep_up()
 
-    def _interval_s(self, hints: ChangeHints | None) -> float:
-        return self._parts.settings.interval_s(self.cell) * (1 if hints is None else _AUDITED_LESS)
+    @property
+    def _interval_s(self) -> float:
+        return self._parts.settings.interval_s(self.cell) * (_AUDITED_LESS if self._is_log_followed else 1)
 
-    def _next_comparison_s(self, hints: ChangeHints | None) -> float:
+    def _next_comparison_s(self) -> float:
         """When the next one is due, on the monotonic clock, as if nothing had been missed since the last one."""
-        if hints is not None:
+        if self._is_log_followed:
             # A process that has just begun does not know when there was one.
             soon_s = time.monotonic() + self._parts.settings.interval_s(self.cell)
-            return soon_s if self._compared_s is None else self._compared_s + self._interval_s(hints)
+            return soon_s if self._compared_s is None else self._compared_s + self._interval_s
         compared_at = self._tracker.snapshot().fresh_as_of
         if self._tracker.needs_sync or not compared_at:
             return 0.0
         age_s = max(0, self._parts.clock() - compared_at) / MICROSECONDS_PER_SECOND
-        return time.monotonic() + self._interval_s(hints) - age_s
+        return time.monotonic() + self._interval_s - age_s
 
     def _compare(
         self, consumer: Consumer, adapter: CellAdapter, rereader: Rereader, hints: ChangeHints | None, stop: Event
@@ -332,7 +347,8 @@ class ExternalFollower(Follower):
             with self._parts.leases.bulk(self.cell) as confirm:
                 self._health.activity = Activity.SYNCING
                 consumer.drain()
-                self._parts.metrics.compared(self.cell.uuid, is_forced=hints is not None and self._is_suspect)
+                is_forced = self._hints_prove and self._is_suspect
+                self._parts.metrics.compared(self.cell.uuid, is_forced=is_forced)
                 suspicions = self._suspicions
                 compared = compare_cell(
                     adapter,
@@ -347,7 +363,7 @@ class ExternalFollower(Follower):
                 self._is_suspect = self._suspicions != suspicions
         except LeaseHeldError:
             # Most likely by another indexer that does the same; if it has ended, its result counts for both.
-            self._compare_due_s = time.monotonic() + min(_LEASE_RETRY_S, self._interval_s(hints))
+            self._compare_due_s = time.monotonic() + min(_LEASE_RETRY_S, self._interval_s)
             return self._compare_due_s
         # A log that tells nothing of what was touched must not have the cell compared without a rest.
         self._compared_s = time.monotonic()
@@ -356,14 +372,15 @@ class ExternalFollower(Follower):
             rereader.add(instance_uuid)
         self._tracker.mark_synced()
         self._tracker.heard(self._tracker.watermark, compared.began_at)
-        _log.info(
-            "indexer.compared",
-            cell=self.cell.name,
-            rows=compared.rows,
-            written=compared.written,
-            removed=compared.removed,
-        )
-        return time.monotonic() + self._interval_s(hints)
+        if compared.written or compared.removed or not is_forced:
+            _log.info(
+                "indexer.compared",
+                cell=self.cell.name,
+                rows=compared.rows,
+                written=compared.written,
+                removed=compared.removed,
+            )
+        return time.monotonic() + self._interval_s
 
     def _publish_progress(self) -> None:
         super()._publish_progress()

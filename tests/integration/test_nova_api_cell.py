@@ -21,7 +21,7 @@ from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.kinds.nova_api.client import ComputeApi, Query, ServerPage
 from fleetlight.cells.kinds.nova_api.clouds import read_cloud
 from fleetlight.cells.kinds.opening import open_adapter
-from fleetlight.cells.model import Cell, CellAdapter, ItemsAdapter
+from fleetlight.cells.model import Cell, CellAdapter, ItemsAdapter, PolledAdapter
 from fleetlight.cells.upstream.address import UpstreamAddress
 from fleetlight.cells.upstream.http import UpstreamConnection
 from fleetlight.cells.upstream.timed_requests import HttpAnswer
@@ -432,3 +432,31 @@ def test_nodes_of_the_api_are_those_that_it_lists(upstream: LiveApi) -> None:
         each["hypervisor_hostname"]: (each["id"], len(each["servers"]), each["memory_mb"]) for each in shown
     }
     assert len(nodes) > 1
+
+
+def test_polls_name_each_server_that_changed_once_with_each_change(
+    upstream: LiveApi, adapter: CellAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetlight.cells.kinds.nova_api.changes._INTERVAL_S", 0.0)
+    monkeypatch.setattr("fleetlight.cells.kinds.nova_api.changes._RESTS", 0)
+    assert isinstance(adapter, PolledAdapter)
+    hints = adapter.poll_changes()
+    assert hints is not None
+
+    def named() -> frozenset[str]:
+        taken = hints.take()
+        assert taken is not None
+        assert taken.uuids is not None
+        # A time says nothing of changes that have none.
+        assert taken.at is None
+        return taken.uuids
+
+    wait_until(lambda: not named())
+    login = read_cloud(upstream.clouds_file, "fleetlight", timeout_s=60).credentials.headers(None)
+    with httpx.Client(base_url=f"{upstream.url}/v2.1", headers=login, timeout=60) as client:
+        server = client.get("/servers?all_tenants=1&limit=1").json()["servers"][0]
+        for name in ("renamed", server["name"]):
+            assert client.put(f"/servers/{server['id']}", json={"server": {"name": name}}).is_success
+            wait_until(lambda: named() == {server["id"]})
+    wait_until(lambda: not named())
+    hints.close()

@@ -16,12 +16,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from fleetlight.cells.errors import CellUnreachableError, UpstreamError
+from fleetlight.cells.kinds.nova_api.changes import ChangedServers
 from fleetlight.cells.kinds.nova_api.client import ComputeApi, MarkerGoneError, Query
 from fleetlight.cells.kinds.nova_api.items import to_record
 from fleetlight.cells.kinds.nova_api.nodes import node_capacities, node_records
 from fleetlight.cells.kinds.nova_api.query import DELETED_ONES, SOFT_DELETED, query_of
 from fleetlight.cells.kinds.nova_api.upstream import Upstream
-from fleetlight.cells.model import Cell, InstanceRow, PartialRows
+from fleetlight.cells.model import Cell, ChangeHints, InstanceRow, PartialRows
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.cells.upstream.address import UpstreamAddress
 from fleetlight.query.evaluate import matcher
@@ -104,6 +105,13 @@ class NovaApiAdapter:
             return {"requests": []}
         return {"requests": ["GET /os-hypervisors/detail?with_servers=true", "GET /os-services?binary=nova-compute"]}
 
+    def poll_changes(self) -> ChangeHints:
+        return ChangedServers(self._changed_since, self._clock)
+
+    def _changed_since(self, moment: int) -> Sequence[InstanceRow]:
+        with self._asking() as servers:
+            return list(servers.changed_since(moment))
+
     @contextmanager
     def _asking(self) -> Iterator["_Servers"]:
         with self._client() as client:
@@ -161,10 +169,14 @@ class _Servers:
                 return
             marker = page.servers[-1]["id"]
 
+    def changed_since(self, moment: int) -> Iterator[InstanceRow]:
+        """Servers that changed after a moment, deleted ones too."""
+        since = from_microseconds(moment).replace(microsecond=0)
+        return self.rows([("changes-since", since.isoformat()), *_UPWARDS], _LARGEST_PAGE)
+
     def changed_lately(self) -> Iterator[InstanceRow]:
         """Servers that changed in the last minutes, deleted ones too; no more than one page of them."""
-        since = from_microseconds(self._clock() - _LATELY_S * MICROSECONDS_PER_SECOND).replace(microsecond=0)
-        return islice(self.rows([("changes-since", since.isoformat()), *_UPWARDS], _LARGEST_PAGE), _LARGEST_PAGE)
+        return islice(self.changed_since(self._clock() - _LATELY_S * MICROSECONDS_PER_SECOND), _LARGEST_PAGE)
 
     def confirm_cells(self) -> None:
         """Raise UpstreamError when what was listed lacks servers: Nova leaves out cells of its own that are down.

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection, Engine, Row
 
 from fleetlight.cells.batched import batched
 from fleetlight.cells.database.engines import external_cell_failures
@@ -19,6 +19,7 @@ from fleetlight.cells.database.statements import Statement, recorded_statements
 from fleetlight.cells.errors import CellUnreachableError, UnreadableRowError
 from fleetlight.cells.kinds.nova_db.api_database import API_DATABASES
 from fleetlight.cells.kinds.nova_db.commit_log.following import follow_commits
+from fleetlight.cells.kinds.nova_db.commits_seen import commits_seen
 from fleetlight.cells.kinds.nova_db.damage import is_damage, read_damaged, reason_of_damage
 from fleetlight.cells.kinds.nova_db.databases import address_of, dialect_of, open_nova_database, read
 from fleetlight.cells.kinds.nova_db.deployment import living_in, living_outside
@@ -29,7 +30,15 @@ from fleetlight.cells.kinds.nova_db.predicates import Predicates
 from fleetlight.cells.kinds.nova_db.records import to_record
 from fleetlight.cells.kinds.nova_db.services import host_statuses
 from fleetlight.cells.kinds.nova_db.tables import instances
-from fleetlight.cells.model import NO_INSTANCE, Cell, ChangeHints, DamagedRecord, InstanceRow, Positions
+from fleetlight.cells.model import (
+    NO_INSTANCE,
+    Cell,
+    ChangeHints,
+    CommitHints,
+    DamagedRecord,
+    InstanceRow,
+    Positions,
+)
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.query.evaluate import first_of, matcher
 from fleetlight.query.filters import EVERYTHING, Eq, Filter, In, Ne, all_of, split_expressible
@@ -120,9 +129,11 @@ class NovaDbAdapter:
     def log_name(self) -> str:
         return address_of(self._engine.url)
 
-    def follow_commits(self, after: Positions) -> ChangeHints:
-        engines = [self._engine] if self._api is None else [self._engine, self._api.engine]
-        return follow_commits(engines, after, self._clock)
+    def follow_commits(self, after: Positions) -> CommitHints:
+        return follow_commits(self._engines, after, self._clock)
+
+    def poll_changes(self) -> ChangeHints | None:
+        return commits_seen(self._cell.name, self._engines, self._clock)
 
     def host_statuses(self) -> Mapping[str, str]:
         with external_cell_failures(self._cell.name):
@@ -161,6 +172,10 @@ class NovaDbAdapter:
         self._engine.dispose()
         if self._api is not None:
             API_DATABASES.leave(self._api)
+
+    @property
+    def _engines(self) -> Sequence[Engine]:
+        return [self._engine] if self._api is None else [self._engine, self._api.engine]
 
     @property
     def _uuid_of_nova(self) -> str:

@@ -12,13 +12,14 @@ from sqlalchemy import Connection, Row, and_, exists, select
 
 from fleetlight.cells.database.engines import external_cell_failures
 from fleetlight.cells.kinds.nova_db.commit_log.following import follow_commits
+from fleetlight.cells.kinds.nova_db.commits_seen import commits_seen
 from fleetlight.cells.kinds.nova_db.damage import MISSHAPEN, reason_of_damage
 from fleetlight.cells.kinds.nova_db.databases import address_of, dialect_of, open_nova_database
 from fleetlight.cells.kinds.nova_db.deployment import living_in, living_outside, read_homes
 from fleetlight.cells.kinds.nova_db.details import ApiDetails, Details
 from fleetlight.cells.kinds.nova_db.records import build_request_record, readable_build_request
 from fleetlight.cells.kinds.nova_db.tables import build_requests, instance_mappings
-from fleetlight.cells.model import Cell, ChangeHints, DamagedRecord, InstanceRow, Positions
+from fleetlight.cells.model import Cell, ChangeHints, CommitHints, DamagedRecord, InstanceRow, Positions
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.query.evaluate import sorted_page
 from fleetlight.query.filters import And, Eq
@@ -75,8 +76,11 @@ class NovaBuildRequests:
     def log_name(self) -> str:
         return address_of(self._engine.url)
 
-    def follow_commits(self, after: Positions) -> ChangeHints:
+    def follow_commits(self, after: Positions) -> CommitHints:
         return follow_commits([self._engine], after, self._clock)
+
+    def poll_changes(self) -> ChangeHints | None:
+        return commits_seen(self._cell.name, [self._engine], self._clock)
 
     def close(self) -> None:
         self._engine.dispose()

@@ -5,14 +5,14 @@ from dataclasses import replace
 from threading import Condition
 
 from fleetlight.cells.errors import CommitLogError
-from fleetlight.cells.model import ChangeHints, Hints, LogPosition, Positions
+from fleetlight.cells.model import CommitHints, Hints, LogPosition, Positions
 from tests.support.played.nova_cell import MemoryNovaCell
 
 ADDRESS = "db:3306"
 
 
 class PlayedHints:
-    """ChangeHints (fleetlight.cells.model) that a test puts there."""
+    """CommitHints (fleetlight.cells.model) that a test puts there."""
 
     def __init__(self, cell: "LoggedCell", *, is_continued: bool) -> None:
         self.is_continued = is_continued
@@ -67,7 +67,7 @@ class LoggedCell(MemoryNovaCell):
         self.has_kept = True
         self.number = 100
 
-    def follow_commits(self, after: Positions) -> ChangeHints:
+    def follow_commits(self, after: Positions) -> CommitHints:
         self.asked.append(after)
         if self.refusal is not None:
             raise self.refusal
@@ -79,5 +79,5 @@ class LoggedCell(MemoryNovaCell):
         assert self.hints is not None
         self.number += 1
         position = LogPosition("log.000001", self.number, f"0-1-{self.number}", self.number, 0)
-        self.hints.put(Hints(frozenset(uuids) if is_said else None, {ADDRESS: position}, self.number, self.now))
+        self.hints.put(Hints(frozenset(uuids) if is_said else None, self.now, {ADDRESS: position}, self.number))
         return self.number

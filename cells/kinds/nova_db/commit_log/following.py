@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from fleetlight.cells.errors import CommitLogError
 from fleetlight.cells.kinds.nova_db.databases import dialect_of
-from fleetlight.cells.model import ChangeHints, Positions
+from fleetlight.cells.model import CommitHints, Positions
 from fleetlight.resources.clock import Clock
 
 _NOT_READ = {
@@ -18,7 +18,7 @@ _NOT_READ = {
 }
 
 
-def follow_commits(engines: Sequence[Engine], after: Positions, clock: Clock) -> ChangeHints:
+def follow_commits(engines: Sequence[Engine], after: Positions, clock: Clock) -> CommitHints:
     """The hints of these databases together, the first of them the cell's own (fleetlight.cells.model.HintingAdapter).
 
     From now on each engine gets its rows from the server whose log is read. Raises CommitLogError.

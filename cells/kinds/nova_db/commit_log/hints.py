@@ -7,10 +7,10 @@ from sqlalchemy import Engine
 
 from fleetlight.cells.errors import CommitLogError
 from fleetlight.cells.kinds.nova_db.commit_log.log import COMMIT_LOGS, CommitLog
-from fleetlight.cells.kinds.nova_db.commit_log.server import keep_to
 from fleetlight.cells.kinds.nova_db.commit_log.subscription import Subscription
 from fleetlight.cells.kinds.nova_db.commit_log.touched import Touched
 from fleetlight.cells.kinds.nova_db.databases import address_of
+from fleetlight.cells.kinds.nova_db.one_server import keep_to
 from fleetlight.cells.model import Hints, LogPosition, Positions
 from fleetlight.resources.clock import Clock
 
@@ -25,7 +25,7 @@ class _Followed:
 
 
 class NovaHints:
-    """ChangeHints (fleetlight.cells.model) from the logs that a cell of Nova needs.
+    """CommitHints (fleetlight.cells.model) from the logs that a cell of Nova needs.
 
     The first of `engines` is that of the cell's own database. Raises CommitLogError.
     """
@@ -74,7 +74,7 @@ class NovaHints:
         touched, self._touched = self._touched, Touched()
         own = positions[next(iter(self._logs))]
         uuids = None if touched.has_unknown else frozenset(touched.uuids)
-        return Hints(uuids, positions, own.number, min(followed.at for followed in self._logs.values()))
+        return Hints(uuids, min(followed.at for followed in self._logs.values()), positions, own.number)
 
     def close(self) -> None:
         for followed in self._logs.values():

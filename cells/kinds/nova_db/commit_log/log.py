@@ -190,7 +190,7 @@ class _Rounds:
         self._seen = seen.place
         self._stream.read_until(seen.place)
         if seen.replicated is not None and self._clustered.lacks(seen.replicated, self._stream.position.number):
-            _log.warning("indexer.commits_not_logged", server=self._server.identity.hostname)
+            _log.warning("indexer.commits_not_logged", server=self._server.identity[0])
             self._stream.touch_everything()
         touched = self._stream.taken()
         for schema, of_schema in touched.items():

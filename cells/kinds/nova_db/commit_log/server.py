@@ -1,20 +1,18 @@
 """Questions to a server of MariaDB about its log; one connection, which an account that may read rows can open."""
 
 import re
-import threading
-import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pymysql
 from pymysql.cursors import DictCursor
-from sqlalchemy import URL, Engine, event
+from sqlalchemy import URL
 from sqlalchemy.dialects.mysql.pymysql import MySQLDialect_pymysql
-from sqlalchemy.pool import ConnectionPoolEntry
 
 from fleetlight.cells.errors import CommitLogError
 from fleetlight.cells.kinds.nova_db.commit_log.touched import OWNERS, LookedUp
+from fleetlight.cells.kinds.nova_db.one_server import Identity
 from fleetlight.cells.model import LogPosition
 
 _CONNECT_TIMEOUT_S = 5
@@ -70,16 +68,6 @@ class Visible:
     replicated: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ServerIdentity:
-    """What tells one server from another behind the same address."""
-
-    hostname: str
-    port: int
-    server_id: int
-    socket: str
-
-
 def connection_arguments(url: URL) -> dict[str, Any]:
     """How PyMySQL connects to `url`, of an address that `parse_nova_url` has read."""
     # `set` takes None for "as it was": one server is asked about many schemas.
@@ -91,43 +79,6 @@ def connection_arguments(url: URL) -> dict[str, Any]:
         "charset": "utf8mb4",
         "autocommit": True,
     }
-
-
-def keep_to(engine: Engine, identity: ServerIdentity | None) -> None:
-    """Have an engine refuse connections that another server answers than the one whose log is read.
-
-    What is behind one address may be another server at any moment, and its rows older than the log says. None: any
-    server will do.
-    """
-    with _guard:
-        kept = _KEPT.get(engine)
-        if kept is None:
-            kept = _KEPT[engine] = _OneServer(engine)
-    kept.keep_to(identity)
-
-
-class _OneServer:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = weakref.ref(engine)
-        self._identity: ServerIdentity | None = None
-        event.listen(engine, "connect", self._check)
-
-    def keep_to(self, identity: ServerIdentity | None) -> None:
-        if identity != self._identity and (engine := self._engine()) is not None:
-            self._identity = identity
-            engine.dispose()
-
-    def _check(self, connection: Any, _entry: ConnectionPoolEntry) -> None:
-        if self._identity is None:
-            return
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT @@hostname, @@port, @@server_id, @@socket")
-            if ServerIdentity(*cursor.fetchone()) != self._identity:
-                raise pymysql.err.OperationalError(0, "another server answers there than the one whose log is read")
-
-
-_KEPT: "weakref.WeakKeyDictionary[Engine, _OneServer]" = weakref.WeakKeyDictionary()
-_guard = threading.Lock()
 
 
 class LogServer:
@@ -152,9 +103,9 @@ class LogServer:
         return self._arguments
 
     @property
-    def identity(self) -> ServerIdentity:
+    def identity(self) -> Identity:
         of = self._settings
-        return ServerIdentity(of["hostname"], of["port"], of["server_id"], of["socket"])
+        return of["hostname"], of["port"], of["server_id"], of["socket"]
 
     def require_usable(self) -> None:
         """Raise CommitLogError, with what has to be done, where the log does not have every change of a row."""

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Condition
 
 from fleetlight.cells.errors import CommitLogError
-from fleetlight.cells.kinds.nova_db.commit_log.server import ServerIdentity
 from fleetlight.cells.kinds.nova_db.commit_log.touched import Touched
+from fleetlight.cells.kinds.nova_db.one_server import Identity
 from fleetlight.cells.model import LogPosition
 
 
@@ -23,7 +23,7 @@ class Subscription:
         self.schemas = schemas
         self.after = after
         self.is_continued = False
-        self.identity: ServerIdentity | None = None
+        self.identity: Identity | None = None
         self._leave = leave
         self._changed = Condition()
         self._touched = Touched()

@@ -1,0 +1,63 @@
+"""Engines that keep to one server, although another one may answer behind the same address at any moment.
+
+The rows of another one may be older than what the first has said of its commits.
+"""
+
+import threading
+import weakref
+from typing import Any
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from fleetlight.cells.kinds.nova_db.databases import dialect_of
+
+Identity = tuple[object, ...]
+"""What tells one server from another behind the same address."""
+
+_ASKED = {
+    "mysql": "SELECT @@hostname, @@port, @@server_id, @@socket",
+    "postgresql": "SELECT inet_server_addr()::text, inet_server_port(), pg_postmaster_start_time()::text",
+}
+
+
+def identity_at(connection: Connection) -> Identity:
+    """Which server answers there: MariaDB or PostgreSQL. Raises what SQLAlchemy does."""
+    return tuple(connection.exec_driver_sql(_ASKED[dialect_of(connection.engine.url)]).one())
+
+
+def keep_to(engine: Engine, identity: Identity | None) -> None:
+    """Have an engine refuse connections that another server answers. None: any server will do."""
+    with _guard:
+        kept = _KEPT.get(engine)
+        if kept is None:
+            kept = _KEPT[engine] = _OneServer(engine)
+    kept.keep_to(identity)
+
+
+class _OneServer:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = weakref.ref(engine)
+        self._asked = _ASKED[dialect_of(engine.url)]
+        self._identity: Identity | None = None
+        event.listen(engine, "connect", self._check)
+
+    def keep_to(self, identity: Identity | None) -> None:
+        if identity != self._identity and (engine := self._engine()) is not None:
+            self._identity = identity
+            engine.dispose()
+
+    def _check(self, connection: Any, _entry: ConnectionPoolEntry) -> None:
+        if self._identity is None:
+            return
+        with connection.cursor() as cursor:
+            cursor.execute(self._asked)
+            answered = tuple(cursor.fetchone())
+        if answered != self._identity:
+            problem = "another server answers there than the one whose commits are followed"
+            raise OperationalError(self._asked, None, Exception(problem))
+
+
+_KEPT: "weakref.WeakKeyDictionary[Engine, _OneServer]" = weakref.WeakKeyDictionary()
+_guard = threading.Lock()

@@ -1,0 +1,139 @@
+"""A cell of other software that is asked now and then whether something has changed, or what."""
+
+import pytest
+
+from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.model import Hints
+from tests.support.played.nova_cell import MemoryNovaCell
+from tests.support.waiting import wait_until
+from tests.unit.indexer.test_external_follower import Stage
+
+
+class PolledCell(MemoryNovaCell):
+    """hint: what the next look says; None: nothing was committed since the last one. looks: how many there were."""
+
+    is_continued = False
+
+    def __init__(self, *, proves: bool) -> None:
+        super().__init__()
+        self.hint: frozenset[str] | None = None
+        self.has_changed = True
+        self.proves = proves
+        self.looks = 0
+
+    def poll_changes(self) -> "PolledCell":
+        return self
+
+    def take(self) -> Hints | None:
+        if self.is_away:
+            raise CellUnreachableError(self.cell.name, "it is away")
+        self.looks += 1
+        if not self.proves:
+            hint, self.hint = self.hint, frozenset()
+            return Hints(hint or frozenset(), None)
+        has_changed, self.has_changed = self.has_changed, False
+        return Hints(None if has_changed else frozenset(), self.now)
+
+
+class PolledStage(Stage):
+    def __init__(self, *, proves: bool) -> None:
+        self.polled = PolledCell(proves=proves)
+        super().__init__(self.polled)
+
+    def fresh_as_of(self) -> int:
+        assert self.follower is not None
+        return self.follower.progress.fresh_as_of
+
+    def after_looks(self, count: int) -> None:
+        looks = self.polled.looks
+        wait_until(lambda: self.polled.looks >= looks + count)
+
+
+@pytest.fixture
+def proving() -> PolledStage:
+    return PolledStage(proves=True)
+
+
+@pytest.fixture
+def naming() -> PolledStage:
+    return PolledStage(proves=False)
+
+
+def test_index_stays_fresh_without_a_comparison_while_nothing_is_committed(proving: PolledStage) -> None:
+    proving.polled.create()
+    with proving.running():
+        wait_until(lambda: proving.fresh_as_of() == proving.polled.now)
+        read = len(proving.polled.readings)
+        proving.polled.now += 5_000_000
+        wait_until(lambda: proving.fresh_as_of() == proving.polled.now)
+        proving.after_looks(3)
+        assert len(proving.polled.readings) == read
+
+
+def test_commit_has_the_cell_compared_before_it_counts_as_fresh(proving: PolledStage) -> None:
+    uuid = proving.polled.create()
+    with proving.running():
+        wait_until(lambda: proving.fresh_as_of() == proving.polled.now)
+        proving.polled.save_beside(uuid, display_name="new")
+        committed_at = proving.polled.now
+        proving.polled.has_changed = True
+        wait_until(lambda: proving.fresh_as_of() >= committed_at)
+        assert proving.shown(uuid)["display_name"] == "new"
+
+
+def test_commit_during_a_comparison_has_another_one_made(proving: PolledStage) -> None:
+    uuid = proving.polled.create()
+    with proving.running():
+        wait_until(lambda: proving.fresh_as_of() == proving.polled.now)
+        committed: list[int] = []
+
+        def commit_once() -> None:
+            if not committed:
+                proving.polled.save_beside(uuid, display_name="last")
+                committed.append(proving.polled.now)
+                proving.polled.has_changed = True
+
+        proving.polled.save_beside(uuid, display_name="first")
+        proving.index.before_write = commit_once
+        proving.polled.has_changed = True
+        wait_until(lambda: committed and proving.fresh_as_of() >= committed[0])
+        assert proving.shown(uuid)["display_name"] == "last"
+
+
+def test_named_instance_is_read_and_nothing_is_promised(naming: PolledStage) -> None:
+    named, other = naming.polled.create(1), naming.polled.create(2)
+    with naming.running():
+        naming.after_looks(2)
+        promised = naming.fresh_as_of()
+        naming.polled.save(named, display_name="new")
+        naming.polled.save_beside(other, display_name="not told of")
+        naming.polled.hint = frozenset({named})
+        wait_until(lambda: naming.shown(named)["display_name"] == "new")
+        naming.after_looks(2)
+        assert naming.shown(other)["display_name"] != "not told of"
+        assert naming.fresh_as_of() == promised
+
+
+@pytest.mark.parametrize("proves", [True, False])
+def test_notifications_are_taken_beside_and_also_while_the_cell_is_away(proves: bool) -> None:
+    stage = PolledStage(proves=proves)
+    uuid = stage.polled.create()
+    with stage.running():
+        stage.after_looks(2)
+        stage.polled.is_away = True
+        stage.polled.save(uuid, display_name="announced")
+        stage.send(stage.polled.notify(stage.polled.snapshot(uuid), "instance.update"))
+        assert stage.shown(uuid)["display_name"] == "announced"
+
+
+def test_cell_that_was_away_is_compared_before_it_counts_as_fresh(proving: PolledStage) -> None:
+    uuid = proving.polled.create()
+    with proving.running() as follower:
+        wait_until(lambda: proving.fresh_as_of() == proving.polled.now)
+        proving.polled.is_away = True
+        wait_until(lambda: follower.health.problem)
+        proving.polled.save_beside(uuid, display_name="meanwhile")
+        committed_at = proving.polled.now
+        proving.polled.is_away = False
+        wait_until(lambda: proving.fresh_as_of() >= committed_at)
+        assert proving.shown(uuid)["display_name"] == "meanwhile"
