@@ -569,3 +569,22 @@ class Storm:
     def _spec(self, uuid: str) -> None:
         spec = f'{{"nova_object.data": {{"availability_zone": "zone-{self.played % 5}"}}}}'
         self._api.run("REPLACE INTO request_specs (instance_uuid, spec) VALUES (%s, %s)", uuid, spec)
+
+
+def test_cell_at_rest_has_no_connection_of_its_own(
+    followed: FollowedNova, cell: Cell, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetlight.cells.kinds.nova_db.commit_log.hints._RESTS_AFTER_S", 0.3)
+    uuid = writer.create("before")
+    schema = f"{followed.nova.prefix}cell1"
+
+    def connections() -> int:
+        return writer.run("SELECT 1 FROM information_schema.processlist WHERE db = %s AND user <> 'root'", schema)
+
+    with followed.indexer():
+        followed.wait_until_fresh(cell.uuid)
+        wait_until(lambda: not connections())
+        writer.run("UPDATE instances SET display_name = 'after'")
+        followed.wait_until_fresh(cell.uuid)
+        assert shown(followed, uuid)["display_name"] == "after"
+        wait_until(lambda: not connections())
