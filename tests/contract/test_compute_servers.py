@@ -13,6 +13,7 @@ from fleetlight.api.compute.protocol.parameters import PARAMETERS
 from fleetlight.api.compute.server_lists.sorting import SORTED
 from fleetlight.api.settings import ApiSettings
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+from tests.support.examples import examples
 
 STRONG = {"Fleetlight-Consistency": "strong"}
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
@@ -355,7 +356,7 @@ _NAMES = st.sampled_from([*PARAMETERS, "_x", "metadata", "foo"]) | st.text(max_s
 _PAIRS = st.lists(st.tuples(_NAMES, _WORDS | st.text(max_size=8)), max_size=4)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     pairs=_PAIRS,
     version=st.sampled_from(["2.1", "2.26", "2.38", "2.74", "2.104"]),

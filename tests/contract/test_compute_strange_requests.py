@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fleetlight.api.compute.protocol.parameters import FORBIDDEN, PARAMETERS
 from fleetlight.api.compute.server_lists.sorting import IGNORED, SORTED
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
+from tests.support.examples import examples
 
 _NAMES = st.sampled_from((*PARAMETERS, *FORBIDDEN, "_x", "foo", "", "é"))
 _ODD = (
@@ -52,7 +53,7 @@ def encoded(text: str) -> str:
     is_admin=st.booleans(),
     consistency=st.sampled_from(("any", "strong")),
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_query_string_makes_a_list_fail(
     api: Api, pairs: list[tuple[str, str]], minor: int, is_admin: bool, consistency: str
 ) -> None:
@@ -65,7 +66,7 @@ def test_no_query_string_makes_a_list_fail(
 
 
 @given(raw=st.binary(max_size=20), header=st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=20))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_bytes_and_no_header_make_a_list_fail(api: Api, raw: bytes, header: str) -> None:
     headers = {"Fleetlight-Consistency": header, "OpenStack-API-Version": header, "Host": header, "X-Roles": header}
     for name, value in headers.items():

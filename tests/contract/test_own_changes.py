@@ -19,6 +19,7 @@ from tests.contract.compute_fleet import (
     searching,
 )
 from tests.contract.test_tokens import NEW, cell_of, create, published
+from tests.support.examples import examples
 from tests.support.servers.backups import Backup
 from tests.support.waiting import wait_until
 
@@ -202,7 +203,7 @@ _STEPS = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(_STEPS, min_size=5, max_size=30))
 def test_no_list_is_older_than_what_its_project_did(
     busy: tuple[ComputeFleet, list[str]], steps: list[tuple[str, int]]

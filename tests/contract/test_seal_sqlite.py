@@ -27,6 +27,7 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.instance import INSTANCE_FIELDS
+from tests.support.examples import examples
 from tests.support.fleets.documents import TEMPLATE, make_document, make_uuid
 from tests.support.fleets.other_version_indexes import store_other_version
 
@@ -401,7 +402,7 @@ OURS: dict[str, Callable[[Index], object]] = {
 FOREIGN = [change for change in CHANGES if "seal" not in change and "table" not in change and change != "dropped items"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(operations=st.lists(st.sampled_from(sorted(OURS)), max_size=8), change=st.sampled_from(FOREIGN), data=st.data())
 def test_only_what_another_program_writes_breaks_the_seal(
     tmp_path_factory: pytest.TempPathFactory,

@@ -36,6 +36,7 @@ from fleetlight.query.sort import SortOrder, nice_key
 from fleetlight.query.to_dsl import NICE_KEYS, UUID_PARTS, search_after, sort, to_dsl, uuid_parts
 from fleetlight.query.to_sql import after, can_express, order_by, to_sql
 from tests.property.query_strategies import ADDRESSES, FIELDS, NUMBERS, STATES, TAGS, TEXTS, TIMES, requests
+from tests.support.examples import examples
 from tests.support.oracles.filter_oracle import expected_page
 from tests.support.oracles.list_route_checks import is_beyond_the_index
 from tests.support.servers.index_server import index_client
@@ -58,7 +59,7 @@ RECORDS: list[dict[str, Any]] = [
     for n in range(120)
 ]
 _HARD = settings(
-    max_examples=120,
+    max_examples=examples(120),
     deadline=None,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
     suppress_health_check=(HealthCheck.function_scoped_fixture, HealthCheck.too_slow),

@@ -12,7 +12,13 @@ from tests.property.request_strategies import HORIZON, TIMES, fleets, requests
 from tests.support.fleets.requested_fleet import RequestedFleet, requested_fleet
 from tests.support.servers.index_server import index_at
 
-pytestmark = [pytest.mark.no_rerun, pytest.mark.elasticsearch, pytest.mark.postgresql, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.night,
+    pytest.mark.no_rerun,
+    pytest.mark.elasticsearch,
+    pytest.mark.postgresql,
+    pytest.mark.timeout(240),
+]
 
 
 @pytest.fixture

@@ -21,7 +21,13 @@ from tests.support.oracles.list_route_checks import (
 )
 from tests.support.servers.index_server import index_at
 
-pytestmark = [pytest.mark.no_rerun, pytest.mark.elasticsearch, pytest.mark.postgresql, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.night,
+    pytest.mark.no_rerun,
+    pytest.mark.elasticsearch,
+    pytest.mark.postgresql,
+    pytest.mark.timeout(240),
+]
 
 # Each example empties and fills three databases and an index; the fleet fixture is made to be used again.
 _few = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])

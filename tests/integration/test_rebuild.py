@@ -37,7 +37,7 @@ _LATEST_S = 60
 # A rebuild has some dozen steps that each wait for the index; it is a process of its own that begins by importing all.
 _LATEST_END_S = 240
 
-pytestmark = [pytest.mark.no_rerun, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.night, pytest.mark.no_rerun, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

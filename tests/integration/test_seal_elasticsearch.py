@@ -25,7 +25,7 @@ from tests.support.fleets.documents import make_document, make_uuid
 from tests.support.servers.index_server import index_at, index_client
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.elasticsearch
+pytestmark = [pytest.mark.night, pytest.mark.elasticsearch]
 
 [ITEM_TYPE] = INDEXED_ITEMS
 UNTIL_TOLD = 1000.0

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, MEMBER, ComputeFleet, compute_fleet
+from tests.support.examples import examples
 
 State = dict[str, dict[str, Any]]
 """By uuid: the name, tags and memory of an instance that is there."""
@@ -56,7 +57,7 @@ questions = st.tuples(st.sampled_from(sorted(FILTERS)), st.sampled_from(sorted(O
 
 
 # Each example has a project of its own, so they may share a fleet.
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(done=st.lists(changes, min_size=3, max_size=14), at=st.integers(0, 14), question=questions)
 def test_list_as_of_a_moment_is_what_was_written_down_then(
     fleet: ComputeFleet, done: Sequence[Sequence[Any]], at: int, question: tuple[str, str, int]

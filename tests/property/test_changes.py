@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.errors import CellUnreachableError
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet
+from tests.support.examples import examples
 from tests.support.feed_consumer import Changed, FeedConsumer
 from tests.support.fleets.changing_nodes import ChangingNodes
 
@@ -157,7 +158,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
 
 
 # Each example has a project of its own, so they may share a fleet.
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     before=st.lists(changes, max_size=5),
     meanwhile=st.lists(changes, max_size=3),
@@ -228,7 +229,7 @@ def nodes(fleet: ComputeFleet) -> Nodes:
     return Nodes(fleet)
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(8), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(node_steps, min_size=4, max_size=14), text=st.sampled_from(["offline", 'role == "R"', "not drained"])
 )

@@ -19,6 +19,7 @@ from fleetlight.query.to_sql import after, order_by, to_sql
 from fleetlight.resources.fields import ItemType, Kind
 from tests.property.query_strategies import FIELDS, filters, orders, positions, record_sets, requests
 from tests.property.reaching import shares
+from tests.support.examples import examples
 from tests.support.fleets.things import THINGS, connected_things
 from tests.support.oracles.filter_oracle import expected_page, is_behind, is_kept
 
@@ -48,7 +49,7 @@ def _uuids(records: Sequence[Any]) -> list[str]:
 
 
 @given(data=st.data(), records=record_sets())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_sqlite_finds_the_rows_of_the_oracle_in_its_order(
     connection: Connection, data: st.DataObject, records: list[dict[str, Any]]
 ) -> None:
@@ -62,7 +63,7 @@ def test_sqlite_finds_the_rows_of_the_oracle_in_its_order(
 
 
 @given(node=filters, records=record_sets(max_size=6))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_no_record_satisfies_a_filter_and_its_negation(node: Filter, records: list[dict[str, Any]]) -> None:
     for record in records:
         assert not (is_kept(node, record, FIELDS) and is_kept(negate(node), record, FIELDS))
@@ -70,7 +71,7 @@ def test_no_record_satisfies_a_filter_and_its_negation(node: Filter, records: li
 
 
 @given(node=filters, records=record_sets(max_size=6), cut=st.integers(0, 3))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_both_halves_of_a_split_filter_mean_the_whole(node: Filter, records: list[dict[str, Any]], cut: int) -> None:
     expressible, residual = split_expressible(node, lambda term: len(repr(term)) % 4 != cut)
     for record in records:
@@ -78,7 +79,7 @@ def test_both_halves_of_a_split_filter_mean_the_whole(node: Filter, records: lis
 
 
 @given(data=st.data(), records=record_sets(max_size=6))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_a_position_as_a_filter_keeps_the_rows_behind_it(data: st.DataObject, records: list[dict[str, Any]]) -> None:
     # A store is asked for a nice order by a column of its own, which such a filter is about then.
     order = SortOrder.of(FIELDS, [SortKey(key.field, key.direction) for key in data.draw(orders).keys])
@@ -89,7 +90,7 @@ def test_a_position_as_a_filter_keeps_the_rows_behind_it(data: st.DataObject, re
 
 
 @given(data=st.data(), records=record_sets())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_live_rows_are_filtered_and_sorted_as_the_oracle_says(
     data: st.DataObject, records: list[dict[str, Any]]
 ) -> None:

@@ -21,6 +21,7 @@ from fleetlight.indexer.writing.dead_letters import DeadLetters
 from fleetlight.indexer.writing.progress import ProgressTracker
 from fleetlight.indexer.writing.rereading import Rereader, rows_of
 from fleetlight.indexer.writing.retrying_writer import RetryingWriter
+from tests.support.examples import examples
 from tests.support.fleets.documents import make_uuid
 from tests.support.memory.memory_bus import MemoryBus
 from tests.support.memory.memory_fleet import MemoryFailures
@@ -111,7 +112,7 @@ class _Consuming:
 
 
 @given(histories(), st.integers(1, 4))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_order_and_repetition_of_notifications_leaves_the_index_as_the_cell_is(
     history: tuple[MemoryNovaCell, list[Message]], batch_size: int
 ) -> None:
@@ -123,7 +124,7 @@ def test_any_order_and_repetition_of_notifications_leaves_the_index_as_the_cell_
 
 
 @given(histories(), st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_index_is_as_the_cell_is_also_if_that_was_away_for_a_while(
     history: tuple[MemoryNovaCell, list[Message]], data: st.DataObject
 ) -> None:

@@ -25,6 +25,7 @@ from fleetlight.listing.watches.watched_list import ChangeKind, Condition, Cover
 from fleetlight.query.filters import EVERYTHING, Eq
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.property.reaching import shares
+from tests.support.examples import examples
 from tests.support.fleets.documents import make_record
 from tests.support.memory.memory_cell import NOW, MemoryCell
 
@@ -365,7 +366,7 @@ async def play(world: World, story: Sequence[Step]) -> None:
     await world.catch_up()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(stories)
 @example([Step("change", 0, 4), Step("advance", 0, 3), *[Step("poll", 0), Step("poll", 1)] * 2])
 @example([Step("change", 0, 4), Step("advance", 0, 3), *[Step("connect"), Step("take", 0, 7), Step("connect", 1)] * 2])

@@ -18,6 +18,7 @@ from fleetlight.indexer.writing.dead_letters import DeadLetters
 from fleetlight.indexer.writing.progress import ProgressTracker
 from fleetlight.indexer.writing.rereading import Rereader, rows_of
 from fleetlight.indexer.writing.retrying_writer import RetryingWriter
+from tests.support.examples import examples
 from tests.support.memory.memory_bus import MemoryBus
 from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory.memory_fleet import MemoryFailures
@@ -89,7 +90,7 @@ def _consume(cell: MemoryCell, messages: Sequence[Message], batch_size: int) -> 
 
 
 @given(histories(), st.integers(1, 5))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_order_and_repetition_of_messages_leaves_the_same_index(
     history: tuple[MemoryCell, list[Message], list[int]], batch_size: int
 ) -> None:

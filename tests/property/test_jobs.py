@@ -19,6 +19,7 @@ from fleetlight.cells.tables import jobs
 from fleetlight.operations.jobs.canceling import cancel_job
 from fleetlight.operations.jobs.model import ENDED, JobPosition, NewOperation, Status
 from fleetlight.operations.jobs.worker import Worker
+from tests.support.examples import examples
 from tests.support.fleets.tiny_vocabulary import TINY, JobCell, conflicts, status_of
 
 _OPERATIONS = st.lists(
@@ -61,7 +62,7 @@ class AnyWorker(Worker):
         yield from ([place] for place in places[first:] + places[:first])
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_FIRST, st.lists(_EVENTS, max_size=20))
 def test_jobs_exclude_each_other_keep_their_order_and_end(
     first: list[tuple[Any, ...]], later: list[tuple[Any, ...]]

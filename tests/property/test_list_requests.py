@@ -24,6 +24,7 @@ from tests.property.request_strategies import (
     requests,
     turns_of,
 )
+from tests.support.examples import examples
 from tests.support.fleets.requested_fleet import RequestedFleet, requested_fleet
 from tests.support.oracles.list_oracle import Asker, Request, expected_list
 
@@ -46,7 +47,7 @@ def test_every_value_of_every_parameter_means_what_the_contract_says(fleet: Requ
 
 
 @given(rows=fleets(), data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_every_route_answers_as_the_contract_says(
     fleet: RequestedFleet, rows: dict[str, list[dict[str, Any]]], data: st.DataObject
 ) -> None:
@@ -79,7 +80,7 @@ def _uuids(rows: dict[str, list[dict[str, Any]]]) -> list[str]:
 
 
 @given(rows=fleets_to_change(), data=st.data())
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 def test_lists_have_what_their_project_has_just_changed(
     fleet: RequestedFleet, rows: dict[str, list[dict[str, Any]]], data: st.DataObject
 ) -> None:

@@ -18,6 +18,7 @@ from fleetlight.notifications.versioned import Wrapped
 from fleetlight.operations.simulation.simulated_instances import new_instance
 from fleetlight.resources.fields import Record
 from tests.property.payload_strategies import JSON_VALUES, wrapped_payloads
+from tests.support.examples import examples
 from tests.support.memory.memory_cell import NOW, MemoryCell
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -63,7 +64,7 @@ def test_what_a_cell_sends_is_read_the_short_way(seed: int) -> None:
     assert read_record(message.body) == row.record == _read_generally(message.body)
 
 
-@settings(max_examples=50, suppress_health_check=_SLOW)
+@settings(max_examples=examples(50), suppress_health_check=_SLOW)
 @given(wrapped_payloads(FullInstancePayload))
 def test_short_way_reads_what_the_general_way_reads_or_leaves_it(payload: Wrapped) -> None:
     body = _body(payload)
@@ -71,7 +72,7 @@ def test_short_way_reads_what_the_general_way_reads_or_leaves_it(payload: Wrappe
     assert record is None or record == _read_generally(body)
 
 
-@settings(max_examples=100, suppress_health_check=_SLOW)
+@settings(max_examples=examples(100), suppress_health_check=_SLOW)
 @given(_damaged())
 def test_short_way_never_reads_what_the_general_way_refuses(payload: Wrapped) -> None:
     body = _body(payload)

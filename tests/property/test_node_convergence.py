@@ -29,6 +29,7 @@ from fleetlight.indexer.writing.dead_letters import DeadLetters
 from fleetlight.indexer.writing.progress import ProgressTracker
 from fleetlight.indexer.writing.rereading import Rereader
 from fleetlight.indexer.writing.retrying_writer import RetryingWriter
+from tests.support.examples import examples
 from tests.support.fleets.changing_nodes import ChangingNodes
 from tests.support.memory.memory_bus import MemoryBus
 from tests.support.memory.memory_fleet import MemoryFailures
@@ -66,7 +67,7 @@ def _deliveries(draw: st.DrawFn, number: int) -> Sequence[int]:
 
 
 @given(st.lists(st.sampled_from(_HOSTS).flatmap(_changes), max_size=6), st.data())
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 def test_lost_repeated_and_disordered_messages_leave_the_nodes_of_the_cell(
     changes: Sequence[Change], data: st.DataObject
 ) -> None:

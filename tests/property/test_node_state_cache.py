@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from fleetlight.operations.nodes.stores.store import Store
+from tests.support.examples import examples
 from tests.support.memory.memory_store import MemoryStore
 from tests.support.oracles.node_state_machine import TTL_S, NodeStateMachine
 
@@ -18,4 +19,4 @@ class MemoryMachine(NodeStateMachine):
 
 
 def test_no_read_is_behind_a_change_that_had_ended_when_it_began() -> None:
-    run_state_machine_as_test(MemoryMachine, settings=settings(max_examples=150, stateful_step_count=40))
+    run_state_machine_as_test(MemoryMachine, settings=settings(max_examples=examples(150), stateful_step_count=40))

@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from fleetlight.notifications.registry import parse_payload
 from fleetlight.notifications.versioned import VERSION_KEY
 from tests.property.payload_strategies import PAYLOADS, wrapped_payloads
+from tests.support.examples import examples
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.sampled_from(list(PAYLOADS.values())).flatmap(wrapped_payloads))
 def test_any_version_of_any_payload_is_equal_after_a_round_trip(wrapped: dict[str, Any]) -> None:
     payload = parse_payload(wrapped)

@@ -27,6 +27,7 @@ from fleetlight.operations.submitting import JobSubmission
 from fleetlight.operations.vocabulary import ALL_OPERATIONS
 from fleetlight.resources.amount import Amount
 from tests.property.test_jobs import AnyWorker, Killed, job_cell, killed_at
+from tests.support.examples import examples
 from tests.support.fleets.tiny_vocabulary import JobCell
 
 HOSTS = ("a", "b", "c")
@@ -155,7 +156,7 @@ class World:
             return len(connection.execute(select(job_locks)).all())
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(_EVENTS, min_size=20, max_size=50))
 def test_every_reservation_can_be_made_real_and_no_node_is_ever_over_its_capacity(
     events: list[tuple[Any, ...]],

@@ -25,6 +25,7 @@ from fleetlight.cells.tables import allocations, cell_metadata, compute_nodes, n
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import claim_pair, select_destinations
 from fleetlight.resources.amount import Amount
+from tests.support.examples import examples
 
 CELL = Cell(str(UUID(int=7)), "one", CellKind.NATIVE, "sqlite://", "memory://")
 _AMOUNTS = ("vcpus", "memory_mib", "disk_gib")
@@ -221,7 +222,7 @@ def counted(nodes: Sequence[Node]) -> set[tuple[Any, ...]]:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(nodes_of_a_cell(), requests())
 def test_hosts_are_chosen_in_the_order_of_the_weighers_and_claimed_all_or_none(
     database: Engine, nodes: list[Node], asked: Asked
@@ -258,7 +259,7 @@ def test_hosts_are_chosen_in_the_order_of_the_weighers_and_claimed_all_or_none(
         assert len(hosts) <= asked.max_attempts
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(nodes_of_a_cell(), requests())
 def test_mirrored_disks_get_two_nodes_of_one_group_or_none(database: Engine, nodes: list[Node], asked: Asked) -> None:
     uuid, demand = asked.uuids[0], asked.demand

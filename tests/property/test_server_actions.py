@@ -26,6 +26,7 @@ from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
+from tests.support.examples import examples
 from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell
 
 _BIGGER = {**FLAVOR, "flavorid": "m2", "name": "big", "memory_mb": 40_000}
@@ -50,7 +51,7 @@ def acting_cell() -> Iterator[ActingCell]:
             fleet.close()
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(10), suppress_health_check=[HealthCheck.too_slow])
 @given(_WISHES)
 def test_any_order_of_actions_keeps_everything_in_step(specs: list[tuple[str, int, int]]) -> None:
     with acting_cell() as acting:

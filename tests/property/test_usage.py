@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.fields import from_microseconds
 from tests.contract.compute_fleet import CELLS, MEMBER, ComputeFleet, compute_fleet
+from tests.support.examples import examples
 from tests.support.fleets.instance_operations import InstanceOperations
 
 MINUTE = 60_000_000
@@ -44,7 +45,7 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFle
 
 
 # Each example has a project of its own, so they may share a fleet.
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(history=histories, start=minutes, length=st.integers(1, 500))
 def test_usage_is_what_is_counted_minute_by_minute(
     fleet: ComputeFleet, history: Sequence[tuple[int, Sequence[Any]]], start: int, length: int

@@ -15,6 +15,7 @@ from fleetlight.indexer.reconcile.differences import DifferenceKind
 from fleetlight.indexer.reconcile.native_cell import NativeComparison
 from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.transform.documents import to_document
+from tests.support.examples import examples
 from tests.support.fleets.documents import make_record
 from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory.memory_index import MemoryIndex
@@ -71,7 +72,7 @@ def test_differences_are_found_exactly_and_repaired(instances: dict[str, tuple[i
     check(MemoryIndex(), instances)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(INSTANCES)
 def test_differences_of_the_sqlite_index_are_found_exactly_and_repaired(
     instances: dict[str, tuple[int | None, int | None]],

@@ -15,6 +15,7 @@ from fleetlight.query.evaluate import matcher
 from fleetlight.query.filters import EVERYTHING, And, Eq, Filter, Has, HasName, In, IsNull, Ne, Or, negate, or_missing
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
+from tests.support.examples import examples
 from tests.support.fleets.documents import make_record
 
 NAMES = ("web", "web.a", "WEB.b.c", "web.a.d", "db", "")
@@ -89,7 +90,7 @@ def change(record: Record, before: Record | None, how: str) -> ChangedItem:
 changes = st.builds(change, records, st.one_of(st.none(), records), st.sampled_from(["", "gone", "new"]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(conditions, max_size=8), st.lists(changes, max_size=6))
 def test_index_finds_the_watches_that_a_look_at_each_finds(
     asked: Sequence[Condition], happening: Sequence[ChangedItem]

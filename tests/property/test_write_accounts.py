@@ -23,6 +23,7 @@ from fleetlight.indexer.backends.elasticsearch.seal import ACCOUNTS, Elasticsear
 from fleetlight.indexer.backends.elasticsearch.write_account import Add, WriteAccount
 from fleetlight.indexer.backends.seal import SEAL, Breach, SealState
 from fleetlight.indexer.errors import IndexUnavailableError
+from tests.support.examples import examples
 from tests.support.memory.numbered_index import CELL, NumberedIndex, PhysicalIndex, Write
 
 NAMES = Names.of("p")
@@ -444,7 +445,9 @@ class WriteAccountMachine(RuleBasedStateMachine):
 
 
 def test_no_write_of_another_program_is_taken_for_ours() -> None:
-    run_state_machine_as_test(WriteAccountMachine, settings=settings(max_examples=150, stateful_step_count=40))
+    run_state_machine_as_test(
+        WriteAccountMachine, settings=settings(max_examples=examples(150), stateful_step_count=40)
+    )
 
 
 @pytest.fixture

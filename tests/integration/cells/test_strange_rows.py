@@ -21,6 +21,7 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.property.payload_strategies import JSON_VALUES, wrapped_payloads
+from tests.support.examples import examples
 from tests.support.fleets.documents import make_uuid
 from tests.support.fleets.instance_operations import InstanceOperations
 from tests.support.oracles.shown_items import shown_items
@@ -74,7 +75,7 @@ def adapter(cell: Cell) -> Iterator[NativeAdapter]:
         yield adapter
 
 
-@settings(max_examples=15, suppress_health_check=[*HealthCheck])
+@settings(max_examples=examples(15), suppress_health_check=[*HealthCheck])
 @given(created=strange_records(), changed=strange_records())
 def test_scan_says_what_a_page_says(
     operations: InstanceOperations, adapter: NativeAdapter, created: dict[str, Any], changed: dict[str, Any]

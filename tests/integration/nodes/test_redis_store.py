@@ -18,6 +18,7 @@ from fleetlight.operations.nodes.stores.store import StateChange, Store
 from scripts.servers.private import PrivateServer, private_server
 from scripts.servers.process import free_port
 from scripts.servers.redis import DurableRedis
+from tests.support.examples import examples
 from tests.support.oracles.node_state_machine import TTL_S, NodeStateMachine
 from tests.support.played.played_nodes import ManualClock, PlayedNodes
 
@@ -215,5 +216,7 @@ def test_no_read_is_behind_a_change_that_had_ended_when_it_began(redis_url: str)
             for store in self.partitioned:
                 store.close()
 
-    run_state_machine_as_test(RedisMachine, settings=settings(max_examples=60, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(
+        RedisMachine, settings=settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
+    )
     assert made

@@ -45,7 +45,7 @@ from tests.support.servers.index_server import index_at
 from tests.support.servers.nova import NovaServer, create_database, drop_databases
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.nova, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.night, pytest.mark.rabbitmq, pytest.mark.nova, pytest.mark.timeout(300)]
 
 SCRIPT = Path(__file__).resolve().parents[2] / "nova" / "notify.py"
 FLEETLIGHT = (sys.executable, "-m", "fleetlight.cli")

@@ -19,6 +19,8 @@ from fleetlight.api.compute.protocol.route_table import ApiRoute, RouteTable
 from fleetlight.api.http.errors import BadRequestError
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
 
+pytestmark = pytest.mark.night
+
 _SCRIPT = Path(__file__).resolve().parents[2] / "nova" / "check_requests.py"
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 _UNTIL_5 = ("os-getVNCConsole", "os-getSPICEConsole", "os-getSerialConsole")

@@ -29,7 +29,7 @@ from tests.integration.nova.test_nova_notifications import NovaCell, running_nov
 from tests.support.memory.memory_fleet import MemoryFailures, MemoryLeases
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.nova, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.night, pytest.mark.rabbitmq, pytest.mark.nova, pytest.mark.timeout(300)]
 
 WATCHED = "all_tenants=1"
 NEWEST = {"OpenStack-API-Version": "compute latest"}

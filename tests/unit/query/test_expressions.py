@@ -15,6 +15,7 @@ from fleetlight.query.expressions import MAX_LEVELS, to_filter
 from fleetlight.resources.fields import ItemType, Kind
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField, QueryFields
+from tests.support.examples import examples
 
 FIELDS = QueryFields(
     "thing",
@@ -298,7 +299,7 @@ def _oracle_of_value(operator: str, name: str, value: Any, literal: Any) -> bool
     return bool({"<": value < literal, "<=": value <= literal, ">": value > literal, ">=": value >= literal}[operator])
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(_expressions, _items)
 def test_expressions_keep_what_the_contract_keeps(expression: list[Any], item: dict[str, Any]) -> None:
     kept = oracle(expression, item)
