@@ -20,7 +20,7 @@ from fleetlight.api.rapi.access import A_USER, ANYBODY, READERS, WRITERS
 from fleetlight.api.rapi.bulk_fields import BULK_FIELDS
 from fleetlight.api.rapi.endpoint import JOB, NAME, RapiRequest, Resource, Verb, resource
 from fleetlight.api.rapi.faults import RapiError
-from fleetlight.api.rapi.items import RapiItems, answer, as_object
+from fleetlight.api.rapi.items import RapiItems, answer, as_object, not_found
 from fleetlight.api.rapi.jobs import wait_for_job
 from fleetlight.api.rapi.seen_jobs import SeenJobs
 from fleetlight.cells.job_words import ENDED
@@ -132,6 +132,9 @@ class RapiResources:
             return await self._items.streamed(request, "os", names, None, as_object(names))
         rows, headers = await self._items.collected(request, "os", ["name", "variants"], _INSTALLABLE)
         found = [value for cells in rows for value in _with_variants(*(value for _, value in cells))]
+        if not found and headers["Fleetlight-Complete"] != "true":
+            # A program would take an empty list for a cluster that can install nothing.
+            raise not_found("There is no operating system", headers)
         return answer(sorted(set(found)), headers)
 
     async def _query(self, request: RapiRequest) -> Response:

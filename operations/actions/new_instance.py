@@ -68,7 +68,7 @@ def new_record(given: Mapping[str, Any], now: int) -> dict[str, Any]:
         "launch_index": 0,
         "reservation_id": f"r-{uuid[-8:]}",
         "instance_name": f"instance-{uuid[:8]}",
-        "hostname": _hostname(given.get("display_name"), uuid),
+        "hostname": hostname_of(given.get("display_name"), uuid),
         "root_device_name": "/dev/vda",
         "node": host,
         "launched_on": host,
@@ -141,6 +141,6 @@ def _is_storable(value: Any) -> bool:
             return True
 
 
-def _hostname(display_name: str | None, uuid: str) -> str:
+def hostname_of(display_name: str | None, uuid: str) -> str:
     """Nova's rule in short: the name in lower case, what a host name cannot hold replaced, else one of the uuid."""
     return _NOT_IN_A_HOSTNAME.sub("-", (display_name or "").lower()).strip("-")[:63] or f"Server-{uuid}"

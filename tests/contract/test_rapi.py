@@ -133,6 +133,12 @@ def test_bulk_lists_have_the_values_and_null_for_what_has_none(fleet: ComputeFle
     assert len(nodes[0]) == 31
 
 
+def test_systems_of_cells_that_do_not_answer_are_not_known(fleet: ComputeFleet) -> None:
+    pool = BrokenCells(fleet, hanging=[*CELLS])
+    response = fleet.api(search=searching(cell_timeout_s=0.2), pool=pool).get("/2/os")
+    assert (response.status_code, "no operating system, and" in response.text) == (503, True)
+
+
 def test_simulated_host_says_what_it_runs_and_uses(tmp_path: Path) -> None:
     """As monitoring programs for Ganeti add it up: what is free, what is used, and what the system has."""
     with compute_fleet(tmp_path) as fleet:

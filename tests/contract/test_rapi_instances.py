@@ -364,6 +364,11 @@ def test_instance_that_is_down_gets_another_name(rapi: RapiCalls) -> None:
         assert rapi.failure("PUT", "/instances/web1/rename", {"new_name": name})[1] == reason
     assert rapi.result("PUT", "/instances/web1/rename", {"new_name": "web3.example.com"}) == "web3.example.com"
     assert [each["id"] for each in rapi.get("/instances")] == ["web2.example.com", "web3.example.com"]
+    create(rapi, name="web4.example.com")
+    servers = rapi.api.get("/v2.1/servers/detail?all_tenants=1", {"X-OpenStack-Nova-API-Version": "2.90"}).json()
+    hostnames = {server["name"]: server["OS-EXT-SRV-ATTR:hostname"] for server in servers["servers"]}
+    # As creation makes it, which was asked for the last one.
+    assert (hostnames["web3.example.com"], hostnames["web4.example.com"]) == ("web3-example-com", "web4-example-com")
 
 
 def test_instance_is_removed_with_all_that_it_took(rapi: RapiCalls) -> None:

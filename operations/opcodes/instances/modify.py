@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from fleetlight.cells.kinds.native.items.cluster import read_parameters
+from fleetlight.operations.actions.new_instance import hostname_of
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
 from fleetlight.operations.opcodes.building import event_of_update, host_step, instance_lock, operation
@@ -270,7 +271,7 @@ def _rename(op: InstanceRename, task: Task) -> None:
         check_name_is_free(task, name, task.instance.uuid)
     task.job.result = name
     if not op.dry_run:
-        values = {"display_name": name, "hostname": name.partition(".")[0].lower()}
+        values = {"display_name": name, "hostname": hostname_of(name, task.instance.uuid)}
         task.instance.change(event_of_update(record), values, task.now, request=task.job.request)
 
 
