@@ -19,6 +19,7 @@ def test_a_cell_that_dies_is_seen_on_the_board(console: Console, fleet: ConsoleF
     page = console.open("cells")
     row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="cell2"))
     expect(row).to_contain_text("✓ well")
+    expect(row.get_by_role("cell", name="changes", exact=True)).to_be_visible()
     with fleet.without("cell2"):
         expect(row).to_contain_text("✕ down")
         expect(page.get_by_role("status").first).to_contain_text("1 down")

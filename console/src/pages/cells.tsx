@@ -19,6 +19,8 @@ interface BoardCell {
   readonly route: string;
   readonly lag: number | null;
   readonly age_s: number | null;
+  readonly followed_by: "changes" | "log" | "comparisons";
+  readonly log_problem: string | null;
   readonly watermark: number | null;
   readonly epoch: string | null;
   readonly instances: number | null;
@@ -95,7 +97,7 @@ export function CellsPage() {
                   {title}
                 </th>
               ))}
-              {["Followed by", "Past kept since", "Epoch"].map((title) => (
+              {["Followed by", "Indexers", "Past kept since", "Epoch"].map((title) => (
                 <th key={title} scope="col">
                   {title}
                 </th>
@@ -189,6 +191,10 @@ function Line({ cell }: { cell: BoardCell }) {
       </td>
       <td class="number">{count(cell.jobs_waiting)}</td>
       <td class="number">{count(cell.jobs_running)}</td>
+      <td>
+        {cell.followed_by}
+        {cell.log_problem !== null && <div class="hint">{cell.log_problem}</div>}
+      </td>
       <td>{cell.followers?.join(", ") || "–"}</td>
       <td>{cell.keeps_past_until === null ? "keeps none" : shownTime(momentOf(cell.keeps_past_until), timeStyle.value, now.value)}</td>
       <td>
