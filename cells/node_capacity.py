@@ -9,6 +9,8 @@ UNKNOWN_ZONE: Final = "zone"
 """There may be a zone."""
 UNKNOWN_RATIOS: Final = "ratios"
 """It may be overcommitted: what can be used is at least what there is."""
+UNKNOWN_DISK: Final = "disk"
+"""It may have disk for instances, and counts as if it had none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class NodeCapacity:
     zone: availability zone; None where there are none. is_available: whether new instances may go there.
     is_silent: it should have said what it has, and has not, so nothing of it counts.
     has_agent: whether an agent of ours does its work; what is there moves to others with one, and to no simulated host.
-    unknown: what such a cell cannot know of the node, of UNKNOWN_ZONE and UNKNOWN_RATIOS.
+    unknown: what such a cell cannot know of the node, of UNKNOWN_ZONE, UNKNOWN_RATIOS and UNKNOWN_DISK.
     """
 
     name: str

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import typer
 
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.node_capacity import UNKNOWN_RATIOS, UNKNOWN_ZONE
+from fleetlight.cells.node_capacity import UNKNOWN_DISK, UNKNOWN_RATIOS, UNKNOWN_ZONE
 from fleetlight.cli.cluster_models import FleetClusters, cluster_of_file, clusters_of_cells, notice_missing_cells
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import named_cell, open_fleet
@@ -115,6 +115,8 @@ def _notice_unknown(summary: Mapping[str, Any]) -> None:
         print_notice(f"Cell {summary['cell']}: ratios are not known, so nothing counts as overcommitted there")
     if UNKNOWN_ZONE in summary["unknown"]:
         print_notice(f"Cell {summary['cell']}: zones are not known")
+    if UNKNOWN_DISK in summary["unknown"]:
+        print_notice(f"Cell {summary['cell']}: disks of some nodes are not known, and count as none")
     if silent := ", ".join(summary["silent_nodes"]):
         what = f"nodes without figures do not count: {silent}"
         print_notice(f"Not complete: cell {summary['cell']}: {what}")

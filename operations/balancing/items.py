@@ -90,6 +90,7 @@ _NO_GROUP: Final = NodeGroup(
 # What a node has to say of itself, and what it has to say where it is asked what is used of it.
 _FIGURES: Final = ("mtotal", "mfree", "ctotal")
 _OWN_FIGURES: Final = ("mnode", "cnos")
+_ON_NODES: Final = ("drbd", "plain")
 # Of these it cannot have none: the score divides by them.
 _ABOVE_ZERO: Final = ("mtotal", "ctotal")
 # What an instance has to say of itself; servers of the compute API say it by their flavors.
@@ -115,10 +116,14 @@ def left_out(
     """What of a cell is not in its cluster as it should be, since a value is missing. Arguments as of the cluster."""
     known_nodes, known_groups = {node["name"] for node in nodes}, {group["uuid"] for group in groups}
     found = []
+    # Nodes need no disk of their own where no instance has any of it.
+    has_disks = any(item["disk_template"] in _ON_NODES for item in instances)
     for node in nodes:
         if unsaid := _unsaid(node, reports_usage=reports_usage):
             why = f"has not said {', '.join(unsaid)}, and counts as offline"
             found.append(LeftOut("node", node["name"], why))
+        elif has_disks and not _is_closed(node) and None in (node["dtotal"], node["dfree"]):
+            found.append(LeftOut("node", node["name"], "has not said dtotal and dfree, and counts without disk"))
         if node["group.uuid"] not in known_groups | {None}:
             why = f"is in a group that the cell does not have ({node['group.uuid']})"
             found.append(LeftOut("node", node["name"], why))

@@ -2,8 +2,8 @@
 
 Memory and disk are what nodes report at this moment, in which reservations do not show; processors are those of the
 instances on a node that are not switched off for good, and those that the node itself needs. How many of them instances
-may have is up to the policy of the group. A node without a volume group reports no disk and has none; any other figure
-that is missing leaves a node out, which is then named (contracts/ganeti-htools, 7).
+may have is up to the policy of the group. A node without a volume group reports no disk, as one that cannot tell: it is
+unknown. Any other figure that is missing leaves a node out, which is then named (contracts/ganeti-htools, 7).
 """
 
 from collections import defaultdict
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from fleetlight.cells.node_capacity import NodeCapacity
+from fleetlight.cells.node_capacity import UNKNOWN_DISK, NodeCapacity
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import POLICY_DEFAULTS
@@ -88,8 +88,9 @@ def _node(record: Record, vcpus: int, reserved: Amount, vcpu_ratio: float) -> No
     is_known = all(_is_figure(record[name]) for name in _NEEDED)
     is_up = not record["offline"] and record["vm_capable"] is not False
     total, free, own = Amount(), Amount(), 0
+    has_disk = _is_figure(record["dtotal"]) and _is_figure(record["dfree"])
     if is_known:
-        total_disk, free_disk = (record[name] if _is_figure(record[name]) else 0 for name in ("dtotal", "dfree"))
+        total_disk, free_disk = (record["dtotal"], record["dfree"]) if has_disk else (0, 0)
         total = Amount(record["ctotal"], record["mtotal"], total_disk)
         free, own = Amount(0, record["mfree"], free_disk), record["cnos"]
     used = total - free
@@ -102,6 +103,7 @@ def _node(record: Record, vcpus: int, reserved: Amount, vcpu_ratio: float) -> No
         usable=replace(total, vcpus=int(total.vcpus * vcpu_ratio)),
         used=Amount(vcpus + own if is_known else 0, used.memory_mib, used.disk_mib),
         reserved=reserved if is_known else Amount(),
+        unknown=frozenset({UNKNOWN_DISK} if is_up and is_known and not has_disk else ()),
         is_silent=is_up and not is_known,
     )
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from fleetlight.cells.kinds.ganeti.capacity import NODE_QUERY, capacity_of
+from fleetlight.cells.node_capacity import UNKNOWN_DISK
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.query_fields.definitions import ResultStatus
 
@@ -34,9 +35,11 @@ def test_node_that_does_not_report_has_nothing_and_takes_nothing() -> None:
     assert silent.is_silent
 
 
-def test_node_without_a_volume_group_has_no_disk_and_is_available() -> None:
+def test_node_that_says_nothing_of_disks_is_available_and_its_disk_unknown() -> None:
     [found] = capacity_of([{**NODE, "dtotal": ResultStatus.NO_DATA, "dfree": None}], [])
     assert (found.total, found.is_available, found.is_silent) == (Amount(16, 65536, 0), True, False)
+    assert found.unknown == {UNKNOWN_DISK}
+    assert capacity_of([NODE], [])[0].unknown == frozenset()
 
 
 def test_ratio_of_processors_is_that_of_the_policy_of_the_group() -> None:

@@ -152,6 +152,14 @@ def test_nodes_of_cells_that_count_claims_need_not_say_what_they_use_themselves(
         assert [each.name for each in left_out([GROUP], nodes, [], reports_usage=reports_usage)] == names
 
 
+def test_node_that_says_nothing_of_disks_is_named_where_instances_are_on_disks_of_nodes() -> None:
+    nodes = [NODE, {**NODE, "name": "silent", "dfree": None}, {**NODE, "name": "away", "dfree": None, "offline": True}]
+    of_nodes, elsewhere = ({**INSTANCE, "disk_template": template} for template in ("plain", "rbd"))
+    assert left_out([GROUP], nodes, [elsewhere], reports_usage=False) == []
+    [found] = left_out([GROUP], nodes, [elsewhere, of_nodes], reports_usage=False)
+    assert (found.name, found.why) == ("silent", "has not said dtotal and dfree, and counts without disk")
+
+
 def test_node_with_storage_of_its_own_has_to_say_its_spindles_and_one_without_a_disk_nothing_of_disks() -> None:
     said = {**NODE, "mnode": 1024, "cnos": 1, "dtotal": None, "dfree": None}
     [found] = left_out([GROUP], [said, {**said, "ndp/exclusive_storage": True}], [], reports_usage=True)
