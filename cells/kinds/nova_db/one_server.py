@@ -1,9 +1,11 @@
-"""Engines that keep to one server, although another one may answer behind the same address at any moment.
+"""Engines that keep to one server, although another one may answer behind the same address at any moment, and close
+what nobody uses.
 
 The rows of another one may be older than what the first has said of its commits.
 """
 
 import threading
+import time
 import weakref
 from typing import Any
 
@@ -29,11 +31,19 @@ def identity_at(connection: Connection) -> Identity:
 
 def keep_to(engine: Engine, identity: Identity | None) -> None:
     """Have an engine refuse connections that another server answers. None: any server will do."""
+    _kept(engine).keep_to(identity)
+
+
+def close_idle(engine: Engine, after_s: float) -> None:
+    """Close the connections of an engine that nobody has used for so long."""
+    _kept(engine).close_idle(after_s)
+
+
+def _kept(engine: Engine) -> "_OneServer":
     with _guard:
-        kept = _KEPT.get(engine)
-        if kept is None:
-            kept = _KEPT[engine] = _OneServer(engine)
-    kept.keep_to(identity)
+        if engine not in _KEPT:
+            _KEPT[engine] = _OneServer(engine)
+        return _KEPT[engine]
 
 
 class _OneServer:
@@ -41,12 +51,23 @@ class _OneServer:
         self._engine = weakref.ref(engine)
         self._asked = _ASKED[dialect_of(engine.url)]
         self._identity: Identity | None = None
+        self._used_s: float | None = None
         event.listen(engine, "connect", self._check)
+        event.listen(engine, "checkin", self._note_use)
 
     def keep_to(self, identity: Identity | None) -> None:
         if identity != self._identity and (engine := self._engine()) is not None:
             self._identity = identity
             engine.dispose()
+
+    def close_idle(self, after_s: float) -> None:
+        is_idle = self._used_s is not None and time.monotonic() - self._used_s > after_s
+        if is_idle and (engine := self._engine()) is not None:
+            self._used_s = None
+            engine.dispose()
+
+    def _note_use(self, _connection: Any, _entry: ConnectionPoolEntry) -> None:
+        self._used_s = time.monotonic()
 
     def _check(self, connection: Any, _entry: ConnectionPoolEntry) -> None:
         if self._identity is None:

@@ -1,6 +1,5 @@
 """The hints about one cell of Nova: of the log of its own database, and of that of the API database."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,11 +10,11 @@ from fleetlight.cells.kinds.nova_db.commit_log.log import COMMIT_LOGS, CommitLog
 from fleetlight.cells.kinds.nova_db.commit_log.subscription import Subscription
 from fleetlight.cells.kinds.nova_db.commit_log.touched import Touched
 from fleetlight.cells.kinds.nova_db.databases import address_of
-from fleetlight.cells.kinds.nova_db.one_server import keep_to
+from fleetlight.cells.kinds.nova_db.one_server import close_idle, keep_to
 from fleetlight.cells.model import Hints, LogPosition, Positions
 from fleetlight.resources.clock import Clock
 
-# After so long without a commit that touches its instances a cell has no connection of its own.
+# After so long without a question a cell has no connection.
 _RESTS_AFTER_S = 10.0
 
 
@@ -42,8 +41,7 @@ class NovaHints:
             logs.setdefault(address, COMMIT_LOGS.at(engine.url, clock))
             schemas.setdefault(address, []).append(str(engine.url.database))
         self._touched = Touched()
-        self._engine = engines[0]
-        self._touched_s = time.monotonic()
+        self._engines = engines
         self._logs: dict[str, _Followed] = {}
         try:
             for address, log in logs.items():
@@ -78,17 +76,11 @@ class NovaHints:
         if not is_new or len(positions) < len(self._logs):
             return None
         touched, self._touched = self._touched, Touched()
-        self._rest_after(touched)
+        for engine in self._engines:
+            close_idle(engine, _RESTS_AFTER_S)
         own = positions[next(iter(self._logs))]
         uuids = None if touched.has_unknown else frozenset(touched.uuids)
         return Hints(uuids, min(followed.at for followed in self._logs.values()), positions, own.number)
-
-    def _rest_after(self, touched: Touched) -> None:
-        if touched.uuids or touched.has_unknown:
-            self._touched_s = time.monotonic()
-        elif time.monotonic() - self._touched_s > _RESTS_AFTER_S:
-            self._touched_s = time.monotonic()
-            self._engine.dispose()
 
     def close(self) -> None:
         for followed in self._logs.values():
