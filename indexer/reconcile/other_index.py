@@ -30,12 +30,13 @@ def copy_differing(
     horizon: those that are forgotten at it (fleetlight.query.retention) are left alone.
     external: those that come from notifications without a revision; else all others. A row that `target` has from the
     cell itself stays: the cell knows it better. on_step: called between two requests.
-    Returns what `target` did not take, by uuid, and why. Raises what the two writers raise.
+    Returns what `target` did not take, by uuid, and why; what it took is not searchable yet. Raises what the two
+    writers raise.
     """
     comparison = CopyComparison(
         IndexRanges(source, cell_uuid, horizon, external), IndexRanges(target, cell_uuid, horizon, external)
     )
-    batches = reconcile(comparison, repair=True, on_step=on_step)
+    batches = reconcile(comparison, repair=True, on_step=on_step, is_searched=False)
     return {each.uuid: each.problem for batch in batches for each in batch if each.problem is not None}
 
 

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from threading import Event
 from typing import Protocol
 
@@ -21,7 +22,14 @@ from fleetlight.cells.model import Cell, ChangelogAdapter
 from fleetlight.indexer.backends.base import EPOCHS, Generations, IndexWriter
 from fleetlight.indexer.errors import IndexerError, IndexUnavailableError, RebuildError
 from fleetlight.indexer.reconcile.fill import CellRows, SyncResult, sync
-from fleetlight.indexer.reconcile.rebuild_cells import BEGUN_AS, HISTORIES, FillRows, RebuiltCell, open_cell
+from fleetlight.indexer.reconcile.rebuild_cells import (
+    BEGUN_AS,
+    HISTORIES,
+    FillRows,
+    RebuiltCell,
+    open_cell,
+    save_progress,
+)
 from fleetlight.indexer.writing.checkpoints import FOR_REBUILD, Checkpoints, forget_checkpoints
 from fleetlight.indexer.writing.kept_extras import keeping_extras
 from fleetlight.indexer.writing.leases import CellLeases
@@ -243,6 +251,7 @@ class _Rebuild:
                 self._watcher.on_step()
                 check()
 
+            self._make_searchable()
             for cell in self._cells.values():
                 cell.verify(on_step)
                 on_step()
@@ -264,14 +273,21 @@ class _Rebuild:
 
     def _finish(self) -> None:
         """While writing to the current index is paused."""
+        self._make_searchable()
         for uuid, cell in self._cells.items():
             cell.finish()
             if (reached := cell.reached()) is not None:
                 self._reached[uuid] = reached
+        self._new.make_searchable()
         if self._missing_cells():
             raise _CellsChangedError
         # A lease that is held now was held all the time, so no other process has worked on a cell.
         self._confirm()
+
+    def _make_searchable(self) -> None:
+        """Both indexes, for what is copied from one to the other."""
+        self._parts.current.make_searchable()
+        self._new.make_searchable()
 
     def _missing_cells(self) -> list[Cell]:
         return [cell for cell in self._parts.cells() if cell.uuid not in self._cells]
@@ -287,9 +303,12 @@ class _Rebuild:
 
         def follow_all() -> None:
             while not stop.wait(_FOLLOW_INTERVAL_S):
-                for cell in self._cells.values():
+                cells = self._cells.values()
+                steps: list[Callable[[], None]] = [cell.follow for cell in cells]
+                steps.append(partial(save_progress, self._new, cells))
+                for step in steps:
                     try:
-                        cell.follow()
+                        step()
                     except (CellUnreachableError, IndexUnavailableError) as error:
                         self._watcher.on_notice(str(error))
                         stop.wait(_FOLLOW_INTERVAL_S)

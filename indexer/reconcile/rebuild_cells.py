@@ -5,7 +5,7 @@ and of one that cannot be reached, the current index has all that can be had: it
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 
@@ -79,9 +79,22 @@ def open_cell(
     return RebuiltCell(cell, current, new, unusable)
 
 
+def save_progress(new: IndexWriter, cells: Iterable["RebuiltCell"]) -> None:
+    """Save how far these cells are, after what they have written was made searchable, once for all of them."""
+    reached = [(cell, progress) for cell in cells if (progress := cell.progress()) is not None]
+    moved = [(cell, progress) for cell, progress in reached if progress != cell.saved]
+    if moved:
+        new.make_searchable()
+        new.save_progress([progress for _, progress in moved])
+        for cell, progress in moved:
+            cell.saved = progress
+
+
 class RebuiltCell:
     """What a rebuild does with one cell: here, to copy what it has in the current index.
 
+    What is written need not be searchable afterwards: that is done once for all cells, since each time costs as much as
+    some thousand rows. saved: the progress that the new index has of the cell.
     Every call raises CellUnreachableError, and what the writers raise.
     """
 
@@ -92,13 +105,18 @@ class RebuiltCell:
         self._unusable = unusable
         # Nothing is purged behind a later one before our lease on the cell has ended.
         self._horizon = load_horizons(current).get(cell.uuid, 0)
+        self.saved: CellProgress | None = None
 
     def fill(self, fill_rows: FillRows, on_progress: Callable[[int], None]) -> None:
-        """Everything that there is; goes on where it was cut off. What was written need not be searchable then."""
+        """Everything that there is; goes on where it was cut off."""
         self._copy_all(lambda: on_progress(0))
 
     def follow(self) -> None:
         """What has changed since, so far; called again and again by one thread. What is copied is so at the end."""
+
+    def progress(self) -> CellProgress | None:
+        """How far `follow` is; None where it does nothing."""
+        return None
 
     def verify(self, on_step: Callable[[], None]) -> None:
         """Compare, and repair what differs; while `follow` is called. Raises RebuildError if that cannot be done."""
@@ -121,8 +139,6 @@ class RebuiltCell:
 
     def _copy(self, on_step: Callable[[], None], *, external: bool) -> None:
         """external: what notifications without a revision have brought; else what the cell itself has announced."""
-        self._current.make_searchable()
-        self._new.make_searchable()
         rejected: Mapping[str, str] = {}
         if self._unusable is None:
             rejected = copy_differing(
@@ -130,7 +146,6 @@ class RebuiltCell:
             )
         elif external:  # the rest is rows of native cells, which are here themselves
             rejected = copy_bare(self._unusable.bare_documents(self.cell.uuid), self._new, self.cell.uuid, on_step)
-        self._new.make_searchable()
         if rejected:
             uuid, reason = next(iter(rejected.items()))
             raise RebuildError(
@@ -161,8 +176,8 @@ class FollowedCell(RebuiltCell):
         self._own = OwnWriter(new, self.cell.uuid, owners)
         self._batch_size = batch_size
         self._is_filled = is_filled
-        self._saved = new.load_progress().get(self.cell.uuid)
-        self._tracker = ProgressTracker(self._saved or CellProgress(self.cell.uuid, 0, 0, is_complete=False))
+        self.saved = new.load_progress().get(self.cell.uuid)
+        self._tracker = ProgressTracker(self.saved or CellProgress(self.cell.uuid, 0, 0, is_complete=False))
         self._rereader = self._new_rereader(self._tracker)
         # How often something could only be found by comparing, and how often that was done.
         self._gaps = 0
@@ -170,7 +185,7 @@ class FollowedCell(RebuiltCell):
         self._begun_as = self._note_beginning()
 
     def fill(self, fill_rows: FillRows, on_progress: Callable[[int], None]) -> None:
-        if self._saved is not None:
+        if self.saved is not None:
             return
         if self._is_filled:
             # What has changed before that is found by comparing.
@@ -182,15 +197,17 @@ class FollowedCell(RebuiltCell):
                 self._rereader.add(uuid)
         self._tracker.mark_synced()
         # Not searchable yet, which is not needed before all cells are compared.
-        self._saved = self._tracker.snapshot()
-        self._new.save_progress([self._saved])
+        self.saved = self._tracker.snapshot()
+        self._new.save_progress([self.saved])
 
     def follow(self) -> None:
         if not self._catch_up(self._tracker, self._rereader):
             # Filling took longer than the changelog is kept: what is missing can only be found by comparing.
             self._tracker.advance_to(self._adapter.published_sequence())
             self._gaps += 1
-        self._save()
+
+    def progress(self) -> CellProgress:
+        return self._tracker.snapshot()
 
     def verify(self, on_step: Callable[[], None]) -> None:
         self._copy(on_step, external=True)
@@ -211,7 +228,7 @@ class FollowedCell(RebuiltCell):
             self._refuse([f"{each.uuid}: {each.problem}" for each in result.remaining])
             for each in result.remaining:
                 self._rereader.add(each.uuid)
-            self._save()
+            save_progress(self._new, [self])
 
     def finish(self) -> None:
         # What is written here may be taken back if something else fails, and then was never written.
@@ -282,13 +299,6 @@ class FollowedCell(RebuiltCell):
         )
         rereader.work(time.monotonic())
         return is_done
-
-    def _save(self) -> None:
-        progress = self._tracker.snapshot()
-        if progress != self._saved:
-            self._new.make_searchable()
-            self._new.save_progress([progress])
-            self._saved = progress
 
     def _refuse(self, instances: list[str]) -> None:
         """Unless the current index has no more of the cell either."""

@@ -309,6 +309,25 @@ def test_cell_that_joins_at_the_last_moment_comes_along() -> None:
     assert watcher.phases.count(RebuildPhase.SWITCHING) == 2
 
 
+def test_indexes_are_made_searchable_once_for_all_cells_while_nobody_can_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts: list[int] = []
+    make_searchable = MemoryIndex.make_searchable
+
+    def counted(index: MemoryIndex) -> None:
+        counts[-1] += 1
+        make_searchable(index)
+
+    monkeypatch.setattr(MemoryIndex, "make_searchable", counted)
+    for others in (0, 6):
+        counts.append(0)
+        stage = Stage()
+        stage.fleet += [replace(NOVA, uuid=make_uuid(number)) for number in range(others)]
+        stage.rebuild(Watcher(on={RebuildPhase.SWITCHING: lambda: counts.append(0)}))
+    assert counts[1] == counts[3], "whatever the number of cells"
+
+
 def test_changes_that_the_cell_forgot_before_they_were_read_are_found_by_comparing() -> None:
     stage = Stage()
 
