@@ -7,6 +7,7 @@ than the truth, which nothing could ever overwrite. A killed process loses nothi
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -44,6 +45,8 @@ _RESTORE = "restore it from a backup"
 _BUSY_TIMEOUT_S = 30
 _WRITES = "fleetlight_writes"
 _FILE = "fleetlight_file"
+_LOOKED_AT = "fleetlight_looked_at"
+_LOOK_AGAIN_S = 1.0
 VANISHED_AFTER_MS = 30_000
 """How long nothing that was sent to a PostgreSQL server may be received by it."""
 
@@ -67,7 +70,8 @@ def create_database_engine(
 
     must_exist: do not create a SQLite file that is not there (PostgreSQL never creates a database). Only what adds a
         cell, or a fleet, creates one: an empty database would pass for one that has nothing.
-    cell_uuid: the registered native cell whose database it has to be, so that it must exist; each connection looks.
+    cell_uuid: the registered native cell whose database it has to be, so that it must exist; each connection looks, and
+        once more when it is used a second later: what is in a database may be exchanged while it is open.
     statement_timeout_s: PostgreSQL ends a statement that takes longer; SQLite has no such limit.
     answer_timeout_s: a question to PostgreSQL that was not answered by then is given up. A silent server is so anyway,
         and then a long statement is not (fleetlight.cells.database.silent_servers).
@@ -92,9 +96,7 @@ def create_database_engine(
         case other:
             raise DatabaseUrlError(repr(parsed), f"'{other}' is not supported, only sqlite and postgresql")
     if cell_uuid is not None:
-        require = partial(_require_cell, engine.dialect.loaded_dbapi.OperationalError, cell_uuid)
-        # First: what is not ours stays as it is.
-        event.listen(engine, "connect", require, insert=True)
+        _require_cell(engine, cell_uuid)
         if engine.dialect.name == "sqlite":
             _watch_file(engine, Path(str(parsed.database)))
     return engine
@@ -259,9 +261,29 @@ def _file_at(path: Path) -> os.stat_result | None:
         return None
 
 
-def _require_cell(
-    error_type: type[Exception], cell_uuid: str, connection: DBAPIConnection, _entry: ConnectionPoolEntry
-) -> None:
+def _require_cell(engine: Engine, cell_uuid: str) -> None:
+    """Let nothing be opened or used but the database of this cell."""
+    driver = engine.dialect.loaded_dbapi
+
+    def require(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+        _look_for_cell(driver.OperationalError, cell_uuid, connection)
+        entry.info[_LOOKED_AT] = time.monotonic()
+
+    def look_again(connection: DBAPIConnection, entry: ConnectionPoolEntry, _proxy: object) -> None:
+        if time.monotonic() - entry.info[_LOOKED_AT] < _LOOK_AGAIN_S:
+            return
+        try:
+            require(connection, entry)
+        except driver.Error as error:
+            # The pool opens another one, and what is wrong with that is said.
+            raise DisconnectionError from error
+
+    # First: what is not ours stays as it is.
+    event.listen(engine, "connect", require, insert=True)
+    event.listen(engine, "checkout", look_again)
+
+
+def _look_for_cell(error_type: type[Exception], cell_uuid: str, connection: DBAPIConnection) -> None:
     """Raise `error_type`, an error of the driver, for a new connection to what is not the database of this cell.
 
     One that does not say whose it is passes: a cell is registered before that is noted.

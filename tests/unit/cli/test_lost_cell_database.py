@@ -6,11 +6,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
+from fleetlight.cells.database.engines import writing
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.cells.tables import cell_state
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.no_rerun
 
@@ -89,6 +93,28 @@ def test_cell_whose_database_is_taken_away_while_it_is_open_is_down(tmp_path: Pa
                     adapter.find(embedded.cell.uuid)
             away.rename(database)
             assert adapter.find(embedded.cell.uuid) is None
+
+
+def test_cell_whose_database_is_exchanged_in_its_file_while_it_is_open_is_down(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path / "data")
+    folder.create()
+    with closing(set_up_fleet(folder)) as fleet:
+        first, second = set_up_cells(folder, fleet, 2)
+        with closing(open_adapter(first.cell)) as adapter:
+            assert adapter.find(first.cell.uuid) is None
+            with writing(first.engine) as connection:
+                connection.execute(update(cell_state).values(uuid=second.cell.uuid))
+
+            def reason() -> str:
+                try:
+                    adapter.find(first.cell.uuid)
+                except CellUnreachableError as error:
+                    return str(error)
+                return ""
+
+            wait_until(lambda: f"that of another cell, {second.cell.uuid}" in reason())
+        for each in (first, second):
+            each.engine.dispose()
 
 
 def test_lost_fleet_database_gets_back_every_cell_of_the_folder(tmp_path: Path) -> None:
