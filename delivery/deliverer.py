@@ -14,6 +14,7 @@ import structlog
 
 from fleetlight.api.changes.watched_items import WatchedItems
 from fleetlight.api.http.errors import BadRequestError, ForbiddenError, NotFoundError
+from fleetlight.api.identity.rights import KnowsRoles
 from fleetlight.api.subscriptions.brokers import broker_address, is_broker
 from fleetlight.api.subscriptions.questions import caller_of, question_of
 from fleetlight.api.subscriptions.targets import TargetRules
@@ -28,7 +29,7 @@ from fleetlight.delivery.brokers import Broker
 from fleetlight.delivery.errors import StopDeliveryError
 from fleetlight.delivery.metrics import DelivererMetrics
 from fleetlight.delivery.outcomes import Target
-from fleetlight.delivery.rights import UNCONFIRMED_US, KnowsRoles, StandingRights
+from fleetlight.delivery.rights import UNCONFIRMED_US, StandingRights
 from fleetlight.delivery.run import Patience, Reading, Shared, SubscriptionRun
 from fleetlight.delivery.webhooks import Webhook, WebhookCalls
 from fleetlight.listing.watches.feed import ChangeFeed

@@ -6,12 +6,12 @@ such a subscription goes on for a while after its owner has last asked for it (`
 """
 
 import time
-from typing import Protocol, runtime_checkable
 
 import structlog
 
 from fleetlight.api.caller import Caller, with_implied
 from fleetlight.api.http.errors import DirectoryUnavailableError
+from fleetlight.api.identity.rights import KnowsRoles
 from fleetlight.cells.retrying import retrying_every
 from fleetlight.listing.errors import RightsLostError
 from fleetlight.listing.watches.watch import RIGHTS_INTERVAL_S
@@ -19,18 +19,6 @@ from fleetlight.listing.watches.watch import RIGHTS_INTERVAL_S
 _log = structlog.get_logger(__name__)
 _RETRY_S = 1.0
 UNCONFIRMED_US = 30 * 24 * 3600 * 1_000_000
-
-
-@runtime_checkable
-class KnowsRoles(Protocol):
-    """A strategy that has users of its own."""
-
-    async def roles_of(self, user_id: str, project_id: str | None) -> frozenset[str] | None:
-        """The roles in a project that the user would log in with; None for a user who cannot.
-
-        Raises DirectoryUnavailableError.
-        """
-        ...
 
 
 class StandingRights:

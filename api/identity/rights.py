@@ -7,6 +7,7 @@ login for requests ends it for streams as well, and as soon.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import Protocol, runtime_checkable
 
 import structlog
 
@@ -25,6 +26,18 @@ _log = structlog.get_logger(__name__)
 # Until then nothing is told; an operator can restart the identity service meanwhile.
 _TIMEOUT_S = 30.0
 _RETRY_S = 1.0
+
+
+@runtime_checkable
+class KnowsRoles(Protocol):
+    """A strategy that has users of its own."""
+
+    async def roles_of(self, user_id: str, project_id: str | None) -> frozenset[str] | None:
+        """The roles in a project that the user would log in with; None for a user who cannot.
+
+        Raises DirectoryUnavailableError.
+        """
+        ...
 
 
 class CallerRights:

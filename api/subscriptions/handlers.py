@@ -22,6 +22,8 @@ from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, ConflictError, ForbiddenError, ParameterError
 from fleetlight.api.http.shapes import BOOL, INTEGER, TEXT, ListOf, Shape, or_null
+from fleetlight.api.identity.openid.strategy import OpenIdIdentity
+from fleetlight.api.identity.rights import KnowsRoles
 from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.item_query import MAX_FIELDS, number_in, size_of
 from fleetlight.api.query.saved_views import MAX_FILTER
@@ -162,6 +164,7 @@ class SubscriptionHandlers:
         self._cells = services.parts.cells
         self._clock = services.parts.clock
         self._rules = TargetRules(services.parts.delivery)
+        self._identity = services.parts.identity
 
     async def index(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/subscriptions`"""
@@ -171,11 +174,22 @@ class SubscriptionHandlers:
     async def create(self, request: ApiRequest) -> Response:
         """`POST /fleetlight/subscriptions`"""
         body, caller = await NEW_SUBSCRIPTION.read(request), request.caller
+        await self._require_lasting_rights(caller)
         content, secret = checked(body, caller, self._rules)
         cells = await self._cells.cells()
         await made_aside(size_of(content.filter), lambda: question_of(content, cells))
         added = await self._access.ask(lambda: self._store.add(content, secret, self._clock()))
         return json_answer(_shown(added, caller) | {"secret": key_of(content, secret)}, 201)
+
+    async def _require_lasting_rights(self, caller: Caller) -> None:
+        """Raises BadRequestError for a user whom a deliverer, which asks the same, would not find."""
+        identity = self._identity
+        programs = identity.programs if isinstance(identity, OpenIdIdentity) else identity
+        if isinstance(programs, KnowsRoles) and await programs.roles_of(caller.user_id, caller.project_id) is None:
+            raise BadRequestError(
+                "A subscription ends when its owner has lost its rights, and yours cannot be looked up without you: "
+                "your OpenID provider tells them when you log in. Subscribe as a user that programs log in as."
+            )
 
     async def show(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/subscriptions/{id}`"""

@@ -19,7 +19,7 @@ from fleetlight.cli.settings import Settings
 from fleetlight.delivery.deliverer import Deliverer, Owners
 from fleetlight.delivery.metrics import DelivererMetrics
 from fleetlight.delivery.pace import Waits
-from fleetlight.delivery.rights import KnowsRoles
+from fleetlight.api.identity.rights import KnowsRoles
 from fleetlight.delivery.run import Patience
 from fleetlight.indexer.stream.liveness import ALIVE, Probe, SignOfLife
 from fleetlight.listing.watches.changelogs import Changelogs

@@ -259,6 +259,50 @@ def test_a_token_that_is_not_for_this_login_is_refused(browser: Browser, claims:
     refused(browser.try_to_log_in(), 401, "The login at Example did not succeed")
 
 
+_DEEP = b"[" * 200_000
+_NONSENSE = [(200, b"[]"), (200, b"null"), (200, b'"text"'), (302, b""), (200, _DEEP), (200, b"\xff{"), (200, b"{}")]
+
+
+@pytest.mark.parametrize(("status", "text"), _NONSENSE, ids=lambda value: str(value)[:12])
+@pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/token", "/keys"])
+def test_a_provider_that_answers_nonsense_is_a_page_and_no_failure(
+    fleet: ComputeFleet, provider: PlayedOpenId, htpasswd: BasicIdentity, time: Time, path: str, status: int, text: bytes
+) -> None:
+    browser = Browser(fleet.api(identity=openid(provider, htpasswd, time), settings=API), provider)
+    provider.nonsense[path] = (status, text)
+    if path == "/.well-known/openid-configuration":
+        refused(browser.api.get(LOGIN), 503, "Try again")
+    else:
+        refused(browser.try_to_log_in(), 503, "Try again")
+    provider.nonsense.clear()
+    assert browser.log_in()
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"exp": 1e308},
+        {"exp": 10**400},
+        {"exp": 2**62},
+        {"exp": "tomorrow"},
+        {"iat": 1e308},
+        {"nonce": ["x"]},
+        {"aud": {"a": "b"}},
+    ],
+    ids=str,
+)
+def test_a_token_of_nonsense_is_refused(browser: Browser, claims: Mapping[str, Any]) -> None:
+    browser.provider.claims |= claims
+    refused(browser.try_to_log_in(), 401, "did not succeed")
+
+
+def test_nonsense_for_the_end_of_a_login_leads_to_the_console(browser: Browser) -> None:
+    browser.provider.metadata["end_session_endpoint"] = "http://[::"
+    cookie = browser.log_in()
+    ended = browser.api.get(browser.session(cookie)["logout_page"], {"Cookie": cookie})
+    assert ended.status_code == 303, ended.text
+
+
 def test_a_token_that_the_provider_has_not_signed_is_refused(browser: Browser) -> None:
     provider = browser.provider
     provider.shows_key = False
@@ -388,6 +432,15 @@ def test_an_administrator_needs_no_project_and_sees_the_whole_fleet(browser: Bro
     for path in ("/v2.1/servers?all_tenants=1", "/fleetlight/query?what=instance&fields=name&all_projects=1"):
         listed = browser.api.get(path, {"Cookie": cookie})
         assert {"mine", "theirs"} <= {name for name in ("mine", "theirs") if f'"{name}"' in listed.text}, listed.text
+
+
+def test_a_subscription_whose_owner_cannot_be_looked_up_is_refused_with_the_reason(browser: Browser) -> None:
+    login = {"Cookie": browser.log_in(), **CONSOLE}
+    body = {"name": "web", "url": "https://example.org/hook"}
+    answer = browser.api.request("POST", "/fleetlight/subscriptions", login, json=body)
+    assert answer.status_code == 400
+    assert "your OpenID provider tells them when you log in" in answer.json()["badRequest"]["message"]
+    assert browser.api.get("/fleetlight/subscriptions", {"Cookie": login["Cookie"]}).json()["subscriptions"] == []
 
 
 def test_a_session_changes_to_projects_of_its_user_alone(browser: Browser) -> None:

@@ -6,6 +6,7 @@ Its discovery document and keys are kept for an hour, and keys are fetched anew 
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -32,6 +33,17 @@ from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 Answer = TypeVar("Answer")
+# What libraries raise that read an answer of a provider as if it were one.
+_NONSENSE = (
+    JoseError,
+    msgspec.DecodeError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 _THREADS = 4
 # Of one login: the document, the token, and the keys.
 _MOST_REQUESTS = 3
@@ -79,7 +91,7 @@ class OpenIdProvider:
     async def logout_page(self, then: str) -> str | None:
         """The page that ends the login at the provider, which goes on to `then`; None where there is none."""
         endpoint = (await self._answer(self._metadata)).end_session_endpoint
-        if endpoint is None:
+        if endpoint is None or not is_secure_url(endpoint):
             return None
         query = {"client_id": self._settings.client_id, "post_logout_redirect_uri": then}
         return str(add_params_to_uri(endpoint, query))
@@ -116,8 +128,10 @@ class OpenIdProvider:
             if error.error == "invalid_grant":
                 raise self._refused("the code is not good (any more)") from error
             raise IdentityServiceError(f"the token endpoint refuses this client: {shown(str(error))}") from error
-        except requests.RequestException as error:
-            raise IdentityServiceError(f"the token endpoint fails: {error}") from error
+        except (requests.RequestException, *_NONSENSE) as error:
+            raise IdentityServiceError(f"the token endpoint fails: {shown(str(error))}") from error
+        if "id_token" not in token:
+            raise IdentityServiceError("the token endpoint gives no ID token")
         return self._verified(metadata, token, attempt.nonce)
 
     def _verified(self, metadata: _Metadata, token: Mapping[str, Any], nonce: str) -> Claims:
@@ -136,7 +150,8 @@ class OpenIdProvider:
             decoded = self._decoded(metadata, str(token.get("id_token")))
             claims = CodeIDToken(decoded.claims, decoded.header, options, parameters)
             claims.validate(now=self._clock() // MICROSECONDS_PER_SECOND, leeway=_LEEWAY_S)
-        except (JoseError, ValueError, TypeError) as error:
+            timedelta(seconds=claims["exp"])  # raises for a time that no calendar has
+        except _NONSENSE as error:
             raise self._refused(f"the ID token is not good: {shown(str(error))}") from error
         return dict(claims)
 
@@ -154,7 +169,7 @@ class OpenIdProvider:
     def _fetched_keys(self, metadata: _Metadata) -> KeySet:
         try:
             return KeySet.import_key_set(msgspec.json.decode(self._fetched(metadata.jwks_uri)))
-        except (JoseError, msgspec.DecodeError, ValueError, TypeError, KeyError) as error:
+        except _NONSENSE as error:
             raise IdentityServiceError(f"{metadata.jwks_uri} has no keys: {error}") from error
 
     def _metadata(self) -> _Metadata:
@@ -163,7 +178,7 @@ class OpenIdProvider:
         address = f"{self._settings.issuer}".rstrip("/") + "/.well-known/openid-configuration"
         try:
             metadata = msgspec.json.decode(self._fetched(address), type=_Metadata)
-        except msgspec.DecodeError as error:
+        except _NONSENSE as error:
             raise IdentityServiceError(f"{address} is no discovery document: {error}") from error
         if metadata.issuer != self._settings.issuer:
             raise IdentityServiceError(

@@ -42,6 +42,7 @@ class PlayedOpenId:
 
     algorithm: of its signatures. key: that signs. shows_key: whether it is among those that it shows.
     secret: the password of the client; None: a public one. status: of all answers.
+    nonsense: by the path of an address, status and text that stand there instead of an answer.
     asked: the paths that it was asked for. is_slow: whether its answers take until it has ended, byte by byte.
     """
 
@@ -53,6 +54,7 @@ class PlayedOpenId:
     secret: str | None = SECRET
     status: int = 200
     metadata: dict[str, Any] = field(default_factory=dict)
+    nonsense: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     is_slow: bool = False
     ended: Event = field(default_factory=Event)
@@ -147,7 +149,7 @@ class _Provider(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, document: Mapping[str, Any]) -> None:
         self.provider.asked.append(self.path)
-        body = msgspec.json.encode(document)
+        status, body = self.provider.nonsense.get(self.path, (status, msgspec.json.encode(document)))
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         if not self.provider.is_slow:
