@@ -22,6 +22,8 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 MAX_ITEMS = 5000
 MAX_OF_USER = 20
 KEPT_US = 24 * 60 * 60 * MICROSECONDS_PER_SECOND
+YOUNG_US = 60 * MICROSECONDS_PER_SECOND
+"""So long nothing takes a preview away from those who have just been told of it."""
 IN_DOUBT = "the process ended while it was submitted: look at it"
 """Why an item is UNKNOWN that was SUBMITTING when its run ended."""
 _SHOWN_ITEMS = 100
@@ -130,9 +132,9 @@ class BulkChanges:
         self._database = database
 
     def add(self, content: NewBulk, instances: Sequence[FrozenInstance], now: int) -> str:
-        """Keep a preview, and return its id. Of too many the owner's oldest one goes that was never begun.
+        """Keep a preview, and return its id. Of too many the owner's oldest one goes that was never begun, and is YOUNG_US old.
 
-        Raises QuotaExceededError when all of them were begun.
+        Raises QuotaExceededError when there is none.
         """
         bulk_id = str(uuid4())
         values = {"id": bulk_id, **asdict(content), "created_at": now, "state": BulkState.PREVIEWED.value, "run": 0}
@@ -150,12 +152,15 @@ class BulkChanges:
             wait_for_lock(connection, f"bulk changes of user {content.user_id}")
             expired = list(connection.scalars(select(_BULK.id).where(_BULK.created_at <= now - KEPT_US)))
             own = connection.execute(
-                select(_BULK.id, _BULK.state)
+                select(_BULK.id, _BULK.state, _BULK.created_at)
                 .where(_BULK.user_id == content.user_id, _BULK.id.not_in(expired))
                 .order_by(_BULK.created_at)
             ).all()
             if len(own) >= MAX_OF_USER:
-                unused = [row.id for row in own if row.state == BulkState.PREVIEWED.value]
+                old = now - YOUNG_US
+                unused = [
+                    row.id for row in own if row.state == BulkState.PREVIEWED.value and row.created_at <= old
+                ]
                 if not unused:
                     raise QuotaExceededError("bulk_changes", requested=1, in_use=len(own), limit=MAX_OF_USER)
                 expired.append(unused[0])

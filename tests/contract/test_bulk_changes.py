@@ -21,7 +21,7 @@ from fleetlight.api.http.errors import UnauthorizedError
 from fleetlight.api.identity import NoIdentity
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.cells.errors import CellUnreachableError, StateConflictError
-from fleetlight.cells.fleet.bulk_changes import KEPT_US, MAX_OF_USER, Outcome
+from fleetlight.cells.fleet.bulk_changes import KEPT_US, MAX_OF_USER, YOUNG_US, Outcome
 from fleetlight.cells.fleet.tables import bulk_changes, bulk_items
 from fleetlight.cells.tables import instance_actions, jobs
 from fleetlight.operations.instances.instance_actions import ActionProgress, InstanceActionLog
@@ -440,9 +440,17 @@ def test_incomplete_preview_is_begun_only_by_those_who_say_so(fleet: ComputeFlee
 
 
 def test_preview_gives_way_to_new_ones_and_what_was_begun_does_not(shared_fleet: ComputeFleet, shared_api: Api) -> None:
-    begun = preview(shared_api, filter='name == "none"')
+    later = 0
+
+    def preview_later() -> Any:
+        nonlocal later
+        later += YOUNG_US
+        return preview(api, filter='name == "none"')
+
+    api = api_of(shared_fleet, clock=lambda: system_clock() + later)
+    begun = preview_later()
     assert carried_out(shared_fleet, shared_api, begun)["state"] == "done"
-    previews = [preview(shared_api, filter='name == "none"')["id"] for _ in range(MAX_OF_USER)]
+    previews = [preview_later()["id"] for _ in range(MAX_OF_USER)]
     kept = [each["id"] for each in shared_api.get(BULK, ADA).json()["bulk"]]
     assert set(kept) == {begun["id"], *previews[1:]}
     for bulk_id in previews[1:]:
@@ -451,6 +459,14 @@ def test_preview_gives_way_to_new_ones_and_what_was_begun_does_not(shared_fleet:
     assert answer.status_code == 403
     assert "bulk_changes" in answer.json()["forbidden"]["message"]
     assert preview(shared_api, BOB)["total"] == 6
+
+
+def test_preview_that_was_just_made_gives_way_to_none(any_fleet: ComputeFleet) -> None:
+    api = api_of(any_fleet)
+    previews = [preview(api) for _ in range(MAX_OF_USER)]
+    assert api.request("POST", BULK, ADA, json={"action": "stop"}).status_code == 403
+    for each in previews:
+        assert shown(api, each)["state"] == "previewed"
 
 
 def test_bulk_change_is_gone_a_day_after_its_preview(shared_fleet: ComputeFleet) -> None:
