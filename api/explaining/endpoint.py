@@ -105,7 +105,7 @@ class Explainer:
         if method != "GET" or path not in _ADDRESSES:
             known = " or ".join(f"GET {known}" for known in _ADDRESSES)
             raise BadRequestError(f"only {known} can be explained, with any query, and not {asked!r}")
-        parameters = QueryString.parse(query.encode())
+        parameters = QueryString.parse(query.encode(), splits_at_semicolons=path != QUERY.path)
         if path == QUERY.path:
             found = await self._queries.explain(request, parameters)
         else:

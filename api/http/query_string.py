@@ -13,8 +13,12 @@ class QueryString:
         self.pairs = tuple(pairs)
 
     @classmethod
-    def parse(cls, raw: bytes) -> "QueryString":
-        """Raises BadRequestError when the text is not UTF-8, or has a NUL character, which no stored text can have."""
+    def parse(cls, raw: bytes, *, splits_at_semicolons: bool = False) -> "QueryString":
+        """splits_at_semicolons: as Nova's does, whose WebOb goes by an older rule of HTML.
+
+        Raises BadRequestError when the text is not UTF-8, or has a NUL character, which no stored text can have.
+        """
+        raw = raw.replace(b";", b"&") if splits_at_semicolons else raw
         try:
             pairs = parse_qsl(raw.decode(), keep_blank_values=True, errors="strict")
         except UnicodeDecodeError:

@@ -191,7 +191,8 @@ class Middleware:
         known_types = _TYPES_OF_NOTHING if http.method in {"GET", "HEAD"} else _JSON_TYPES
         if content_type and content_type not in known_types:
             raise UnsupportedMediaTypeError(content_type)
-        query = QueryString.parse(http.scope["query_string"])
+        is_novas = http.scope["path"].removeprefix(http.scope.get("root_path", "")).startswith("/v2")
+        query = QueryString.parse(http.scope["query_string"], splits_at_semicolons=is_novas)
         is_relaxed = is_legacy(http)
         links = Links.of(http, self._link_prefix, project_id, "v2" if is_relaxed else "v2.1")
         return ApiRequest(

@@ -158,9 +158,7 @@ class BulkChanges:
             ).all()
             if len(own) >= MAX_OF_USER:
                 old = now - YOUNG_US
-                unused = [
-                    row.id for row in own if row.state == BulkState.PREVIEWED.value and row.created_at <= old
-                ]
+                unused = [row.id for row in own if row.state == BulkState.PREVIEWED.value and row.created_at <= old]
                 if not unused:
                     raise QuotaExceededError("bulk_changes", requested=1, in_use=len(own), limit=MAX_OF_USER)
                 expired.append(unused[0])

@@ -9,6 +9,7 @@ from threading import Event
 import uvloop
 
 from fleetlight.api.identity.opening import open_identity
+from fleetlight.api.identity.rights import KnowsRoles
 from fleetlight.api.subscriptions.targets import TargetRules
 from fleetlight.cells.daemon_threads import DaemonThreads
 from fleetlight.cells.fan_out.cell_pool import CellPool
@@ -19,7 +20,6 @@ from fleetlight.cli.settings import Settings
 from fleetlight.delivery.deliverer import Deliverer, Owners
 from fleetlight.delivery.metrics import DelivererMetrics
 from fleetlight.delivery.pace import Waits
-from fleetlight.api.identity.rights import KnowsRoles
 from fleetlight.delivery.run import Patience
 from fleetlight.indexer.stream.liveness import ALIVE, Probe, SignOfLife
 from fleetlight.listing.watches.changelogs import Changelogs

@@ -277,3 +277,31 @@ def test_message_names_the_parameter_and_quotes_the_value(api: Api, query: str) 
 def test_query_must_be_utf_8_without_nul(api: Api, raw: str) -> None:
     for headers in ({}, MEMBER):
         assert status(api, raw, FIRST, headers) == 400
+
+
+@pytest.mark.parametrize("bad", ["locked=x", "changes-since=2026-11-02T00:00:00Z&changes-before=2026-11-01T00:00:00Z"])
+def test_what_is_no_value_is_said_before_what_the_caller_may_not(api: Api, bad: str) -> None:
+    answer = api.get(f"/v2.1/servers?all_tenants=1&{bad}", {**MEMBER, **microversion("2.73")})
+    assert answer.status_code == 400, answer.text
+
+
+@pytest.mark.parametrize("face", ["/v2.1/servers", "/v2/servers", "/v2.1/servers/detail"])
+def test_a_semicolon_parts_parameters_as_in_nova(api: Api, face: str) -> None:
+    assert len(names(api, face, "?name=server;limit=1")) == 1
+    assert names(api, face, "?name=server;limit=0") == []
+    assert names(api, face, "?name=server%3Blimit=1") == []
+    answer = api.get(f"{face}?limit=1;limit=x")
+    assert answer.status_code == 400
+
+
+def test_a_semicolon_is_a_part_of_a_query_of_our_own(api: Api) -> None:
+    filter_ = 'name=="a;limit=0"'
+    answer = api.get(f"/fleetlight/query?what=instance&fields=name&filter={filter_}")
+    assert answer.status_code == 200, answer.text
+    assert api.get("/2/instances?bulk=1;x=2").status_code == 400
+
+
+def names(api: Api, face: str, query: str) -> list[str]:
+    answer = api.get(face + query)
+    assert answer.status_code == 200, answer.text
+    return [each["name"] for each in answer.json()["servers"]]

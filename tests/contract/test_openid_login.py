@@ -263,18 +263,17 @@ _DEEP = b"[" * 200_000
 _NONSENSE = [(200, b"[]"), (200, b"null"), (200, b'"text"'), (302, b""), (200, _DEEP), (200, b"\xff{"), (200, b"{}")]
 
 
-@pytest.mark.parametrize(("status", "text"), _NONSENSE, ids=lambda value: str(value)[:12])
+@pytest.mark.parametrize("answer", _NONSENSE, ids=lambda answer: str(answer)[:20])
 @pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/token", "/keys"])
 def test_a_provider_that_answers_nonsense_is_a_page_and_no_failure(
-    fleet: ComputeFleet, provider: PlayedOpenId, htpasswd: BasicIdentity, time: Time, path: str, status: int, text: bytes
+    browser: Browser, path: str, answer: tuple[int, bytes]
 ) -> None:
-    browser = Browser(fleet.api(identity=openid(provider, htpasswd, time), settings=API), provider)
-    provider.nonsense[path] = (status, text)
+    browser.provider.nonsense[path] = answer
     if path == "/.well-known/openid-configuration":
         refused(browser.api.get(LOGIN), 503, "Try again")
     else:
         refused(browser.try_to_log_in(), 503, "Try again")
-    provider.nonsense.clear()
+    browser.provider.nonsense.clear()
     assert browser.log_in()
 
 

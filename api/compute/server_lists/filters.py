@@ -24,8 +24,9 @@ def build_filter(query: QueryString, minor: int, caller: Caller, *, action: str)
     is_about_deleted = vm_states == {"deleted"}
     if is_about_deleted and not caller.is_admin:
         raise ForbiddenError("listing deleted servers")
-    return all_of(
-        build_scope(query, caller, action=action),
+    # What is no value is said, as by Nova, before what the caller may not.
+    is_for_all_tenants(query)
+    conditions = (
         _reservations(query),
         Eq("hidden", False),
         _existence(query, is_about_deleted=is_about_deleted),
@@ -34,6 +35,7 @@ def build_filter(query: QueryString, minor: int, caller: Caller, *, action: str)
         _identity(query),
         *_columns(query, overruled={"vm_state", "task_state"} if vm_states else set()),
     )
+    return all_of(build_scope(query, caller, action=action), *conditions)
 
 
 def names_no_status(query: QueryString, minor: int) -> bool:
