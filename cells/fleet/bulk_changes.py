@@ -132,9 +132,9 @@ class BulkChanges:
         self._database = database
 
     def add(self, content: NewBulk, instances: Sequence[FrozenInstance], now: int) -> str:
-        """Keep a preview, and return its id. Of too many the owner's oldest one goes that was never begun, and is YOUNG_US old.
+        """Keep a preview, and return its id. Of too many the oldest of its owner goes that was never begun.
 
-        Raises QuotaExceededError when there is none.
+        Raises QuotaExceededError when there is none that is YOUNG_US old.
         """
         bulk_id = str(uuid4())
         values = {"id": bulk_id, **asdict(content), "created_at": now, "state": BulkState.PREVIEWED.value, "run": 0}
