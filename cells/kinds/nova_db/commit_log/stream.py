@@ -36,7 +36,7 @@ _log = structlog.get_logger(__name__)
 # It warns of names of columns that the log lacks: they are taken from the schema.
 logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)
 
-HEARTBEAT_S = 1.25
+HEARTBEAT_S = 1.5
 """How often a server at rest is asked; two statements each time."""
 
 # So often a server may say that nothing comes before it has sent what can be seen.
