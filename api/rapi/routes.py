@@ -8,11 +8,10 @@ from fleetlight.api.http.methods import METHODS
 from fleetlight.api.query.engine import QueryEngine
 from fleetlight.api.query.whole_results import WholeResults
 from fleetlight.api.rapi.access import RapiAccess
+from fleetlight.api.rapi.changing.configured_items import ConfiguredItems
 from fleetlight.api.rapi.changing.filters import FilterChanges
 from fleetlight.api.rapi.changing.fleet import FleetChanges
-from fleetlight.api.rapi.changing.groups import GroupChanges
 from fleetlight.api.rapi.changing.instances import InstanceChanges
-from fleetlight.api.rapi.changing.networks import NetworkChanges
 from fleetlight.api.rapi.changing.nodes import NodeChanges
 from fleetlight.api.rapi.changing.submitting import Submitter
 from fleetlight.api.rapi.changing.tags import TagChanges
@@ -32,8 +31,7 @@ def routes(services: Services, query_engine: QueryEngine) -> Sequence[Route]:
     changes = (
         InstanceChanges(targets, submitter),
         NodeChanges(targets, submitter),
-        GroupChanges(targets, submitter),
-        NetworkChanges(targets, submitter),
+        ConfiguredItems(targets, submitter),
         TagChanges(targets, submitter),
         FilterChanges(access, targets),
         FleetChanges(access, targets, submitter),

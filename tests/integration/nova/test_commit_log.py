@@ -578,7 +578,8 @@ def test_cell_at_rest_has_no_connection_but_those_of_the_log(
     schemas = [f"{followed.nova.prefix}{name}" for name in ("cell1", "api")]
 
     def connections() -> int:
-        return writer.run("SELECT 1 FROM information_schema.processlist WHERE db IN %s AND id <> CONNECTION_ID()", schemas)
+        others = "SELECT 1 FROM information_schema.processlist WHERE db IN %s AND id <> CONNECTION_ID()"
+        return writer.run(others, schemas)
 
     with followed.indexer():
         followed.wait_until_fresh(cell.uuid)
