@@ -104,7 +104,8 @@ class ConfiguredItems:
         return await self._submit(items, request, op)
 
     async def _submit(self, items: _Items, request: RapiRequest, op: OpCode) -> Response:
-        cell = await self._targets.of_item(request, partial(items.find, name=request.names["item"]))
+        name = request.names["item"]
+        cell = await self._targets.of_item(request, lambda connection: items.find(connection, name))
         return await self._submitter.submit(request, cell, op)
 
 
