@@ -15,7 +15,7 @@ import uuid
 
 import nova.conf
 import sqlalchemy
-from nova import config, context, objects
+from nova import config, context, objects, rpc
 from nova.db import migration
 from nova.db.api import api as api_database
 from nova.db.main import api as main_database
@@ -42,13 +42,16 @@ def begin(world: dict[str, str]) -> None:
     """Reads the configuration that this process works with; the databases are opened when they are needed."""
     file = pathlib.Path(world["folder"]) / "nova.conf"
     file.write_text(
-        f"[DEFAULT]\ntransport_url = fake:///\nstate_path = {world['folder']}\n"
+        f"[DEFAULT]\ntransport_url = {world.get('bus', 'fake:///')}\nstate_path = {world['folder']}\n"
         "[api]\nresponse_validation = ignore\n"
+        f"{world.get('announced', '')}"
         f"[database]\nconnection = {world['cell2']}\nsqlite_synchronous = false\n"
         f"[api_database]\nconnection = {world['api']}\nsqlite_synchronous = false\n"
     )
     config.parse_args(["nova", "--config-file", str(file)])
     objects.register_all()
+    if "bus" in world:
+        rpc.init(nova.conf.CONF)
 
 
 def make_schemas(world: dict[str, str]) -> None:

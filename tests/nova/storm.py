@@ -3,7 +3,8 @@
 WORLD.json is that of make_world.py. It says `ready` when the deployment is made. For each line `SEED COUNT` that it
 reads it makes that many random changes, and answers `done`: servers created, changed, hidden and deleted in two cells,
 their tables, what the API database has of them, and what `nova-manage db archive_deleted_rows` and `purge` move away.
-Some transactions are rolled back.
+Some transactions are rolled back, others stay open for long, and now and then a column comes, as with an upgrade.
+With `bus` and `announced` (lines of nova.conf) Nova announces what it does.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from nova.db.main import api as main_database
 from oslo_db import exception as db_exception
 
 CONTEXT = make_world.CONTEXT
+# So many servers there are after a while.
+_MOST = 150
 STATES = ("active", "stopped", "paused", "error", "shelved_offloaded")
 
 
@@ -35,13 +38,17 @@ class Storm:
         self._homes: dict[str, make_world.Cell] = {}
         self._size = next(iter(objects.FlavorList.get_all(CONTEXT)))
         self._draw = random.Random()
+        self._open: list[tuple[int, sqlalchemy.Connection, str, make_world.Cell]] = []
+        self._waiting: list[str] = []
+        self._columns = 0
 
     def play(self, seed: int, count: int) -> None:
         self._draw = random.Random(seed)
         acts = (
             *(self.create, self.change, self.change, self.change, self.annotate, self.tag, self.fail, self.attach),
             *(self.network, self.lock, self.specify, self.group, self.delete, self.swap, self.by_hand, self.roll_back),
-            *(self.build, self.heartbeat),
+            *(self.build, self.heartbeat, self.begin, self.save_and_go_back),
+            *(self.by_sql, self.by_sql),
         )
         for number in range(count):
             act = self._draw.choice(acts)
@@ -50,6 +57,10 @@ class Storm:
                 act()
                 if number % 97 == 96:
                     self.archive()
+                if number % 499 == 240:
+                    self.upgrade()
+            self.end(is_last=False)
+        self.end(is_last=True)
 
     def create(self) -> None:
         cell = self._draw.choice(self._cells)
@@ -95,7 +106,12 @@ class Storm:
             instance.vm_state = "error"
             instance.save()
             objects.InstanceFault(
-                targeted, instance_uuid=instance.uuid, code=500, message="storm", details=None, host=None
+                targeted,
+                instance_uuid=instance.uuid,
+                code=500,
+                message=f"storm {self._draw.getrandbits(32):x}",
+                details=None,
+                host=None,
             ).create()
 
     def attach(self) -> None:
@@ -148,7 +164,7 @@ class Storm:
         objects.InstanceGroup.add_members(CONTEXT, made.uuid, [instance_uuid])
 
     def delete(self) -> None:
-        if len(self._homes) < 20:
+        if len(self._homes) < 20 or (len(self._homes) < _MOST and self._draw.random() < 0.1):
             return
         with self.server() as (instance, _):
             instance.vm_state = "deleted"
@@ -169,16 +185,86 @@ class Storm:
         instance_uuid, cell = self._any()
         cell.set(instance_uuid, display_description=f"by hand {self._draw.random()}")
 
+    def by_sql(self) -> None:
+        """Rows of other tables, each with a commit of its own."""
+        instance_uuid, cell = self._any()
+        for _ in range(5):
+            number = self._draw.getrandbits(24)
+            cell.execute(
+                self._draw.choice(
+                    [
+                        "INSERT INTO tags (resource_id, tag) VALUES (:uuid, :tag)",
+                        "DELETE FROM tags WHERE resource_id = :uuid AND tag <> :tag",
+                        "UPDATE instances SET host = :host, task_state = NULL WHERE uuid = :uuid",
+                        "UPDATE instance_metadata SET value = :host WHERE instance_uuid = :uuid AND deleted = 0",
+                        "UPDATE instances SET vm_state = 'stopped' WHERE uuid = :uuid AND deleted = 0",
+                        "INSERT INTO instance_faults (created_at, deleted, instance_uuid, code, message) "
+                        "VALUES (NOW(), 0, :uuid, 500, :host)",
+                    ]
+                ),
+                uuid=instance_uuid,
+                tag=f"tag-{number % 9}",
+                host=f"host-{number % 4}",
+            )
+
     def roll_back(self) -> None:
-        engine = self._draw.choice(self._engines)
-        with engine.connect() as connection, connection.begin() as transaction:
-            connection.execute(sqlalchemy.text("UPDATE instances SET display_name = 'never' LIMIT 5"))
+        instance_uuid, cell = self._any()
+        with self._engines[self._cells.index(cell)].connect() as connection, connection.begin() as transaction:
+            connection.execute(
+                sqlalchemy.text("UPDATE instances SET display_name = 'never' WHERE uuid = :uuid"),
+                {"uuid": instance_uuid},
+            )
             transaction.rollback()
 
+    def begin(self) -> None:
+        """A transaction that stays open while others are committed. Nothing else changes its server meanwhile."""
+        if len(self._open) > 2 or len(self._homes) < 10:
+            return
+        instance_uuid, cell = self._any()
+        connection = self._engines[self._cells.index(cell)].connect()
+        # Otherwise it locks what lies between the rows, too.
+        connection.execute(sqlalchemy.text("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"))
+        connection.execute(
+            sqlalchemy.text("UPDATE instances SET display_name = :name WHERE uuid = :uuid"),
+            {"name": f"late-{self._draw.getrandbits(24):x}", "uuid": instance_uuid},
+        )
+        self._open.append((self._draw.randint(5, 60), connection, instance_uuid, self._homes.pop(instance_uuid)))
+
+    def end(self, *, is_last: bool) -> None:
+        """Commit, or roll back, what has been open for long enough; all, if it is the last time."""
+        still = []
+        for left, connection, instance_uuid, cell in self._open:
+            if left and not is_last:
+                still.append((left - 1, connection, instance_uuid, cell))
+                continue
+            with contextlib.suppress(sqlalchemy.exc.DBAPIError), contextlib.closing(connection):
+                if self._draw.random() < 0.8:
+                    connection.commit()
+            self._homes[instance_uuid] = cell
+        self._open = still
+
+    def save_and_go_back(self) -> None:
+        instance_uuid, cell = self._any()
+        with self._engines[self._cells.index(cell)].begin() as connection:
+            for statement in (
+                "UPDATE instances SET display_description = 'kept' WHERE uuid = :uuid",
+                "SAVEPOINT here",
+                "UPDATE instances SET display_name = 'taken back' WHERE uuid = :uuid",
+                "ROLLBACK TO SAVEPOINT here",
+            ):
+                connection.execute(sqlalchemy.text(statement), {"uuid": instance_uuid})
+
+    def upgrade(self) -> None:
+        """A column more, for which the server waits until no transaction is open."""
+        self.end(is_last=True)
+        self._columns += 1
+        with self._draw.choice(self._engines).begin() as connection:
+            connection.execute(sqlalchemy.text(f"ALTER TABLE instances ADD COLUMN storm_{self._columns} INT"))
+
     def build(self) -> None:
-        waiting = make_world.build_request(f"waiting-{self._draw.getrandbits(32):x}", self._size)
-        if self._draw.random() < 0.5:
-            objects.BuildRequest.get_by_instance_uuid(CONTEXT, waiting).destroy()
+        self._waiting.append(make_world.build_request(f"waiting-{self._draw.getrandbits(32):x}", self._size))
+        if self._draw.random() < 0.5 or len(self._waiting) > 20:
+            objects.BuildRequest.get_by_instance_uuid(CONTEXT, self._waiting.pop(0)).destroy()
 
     def heartbeat(self) -> None:
         with self._draw.choice(self._engines).begin() as connection:

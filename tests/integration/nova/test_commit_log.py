@@ -3,7 +3,7 @@
 contracts/nova-db has the tables; what the log says was measured with MariaDB 10.11.
 """
 
-import random
+import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -34,6 +34,8 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 
+# Rows of one transaction: FLEETLIGHT_TEST_STORM_ROWS for more.
+MANY = int(os.environ.get("FLEETLIGHT_TEST_STORM_ROWS", "5000"))
 DEMO = "11111111111111111111111111111111"
 
 
@@ -62,16 +64,7 @@ def cell(followed: FollowedNova) -> Cell:
 
 
 def register(followed: FollowedNova, name: str) -> Cell:
-    cell = followed.nova.cell(name, str(UUID(int=int(name[-1]) + 1)))
-    return followed.fleet.add_cell(
-        name,
-        CellKind.NOVA_DB,
-        cell.database_url,
-        "",
-        uuid=cell.uuid,
-        api_database_url=cell.api_database_url,
-        nova_uuid=cell.uuid,
-    )
+    return followed.register(name, str(UUID(int=int(name[-1]) + 1)))
 
 
 class Writer:
@@ -479,96 +472,90 @@ def test_log_that_does_not_prove_is_named_and_the_cell_is_compared(
         writer.run("SET GLOBAL binlog_format = 'ROW'")
 
 
-def test_random_changes_of_every_table_are_in_the_index_in_the_end_and_whenever_it_says_so(
-    followed: FollowedNova, cell: Cell, writer: Writer, api: Writer
+def test_all_rows_of_a_large_transaction_are_in_the_index_when_it_says_so(
+    followed: FollowedNova, cell: Cell, writer: Writer
 ) -> None:
-    draw = random.Random(20261128)
-    storm = Storm(draw, writer, api)
-    for _ in range(100):
-        storm.play()
     with followed.indexer():
         followed.wait_until_fresh(cell.uuid)
-        for round_ in range(20):
-            for _ in range(100):
-                storm.play()
-            if round_ % 5 == 4:
-                followed.wait_until_fresh(cell.uuid)
-                assert followed.differing(cell) == {}
-    assert storm.played > 2000
-
-
-class Storm:
-    """Random changes of the rows of a few servers, some of them in transactions that are rolled back."""
-
-    def __init__(self, draw: random.Random, cell: Writer, api: Writer) -> None:
-        self._draw = draw
-        self._cell = cell
-        self._api = api
-        self._uuids = [str(UUID(int=draw.getrandbits(128), version=4)) for _ in range(60)]
-        self.played = 0
-
-    def play(self) -> None:
-        self.played += 1
-        act = self._draw.choice(
-            [
-                self._create,
-                self._rename,
-                self._delete,
-                self._archive,
-                self._metadata,
-                self._tag,
-                self._fault,
-                self._spec,
-            ]
+        writer.run(
+            "INSERT INTO instances (uuid, display_name, project_id, user_id, vm_state, deleted, hidden, created_at)"  # noqa: S608
+            " SELECT UUID(), 'one of many', %s, 'ada', 'active', 0, 0, NOW()"
+            f" FROM seq_1_to_{MANY}",
+            DEMO,
         )
-        is_kept = self._draw.random() < 0.9
-        self._cell.run("BEGIN")
-        act(self._draw.choice(self._uuids))
-        if self._draw.random() < 0.3:
-            self._rename(self._draw.choice(self._uuids))
-        self._cell.run("COMMIT" if is_kept else "ROLLBACK")
+        followed.wait_until_fresh(cell.uuid, timeout_s=MANY / 100)
+        assert followed.differing(cell) == {}
+        writer.run("UPDATE instances SET display_name = CONCAT('renamed ', id)")
+        followed.wait_until_fresh(cell.uuid, timeout_s=MANY / 100)
+        assert followed.differing(cell) == {}
 
-    def _create(self, uuid: str) -> None:
-        with self._cell.connection.cursor() as cursor:
-            cursor.execute("SELECT 1 FROM instances WHERE uuid = %s", (uuid,))
-            if cursor.fetchone() is None:
-                self._cell.create(f"made-{self.played}", uuid)
 
-    def _rename(self, uuid: str) -> None:
-        self._cell.run("UPDATE instances SET display_name = %s WHERE uuid = %s", f"name-{self.played}", uuid)
+@pytest.mark.parametrize("wrong_by_s", [3600, -3600])
+def test_times_in_rows_and_log_that_are_wrong_by_an_hour_change_nothing(
+    followed: FollowedNova, cell: Cell, writer: Writer, wrong_by_s: int
+) -> None:
+    uuid = writer.create("before")
+    with followed.indexer():
+        followed.wait_until_fresh(cell.uuid)
+        for wrong_s in (wrong_by_s, 0, -wrong_by_s, wrong_by_s):
+            writer.run("SET SESSION timestamp = UNIX_TIMESTAMP(SYSDATE()) + %s", wrong_s)
+            writer.run("UPDATE instances SET display_name = %s, updated_at = NOW()", f"wrong by {wrong_s}")
+            added = writer.create(f"added at {wrong_s}")
+            followed.wait_until_fresh(cell.uuid)
+            assert shown(followed, uuid)["display_name"] == f"wrong by {wrong_s}"
+            assert shown(followed, added)["display_name"] == f"added at {wrong_s}"
+    assert followed.differing(cell) == {}
 
-    def _delete(self, uuid: str) -> None:
-        self._cell.run(
-            "UPDATE instances SET deleted = id, vm_state = 'deleted', deleted_at = NOW()"
-            " WHERE uuid = %s AND deleted = 0",
+
+def test_two_deployments_on_one_server_are_told_apart_though_nova_calls_their_cells_the_same(
+    server: PrivateServer, followed: FollowedNova, cell: Cell, writer: Writer
+) -> None:
+    elsewhere = LoggedNova(server, f"other-{uuid4().hex[:8]}_")
+    elsewhere.create(["api", "cell1"])
+    other = followed.fleet.add_cell(
+        "cell1-of-another",
+        CellKind.NOVA_DB,
+        elsewhere.url("cell1"),
+        "",
+        api_database_url=elsewhere.url("api"),
+        nova_uuid=cell.nova_uuid,
+    )
+    with closing(Writer(elsewhere)) as there, followed.indexer():
+        followed.wait_until_fresh(cell.uuid)
+        followed.wait_until_fresh(other.uuid)
+        made = {cell.uuid: writer.create("here"), other.uuid: there.create("there")}
+        for each in (cell, other):
+            followed.wait_until_fresh(each.uuid)
+            assert followed.differing(each) == {}
+        with followed.index() as index:
+            owners = {uuid: document.cell_uuid for uuid, document in index.read(list(made.values())).items()}
+        assert owners == {uuid: owner for owner, uuid in made.items()}
+        there.run("DELETE FROM instances")
+        followed.wait_until_fresh(other.uuid)
+        assert followed.differing(other) == {}
+        assert shown(followed, made[cell.uuid])["display_name"] == "here"
+
+
+@pytest.mark.parametrize("odd", ["Nova.1 ", "100%_", "n\u00f6va-", "select`from"])
+def test_schema_with_an_odd_name_is_followed(server: PrivateServer, followed: FollowedNova, odd: str) -> None:
+    nova = LoggedNova(server, f"{odd}{uuid4().hex[:8]}_")
+    nova.create(["api", "cell1"])
+    cell = followed.fleet.add_cell(
+        "odd", CellKind.NOVA_DB, nova.url("cell1"), "", api_database_url=nova.url("api"), nova_uuid=str(UUID(int=2))
+    )
+    with closing(Writer(nova)) as writer, closing(Writer(nova, "api")) as api, followed.indexer():
+        followed.wait_until_fresh(cell.uuid)
+        uuid = writer.create("before")
+        api.run(
+            "INSERT INTO request_specs (instance_uuid, spec) VALUES (%s, "
+            """'{"nova_object.data": {"availability_zone": "north"}}')""",
             uuid,
         )
-
-    def _archive(self, uuid: str) -> None:
-        for rows in ("instance_metadata WHERE instance_uuid", "tags WHERE resource_id", "instances WHERE uuid"):
-            self._cell.run(f"DELETE FROM {rows} = %s", uuid)  # noqa: S608  # of this list
-
-    def _metadata(self, uuid: str) -> None:
-        self._cell.run("DELETE FROM instance_metadata WHERE instance_uuid = %s", uuid)
-        self._cell.run(
-            "INSERT INTO instance_metadata (instance_uuid, deleted, `key`, value) VALUES (%s, 0, 'n', %s)",
-            *(uuid, str(self.played)),
-        )
-
-    def _tag(self, uuid: str) -> None:
-        self._cell.run("REPLACE INTO tags (resource_id, tag) VALUES (%s, %s)", uuid, f"t{self.played % 3}")
-
-    def _fault(self, uuid: str) -> None:
-        self._cell.run("UPDATE instances SET vm_state = 'error' WHERE uuid = %s AND deleted = 0", uuid)
-        self._cell.run(
-            "INSERT INTO instance_faults (instance_uuid, deleted, code, message, created_at)"
-            " VALUES (%s, 0, 500, %s, NOW())",
-            *(uuid, f"broken {self.played}"),
-        )
-
-    def _spec(self, uuid: str) -> None:
-        spec = f'{{"nova_object.data": {{"availability_zone": "zone-{self.played % 5}"}}}}'
-        self._api.run("REPLACE INTO request_specs (instance_uuid, spec) VALUES (%s, %s)", uuid, spec)
+        writer.run("INSERT INTO tags (resource_id, tag) VALUES (%s, 'blue')", uuid)
+        assert followed.wait_until_fresh(cell.uuid).watermark > 0
+        assert shown(followed, uuid)["pinned_availability_zone"] == "north"
+        assert followed.differing(cell) == {}
+        assert log_of(followed, cell).problem is None
 
 
 def test_cell_at_rest_has_no_connection_but_those_of_the_log(

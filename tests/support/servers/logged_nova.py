@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
+from urllib.parse import quote
 
 import pymysql
 import sqlalchemy as sa
@@ -53,12 +54,16 @@ class LoggedNova:
     prefix: str
 
     def url(self, database: str, account: str = f"{_ACCOUNT}:{_PASSWORD}") -> str:
-        return f"mysql+pymysql://{account}@127.0.0.1:{self.server.port}/{self.prefix}{database}"
+        return f"mysql+pymysql://{account}@127.0.0.1:{self.server.port}/{quote(self.prefix + database, safe='')}"
+
+    def schema(self, database: str) -> str:
+        """Its name, for statements."""
+        return "`" + f"{self.prefix}{database}".replace("`", "``") + "`"
 
     def create(self, databases: Sequence[str]) -> None:
         """With the tables that are read; the account may read them, and the log."""
         for database in databases:
-            self.administer(f"CREATE DATABASE `{self.prefix}{database}`")
+            self.administer(f"CREATE DATABASE {self.schema(database)}")
             made = tables.API_TABLES if database == "api" else (*tables.CELL_TABLES, tables.compute_nodes)
             with self.engine(database) as engine:
                 for table in made:
@@ -71,7 +76,7 @@ class LoggedNova:
             f"CREATE USER IF NOT EXISTS {_ACCOUNT}@'%' IDENTIFIED BY '{_PASSWORD}'",
             f"GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO {_ACCOUNT}@'%'",
         )
-        self.administer(*(f"GRANT SELECT ON `{self.prefix}{database}`.* TO {_ACCOUNT}@'%'" for database in databases))
+        self.administer(*(f"GRANT SELECT ON {self.schema(database)}.* TO {_ACCOUNT}@'%'" for database in databases))
 
     @contextmanager
     def engine(self, database: str) -> Iterator[sa.Engine]:
@@ -123,6 +128,19 @@ class FollowedNova:
     index_settings: IndexSettings
     settings: IndexerSettings
 
+    def register(self, name: str, uuid: str) -> Cell:
+        """Add the cell whose database is `name`, with a uuid that is the one in Nova too."""
+        cell = self.nova.cell(name, uuid)
+        return self.fleet.add_cell(
+            name,
+            CellKind.NOVA_DB,
+            cell.database_url,
+            "",
+            uuid=uuid,
+            api_database_url=cell.api_database_url,
+            nova_uuid=uuid,
+        )
+
     @contextmanager
     def indexer(self, cells: Callable[[], Sequence[Cell]] | None = None) -> Iterator[IndexerService]:
         """An indexer with leases of its own, as in a process of its own."""
@@ -168,7 +186,7 @@ class FollowedNova:
         with self.index() as index:
             return index.load_progress().get(cell_uuid)
 
-    def wait_until_fresh(self, cell_uuid: str, since: int | None = None) -> CellProgress:
+    def wait_until_fresh(self, cell_uuid: str, since: int | None = None, timeout_s: float = 60) -> CellProgress:
         """Until the index says that it has all of the cell, as of `since` or later (microseconds; default: now)."""
         moment = system_clock() if since is None else since
 
@@ -176,7 +194,7 @@ class FollowedNova:
             progress = self.progress(cell_uuid)
             return progress if progress and progress.is_complete and progress.fresh_as_of >= moment else None
 
-        found = wait_until(is_fresh, timeout_s=60)
+        found = wait_until(is_fresh, timeout_s)
         assert found is not None
         return found
 
@@ -210,7 +228,9 @@ class FollowedNova:
 
 
 @contextmanager
-def followed_nova(nova: LoggedNova, folder: Path, **settings: Any) -> Iterator[FollowedNova]:
+def followed_nova(
+    nova: LoggedNova, folder: Path, index: IndexSettings | None = None, **settings: Any
+) -> Iterator[FollowedNova]:
     """A fleet without a cell, and an index, beside the databases of `nova`."""
     folder.mkdir(exist_ok=True)
     engine = create_database_engine(f"sqlite:///{folder / 'fleet.db'}")
@@ -219,6 +239,6 @@ def followed_nova(nova: LoggedNova, folder: Path, **settings: Any) -> Iterator[F
         yield FollowedNova(
             nova,
             fleet,
-            IndexSettings(path=folder / "index.db"),
+            index or IndexSettings(path=folder / "index.db"),
             IndexerSettings(**{"retry_wait_max_s": 0.2, "comparison_interval_s": 36_000.0} | settings),
         )
