@@ -84,6 +84,8 @@ class SqliteWriter:
         self._open()
 
     def _open(self) -> None:
+        # In bytes; the file only grows.
+        self._size = 0
         with translated(self._path):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             make_private(self._path)
@@ -368,6 +370,13 @@ class SqliteWriter:
                 self._is_damaged = True
                 raise IndexDamagedError(str(self._path), error.reason) from error
 
+    def _require_whole(self) -> None:
+        """Raise IndexDamagedError where the file was cut: what of it is in memory would hide that for long."""
+        size = self._path.stat().st_size if self._path.exists() else self._size
+        if size < self._size:
+            raise IndexDamagedError(str(self._path), f"it was cut from {self._size} to {size} bytes")
+        self._size = size
+
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """A transaction for what only fits tables of our version: another program may have rebuilt them meanwhile."""
@@ -385,6 +394,7 @@ class SqliteWriter:
                 return
             self._connection.execute("BEGIN IMMEDIATE")
             try:
+                self._require_whole()
                 before = self.read_account()
                 yield self._connection
                 accounted = account_for(self._connection, before)

@@ -46,6 +46,23 @@ def test_file_that_is_cut_off_costs_a_search_and_not_the_process(tmp_path: Path)
     writer.close()
 
 
+def test_writer_notices_a_cut_of_what_it_has_in_memory_and_makes_the_index_anew(tmp_path: Path) -> None:
+    path = tmp_path / "index.db"
+    writer = SqliteWriter(path)
+    writer.prepare()
+    writer.write([make_document(number) for number in range(500)])
+    _put_into_the_file(path)
+    writer.save_progress([])
+    os.truncate(path, 4096)
+    with pytest.raises(IndexDamagedError, match="cut from [0-9]+ to 4096 bytes"):
+        writer.save_progress([])
+    writer.prepare()
+    assert writer.write([make_document(2)]).applied == 1
+    assert len(writer.read([make_document(number).id for number in range(500)])) == 1
+    writer.close()
+    assert len(list(tmp_path.glob("index.db.damaged-*"))) >= 1
+
+
 def test_index_whose_first_page_is_destroyed_is_put_aside_and_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "index.db"
     writer = SqliteWriter(path)
