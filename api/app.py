@@ -147,7 +147,9 @@ def create_app(parts: ApiParts) -> Application:
             Middleware(PacedBodies),  # so that the time of an answer ends when its caller has taken it
             Middleware(Addresses, refusal=_no_route),  # what follows reads addresses as text, with single slashes
             Middleware(ForeignPages, refusal=_refuse_foreign_page),  # a browser's login is not for pages of others
-            Middleware(CookieLogins, refusal=_refuse_without_header),  # what follows reads logins in headers
+            Middleware(  # what follows reads logins in headers
+                CookieLogins, refusal=_refuse_without_header, link_prefix=parts.api.compute_link_prefix
+            ),
             Middleware(RepeatedRefusals),  # before anything is done for a request
         ],
         exception_handlers={HTTPException: answer_http_exception},

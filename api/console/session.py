@@ -17,18 +17,20 @@ from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.connection import ClientConnection
 from fleetlight.api.http.errors import UnauthorizedError
 from fleetlight.api.http.headers import Header
-from fleetlight.api.http.links import Links
 from fleetlight.api.http.shapes import BOOL, TEXT, ListOf, Shape, or_null
 from fleetlight.api.identity.browser import (
     CONSOLE,
     CONSOLE_HEADER,
     COOKIE,
     ENDED_CHALLENGE,
+    SECURE_COOKIE,
     TOKEN_HEADER,
     BrowserIdentity,
     BrowserLogin,
     Named,
+    is_secure,
     set_session,
+    take_session,
 )
 from fleetlight.api.identity.openid.strategy import OpenIdIdentity
 from fleetlight.api.shared.endpoint import Middleware
@@ -52,7 +54,7 @@ _REQUEST = Header(
     "What a request with the cookie of a login needs to change something",
     {"type": "string", "enum": [CONSOLE]},
 )
-_SET_COOKIE = Header("Set-Cookie", f"The login, {COOKIE}", {"type": "string"}, is_required=True)
+_SET_COOKIE = Header("Set-Cookie", f"The login, {COOKIE}; by TLS {SECURE_COOKIE}", {"type": "string"}, is_required=True)
 _Text = Annotated[str, Field(min_length=1, max_length=255)]
 
 
@@ -140,7 +142,7 @@ class SessionHandlers:
             if session is not None:
                 await self._identity.end_session(session)
             response = empty_answer(204)
-            response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict", secure=self._is_secure(http))
+            take_session(response, is_secure=self._is_secure(http))
             return response
 
         return await self._middleware.answer(http, respond)
@@ -185,12 +187,12 @@ class SessionHandlers:
 
     def _without_cookie(self, http: Request, response: Response) -> Response:
         """Takes away the cookie of a session that has ended."""
-        if COOKIE in http.cookies:
-            response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict", secure=self._is_secure(http))
+        if {COOKIE, SECURE_COOKIE} & http.cookies.keys():
+            take_session(response, is_secure=self._is_secure(http))
         return response
 
     def _is_secure(self, http: Request) -> bool:
-        return Links.of(http, self._link_prefix).root.startswith("https://")
+        return is_secure(http.scope, self._link_prefix)
 
 
 def _changes_project(body: SessionBody) -> bool:

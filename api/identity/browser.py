@@ -19,6 +19,8 @@ from fleetlight.api.caller import Caller, Identity
 from fleetlight.api.http.connection import ClientConnection
 
 COOKIE = "fleetlight_session"
+SECURE_COOKIE = f"__Host-{COOKIE}"
+"""That of a site which is served by TLS: browsers let no other site, and no page without TLS, set one of this name."""
 CONSOLE_HEADER = "Fleetlight-Request"
 CONSOLE = "console"
 TOKEN_HEADER = "X-Auth-Token"  # noqa: S105  # the name of a header
@@ -88,14 +90,16 @@ class CookieLogins:
     """Turns the cookie of a session into the header of its token, unless the request has a login of its own.
 
     refusal: the answer to a request for a path, which changes something and lacks CONSOLE_HEADER.
+    link_prefix: `api.compute_link_prefix`.
     """
 
-    def __init__(self, app: ASGIApp, refusal: Callable[[str], Response]) -> None:
+    def __init__(self, app: ASGIApp, refusal: Callable[[str], Response], link_prefix: str | None) -> None:
         self._app = app
         self._refusal = refusal
+        self._link_prefix = link_prefix
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        session = session_of(scope) if scope["type"] == "http" else None
+        session = session_of(scope, self._link_prefix) if scope["type"] == "http" else None
         if session is None:
             return self._app(scope, receive, send)
         if scope["method"] not in _READS and Headers(scope=scope).get(CONSOLE_HEADER) != CONSOLE:
@@ -106,14 +110,29 @@ class CookieLogins:
         return self._app(scope, receive, send)
 
 
-def session_of(scope: Scope) -> str | None:
+def session_of(scope: Scope, link_prefix: str | None) -> str | None:
     """What the cookie holds by which a request is logged in; None without, or with a login of its own."""
     headers = Headers(scope=scope)
     if TOKEN_HEADER in headers or "Authorization" in headers:
         return None
-    return cookie_parser("; ".join(headers.getlist("cookie"))).get(COOKIE) or None
+    cookies = cookie_parser("; ".join(headers.getlist("cookie")))
+    if SECURE_COOKIE in cookies or (COOKIE in cookies and is_secure(scope, link_prefix)):
+        return cookies.get(SECURE_COOKIE) or None
+    return cookies.get(COOKIE) or None
+
+
+def is_secure(scope: Scope, link_prefix: str | None) -> bool:
+    """Whether browsers come by TLS."""
+    return (link_prefix or f"{scope['scheme']}:").startswith("https:")
 
 
 def set_session(response: Response, session: str, *, is_secure: bool) -> None:
     """Without an age: it goes with the browser's window, and what it holds ends by itself."""
-    response.set_cookie(COOKIE, session, path="/", httponly=True, samesite="strict", secure=is_secure)
+    name = SECURE_COOKIE if is_secure else COOKIE
+    response.set_cookie(name, session, path="/", httponly=True, samesite="strict", secure=is_secure)
+
+
+def take_session(response: Response, *, is_secure: bool) -> None:
+    """Have the browser forget it."""
+    name = SECURE_COOKIE if is_secure else COOKIE
+    response.delete_cookie(name, path="/", httponly=True, samesite="strict", secure=is_secure)

@@ -186,7 +186,7 @@ def _lacks_something(error: DBAPIError) -> bool:
     return code in _NO_SUCH_THING if code else any(words in str(error.orig) for words in _NO_SUCH_THING_OF_SQLITE)
 
 
-class _ClosingPool(QueuePool):
+class ClosingPool(QueuePool):
     """Closes what comes back to it after it was disposed of, which would otherwise be open until the collector comes.
 
     A connection comes back late from a thread that was left behind, since what it asks did not answer in time.
@@ -217,7 +217,7 @@ def _sqlite_engine(url: URL, must_exist: bool, pool_size: int) -> Engine:
         url.set(drivername="sqlite"),
         connect_args={"timeout": _BUSY_TIMEOUT_S},
         hide_parameters=True,
-        poolclass=_ClosingPool,
+        poolclass=ClosingPool,
         pool_size=pool_size,
         max_overflow=-1,
         json_serializer=_to_json,
@@ -353,7 +353,7 @@ def _postgresql_engine(
         url.set(drivername="postgresql+psycopg"),
         connect_args=arguments,
         hide_parameters=True,
-        poolclass=_ClosingPool,
+        poolclass=ClosingPool,
         pool_size=pool_size,
         pool_pre_ping=True,
         json_serializer=_to_json,

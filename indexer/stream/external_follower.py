@@ -93,6 +93,7 @@ class ExternalFollower(Follower):
         self._log: LogState | None = None
         self._log_name = ""
         self._is_log_followed = False
+        self._is_away = False
         # Whether hints say of a moment that nothing else was committed, so that a comparison makes the index fresh.
         self._hints_prove = False
         self._log_failing_since_s: float | None = None
@@ -103,6 +104,7 @@ class ExternalFollower(Follower):
         try:
             log = self._open_log(adapter, stop)
             self._is_log_followed = log is not None
+            self._hints_prove = False
             self._parts.metrics.log_followed(self.cell.uuid, self._log_name if self._is_log_followed else None)
             receiver = None if log is None else _LogAwaited(log)
             hints = adapter.poll_changes() if log is None and isinstance(adapter, PolledAdapter) else log
@@ -227,10 +229,9 @@ class ExternalFollower(Follower):
                 # Without a bus the comparisons are all there is.
                 bus_failure = error
                 due_s = max(due_s, self._next_comparison_s())
-            is_cell_away = False
             try:
                 if hints is not None:
-                    self._take(hints, adapter, rereader)
+                    self._look(hints, adapter, rereader)
                 now_s = time.monotonic()
                 is_forced = self._hints_prove and self._is_suspect
                 if now_s >= due_s or (is_forced and now_s >= self._compare_due_s):
@@ -239,7 +240,7 @@ class ExternalFollower(Follower):
                 if self._is_log_followed:
                     raise
                 # What is announced meanwhile is believed, and read from the cell when it is back.
-                is_cell_away = True
+                self._is_away = True
                 self._suspect()
                 self._health.report(error)
                 due_s = self._compare_due_s = time.monotonic() + self._parts.settings.retry_wait_max_s
@@ -250,18 +251,30 @@ class ExternalFollower(Follower):
                 self.sign_of_life.give()
             self._health.activity = Activity.FOLLOWING
             self._keep_up_journal()
-            if not is_cell_away and not self._tracker.unindexed and not self._tracker.needs_sync:
+            if not self._is_away and not self._tracker.unindexed and not self._tracker.needs_sync:
                 self._health.recovered()
             if not self._is_log_followed and self._is_log_readable(adapter):
                 break
         consumer.drain()
         self._publish_progress()
 
+    def _look(self, hints: ChangeHints, adapter: CellAdapter, rereader: Rereader) -> None:
+        """As `_take`. A cell that does not say what has changed may be compared all the same."""
+        try:
+            self._take(hints, adapter, rereader)
+        except CellUnreachableError as error:
+            if self._is_log_followed:
+                raise
+            self._is_away = True
+            self._suspect()
+            self._health.report(error)
+
     def _take(self, hints: ChangeHints, adapter: CellAdapter, rereader: Rereader) -> None:
         """Read what commits have touched, and write it; raises CommitLogError, CellUnreachableError, IndexerError."""
         taken = hints.take()
         if taken is None:
             return
+        self._is_away = False
         self._log_failing_since_s = None
         self._hints_prove = taken.at is not None
         if taken.number is not None and taken.number < self._tracker.watermark:
@@ -336,7 +349,7 @@ class ExternalFollower(Follower):
             consumer.keep_alive()
             confirm()
             if hints is not None and not self._tracker.needs_sync:
-                self._take(hints, adapter, rereader)
+                self._look(hints, adapter, rereader)
                 self._publish_progress()
             self._keep_up_journal()
             if stop.is_set():
@@ -365,6 +378,7 @@ class ExternalFollower(Follower):
             # Most likely by another indexer that does the same; if it has ended, its result counts for both.
             self._compare_due_s = time.monotonic() + min(_LEASE_RETRY_S, self._interval_s)
             return self._compare_due_s
+        self._is_away = False
         # A log that tells nothing of what was touched must not have the cell compared without a rest.
         self._compared_s = time.monotonic()
         self._compare_due_s = time.monotonic() + _RESTS * (time.monotonic() - begun_s)

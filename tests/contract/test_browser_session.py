@@ -88,7 +88,23 @@ def test_the_cookie_is_for_no_script_and_no_other_site(browser: Browser) -> None
 
 def test_the_cookie_of_an_encrypted_site_is_sent_encrypted_alone(browser: Browser) -> None:
     response = browser.api.request("POST", f"https://api.test{SESSION}", CONSOLE, json=ADA)
-    assert "Secure" in response.headers["Set-Cookie"]
+    said = response.headers["Set-Cookie"]
+    # With this prefix, path and flag, and without a domain, browsers let no other site set it.
+    assert said.startswith("__Host-fleetlight_session=")
+    assert {"secure", "path=/"} <= set(said.lower().split("; "))
+    assert "domain" not in said.lower()
+
+
+def test_an_encrypted_site_takes_no_cookie_that_another_site_may_have_set(browser: Browser) -> None:
+    url = f"https://api.test{SESSION}"
+    cookie = cookie_of(browser.api.request("POST", url, CONSOLE, json=ADA))
+    assert browser.get(url, cookie).json()["user"]["name"] == "ada"
+    planted = cookie.removeprefix("__Host-")
+    assert browser.get(url, planted).json()["user"] is None
+    assert browser.get(url, f"{planted}; {cookie}").json()["user"]["name"] == "ada"
+    ended = browser.api.request("DELETE", url, {**CONSOLE, "Cookie": cookie})
+    assert ended.headers["Set-Cookie"].startswith('__Host-fleetlight_session="";')
+    assert browser.get(url, cookie).json()["user"] is None
 
 
 def test_every_face_takes_the_cookie(browser: Browser) -> None:

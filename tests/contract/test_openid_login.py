@@ -95,7 +95,7 @@ class Browser:
         """The cookie of a login that must be a success."""
         response = self.try_to_log_in()
         assert response.status_code == 303, response.text
-        return f"fleetlight_session={cookies_of(response)['fleetlight_session']}"
+        return f"__Host-fleetlight_session={cookies_of(response)['__Host-fleetlight_session']}"
 
     def session(self, cookie: str) -> Mapping[str, Any]:
         document: Mapping[str, Any] = self.api.get(SESSION, {"Cookie": cookie}).json()
@@ -127,7 +127,7 @@ def refused(response: httpx.Response, status: int, words: str) -> None:
     assert response.headers["Content-Type"].startswith("text/html")
     assert "default-src 'none'" in response.headers["Content-Security-Policy"]
     assert words in response.text
-    assert not cookies_of(response).get("fleetlight_session")
+    assert not cookies_of(response).get("__Host-fleetlight_session")
 
 
 def test_a_login_at_the_provider_is_a_session_for_every_face(browser: Browser) -> None:
@@ -205,7 +205,7 @@ def test_a_session_is_no_login_under_way_and_the_other_way_round(browser: Browse
     session = browser.log_in().partition("openid.")[2]
     refused(browser.come_back({"code": "x", "state": "x"}, session), 400, "Log in again")
     browser.go()
-    assert browser.session(f"fleetlight_session=openid.{browser.kept}")["user"] is None
+    assert browser.session(f"__Host-fleetlight_session=openid.{browser.kept}")["user"] is None
 
 
 def test_a_code_is_good_for_one_session(browser: Browser) -> None:
@@ -450,7 +450,7 @@ def test_a_session_changes_to_projects_of_its_user_alone(browser: Browser) -> No
         return browser.api.request("POST", SESSION, {**CONSOLE, "Cookie": cookie}, json={"project": project})
 
     changed = change(OTHER if browser.session(cookie)["project"]["id"] == DEMO else DEMO)
-    other = f"fleetlight_session={cookies_of(changed)['fleetlight_session']}"
+    other = f"__Host-fleetlight_session={cookies_of(changed)['__Host-fleetlight_session']}"
     roles = {browser.session(each)["project"]["id"]: browser.session(each)["roles"] for each in (cookie, other)}
     assert roles == {DEMO: ["manager", "member", "reader"], OTHER: ["reader"]}
     assert change("secret").status_code == 401
@@ -523,8 +523,8 @@ def test_another_process_finishes_a_login_and_takes_its_session(
     other = Browser(
         fleet.api(identity=openid(browser.provider, htpasswd, time), settings=API), browser.provider, browser.kept
     )
-    session = cookies_of(other.come_back(answer))["fleetlight_session"]
-    assert browser.session(f"fleetlight_session={session}")["user"]["name"] == "ada"
+    session = cookies_of(other.come_back(answer))["__Host-fleetlight_session"]
+    assert browser.session(f"__Host-fleetlight_session={session}")["user"]["name"] == "ada"
 
 
 def test_projects_of_our_own_identity_service_are_named_by_id_or_name(

@@ -108,9 +108,9 @@ class NovaApiAdapter:
     def poll_changes(self) -> ChangeHints:
         return ChangedServers(self._changed_since, self._clock)
 
-    def _changed_since(self, moment: int) -> Sequence[InstanceRow]:
+    def _changed_since(self, moment: int) -> Mapping[str, int]:
         with self._asking() as servers:
-            return list(servers.changed_since(moment))
+            return {row.uuid: hash(repr(row.record)) for row in servers.changed_since(moment)}
 
     @contextmanager
     def _asking(self) -> Iterator["_Servers"]:

@@ -4,19 +4,22 @@ import time
 from collections.abc import Sequence
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
 
 from fleetlight.cells.database.engines import external_cell_failures
 from fleetlight.cells.kinds.nova_db.databases import dialect_of, read
-from fleetlight.cells.kinds.nova_db.one_server import identity_at, keep_to
+from fleetlight.cells.kinds.nova_db.one_server import identity_at, keep_to, times_changed
 from fleetlight.cells.model import ChangeHints, Hints
 from fleetlight.resources.clock import Clock
 
 _INTERVAL_S = 1.0
-# A transaction gets a number with the first row that it changes, whatever its table; a snapshot names the first number
-# that was not given out, and those below it that have not ended. So two equal ones see the same rows. A standby gives
-# out none, and has replayed what was committed before it says so.
+# A transaction gets a number with the first row that it changes, whatever its table; a snapshot names the number after
+# the last one that has ended, and those below it that have not. So two equal ones see the same rows, of one server that
+# did not crash in between: a crash may lose commits and give their numbers out anew, and ends with a checkpoint. What
+# a standby lacks it does not say.
 _POSITION = (
-    "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()::text ELSE txid_current_snapshot()::text END"
+    "SELECT CASE WHEN NOT pg_is_in_recovery() THEN concat_ws(' ', txid_current_snapshot(), pg_postmaster_start_time(), "
+    "inet_server_addr(), inet_server_port(), (pg_control_checkpoint()).checkpoint_lsn) END"
 )
 
 
@@ -38,7 +41,7 @@ class _CommitsSeen:
         self._cell = cell
         self._engines = engines
         self._clock = clock
-        self._seen: Sequence[str] | None = None
+        self._seen: Sequence[tuple[int, str]] | None = None
         self._due_s = 0.0
 
     def take(self) -> Hints | None:
@@ -49,8 +52,12 @@ class _CommitsSeen:
         with external_cell_failures(self._cell):
             if known is None:
                 self._keep_to_one_server()
-            self._seen = [read(engine, _position) for engine in self._engines]
-        return Hints(frozenset() if self._seen == known else None, at)
+            seen = [(times_changed(engine), read(engine, _position)) for engine in self._engines]
+        positions = [(changes, position) for changes, position in seen if position is not None]
+        if len(positions) < len(seen):
+            return None
+        self._seen = positions
+        return Hints(frozenset() if positions == known else None, at)
 
     def close(self) -> None:
         """Nothing is open between two looks."""
@@ -58,9 +65,14 @@ class _CommitsSeen:
     def _keep_to_one_server(self) -> None:
         """After each failure, since it may be another one by now; everything is compared then."""
         for engine in self._engines:
-            keep_to(engine, None)
-            keep_to(engine, read(engine, identity_at))
+            try:
+                keep_to(engine, read(engine, identity_at))
+            except DBAPIError:
+                keep_to(engine, None)
+                keep_to(engine, read(engine, identity_at))
 
 
-def _position(connection: Connection) -> str:
-    return str(connection.exec_driver_sql(_POSITION).scalar_one())
+def _position(connection: Connection) -> str | None:
+    """None on a standby."""
+    found: str | None = connection.exec_driver_sql(_POSITION).scalar_one()
+    return found

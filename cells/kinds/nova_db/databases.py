@@ -17,7 +17,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from fleetlight.cells.database.engines import VANISHED_AFTER_MS
+from fleetlight.cells.database.engines import VANISHED_AFTER_MS, ClosingPool
 from fleetlight.cells.errors import DatabaseUrlError
 from fleetlight.query.sqlite_functions import register_functions
 
@@ -94,6 +94,7 @@ def open_nova_database(url: str, *, statement_timeout_s: float | None = None, po
     parsed = parse_nova_url(url)
     dialect = dialect_of(parsed)
     options: dict[str, Any] = {"pool_size": pool_size, "max_overflow": -1, "hide_parameters": True}
+    options["poolclass"] = ClosingPool
     try:
         if dialect == "sqlite":
             engine = create_engine(parsed, connect_args={"timeout": _BUSY_TIMEOUT_S}, **options)

@@ -34,6 +34,11 @@ def keep_to(engine: Engine, identity: Identity | None) -> None:
     _kept(engine).keep_to(identity)
 
 
+def times_changed(engine: Engine) -> int:
+    """How often it was told to keep to another server than before, by anyone who uses it."""
+    return _kept(engine).changes
+
+
 def close_idle(engine: Engine, after_s: float) -> None:
     """Close the connections of an engine that nobody has used for so long."""
     _kept(engine).close_idle(after_s)
@@ -51,13 +56,16 @@ class _OneServer:
         self._engine = weakref.ref(engine)
         self._asked = _ASKED[dialect_of(engine.url)]
         self._identity: Identity | None = None
+        self.changes = 0
         self._used_s: float | None = None
         event.listen(engine, "connect", self._check)
+        event.listen(engine, "checkout", self._note_use)
         event.listen(engine, "checkin", self._note_use)
 
     def keep_to(self, identity: Identity | None) -> None:
         if identity != self._identity and (engine := self._engine()) is not None:
             self._identity = identity
+            self.changes += 1
             engine.dispose()
 
     def close_idle(self, after_s: float) -> None:
@@ -66,7 +74,7 @@ class _OneServer:
             self._used_s = None
             engine.dispose()
 
-    def _note_use(self, _connection: Any, _entry: ConnectionPoolEntry) -> None:
+    def _note_use(self, *_: object) -> None:
         self._used_s = time.monotonic()
 
     def _check(self, connection: Any, _entry: ConnectionPoolEntry) -> None:

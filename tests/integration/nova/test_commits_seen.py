@@ -13,6 +13,7 @@ from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.kinds.nova_db import commits_seen as module
 from fleetlight.cells.kinds.nova_db.commits_seen import commits_seen
 from fleetlight.cells.kinds.nova_db.databases import open_nova_database, read
+from fleetlight.cells.kinds.nova_db.one_server import keep_to
 from fleetlight.cells.model import ChangeHints, Hints
 from fleetlight.resources.clock import system_clock
 
@@ -139,6 +140,27 @@ def test_either_of_two_databases_tells(database: Engine, new_postgresql_database
         connection.commit()
     assert not nothing_was_committed(hints)
     other.dispose()
+
+
+def test_nothing_is_believed_after_the_server_of_an_engine_was_changed_by_another_cell(database: Engine) -> None:
+    hints = hints_of(database)
+    settle(hints)
+    keep_to(database, None)
+    assert not nothing_was_committed(hints)
+
+
+def test_nothing_is_believed_over_a_checkpoint_which_ends_a_recovery_from_a_crash(database: Engine) -> None:
+    hints = hints_of(database)
+    settle(hints)
+    with closing(connected(database.url.render_as_string(hide_password=False))) as connection:
+        connection.autocommit = True
+        connection.execute("CHECKPOINT")
+    assert not nothing_was_committed(hints)
+
+
+def test_standby_proves_nothing(database: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_POSITION", module._POSITION.replace("NOT pg_is_in_recovery()", "false"))
+    assert hints_of(database).take() is None
 
 
 def test_servers_that_do_not_tell_are_not_asked() -> None:

@@ -19,13 +19,14 @@ class PolledCell(MemoryNovaCell):
         self.hint: frozenset[str] | None = None
         self.has_changed = True
         self.proves = proves
+        self.tells = True
         self.looks = 0
 
     def poll_changes(self) -> "PolledCell":
         return self
 
     def take(self) -> Hints | None:
-        if self.is_away:
+        if self.is_away or not self.tells:
             raise CellUnreachableError(self.cell.name, "it is away")
         self.looks += 1
         if not self.proves:
@@ -137,3 +138,27 @@ def test_cell_that_was_away_is_compared_before_it_counts_as_fresh(proving: Polle
         proving.polled.is_away = False
         wait_until(lambda: proving.fresh_as_of() >= committed_at)
         assert proving.shown(uuid)["display_name"] == "meanwhile"
+
+
+@pytest.mark.parametrize("proves", [True, False])
+def test_cell_that_does_not_say_what_has_changed_is_compared_all_the_same(proves: bool) -> None:
+    stage = PolledStage(proves=proves)
+    stage.polled.tells = False
+    uuid = stage.polled.create()
+    with stage.running():
+        wait_until(stage.fresh_as_of)
+        assert uuid in stage.index.documents
+
+
+def test_problem_of_a_cell_that_is_away_stays_until_it_answers(proving: PolledStage) -> None:
+    proving.polled.create()
+    with proving.running() as follower:
+        wait_until(lambda: proving.fresh_as_of() == proving.polled.now)
+        proving.polled.is_away = True
+        wait_until(lambda: follower.health.problem)
+        uuid = proving.polled.create(2)
+        for _ in range(3):
+            proving.send(proving.polled.notify(proving.polled.snapshot(uuid), "instance.update"))
+            assert follower.health.problem
+        proving.polled.is_away = False
+        wait_until(lambda: not follower.health.problem)

@@ -54,7 +54,7 @@ def test_writer_notices_a_cut_of_what_it_has_in_memory_and_makes_the_index_anew(
     _put_into_the_file(path)
     writer.save_progress([])
     os.truncate(path, 4096)
-    with pytest.raises(IndexDamagedError, match="cut from [0-9]+ to 4096 bytes"):
+    with pytest.raises(IndexDamagedError, match=r"cut from [0-9]+ to 4096 bytes"):
         writer.save_progress([])
     writer.prepare()
     assert writer.write([make_document(2)]).applied == 1
