@@ -68,6 +68,7 @@ OF_ONE_CELL = {
     "balance": ("--cell",),
     "capacity": ("--cell",),
     "findings": ("--cell",),
+    "cell acknowledge": (),
     "cell disable": (),
     "cell enable": (),
     "cell remove": ("--yes",),
