@@ -18,6 +18,7 @@ from fleetlight.operations.nodes.refreshing import ALL_NODES
 from fleetlight.operations.opcodes.building import operation
 from fleetlight.operations.opcodes.configuration_changes import configuring
 from fleetlight.operations.opcodes.groups import refuse_states
+from fleetlight.operations.opcodes.hypervisor_values import check_hypervisor_values
 from fleetlight.operations.opcodes.opcode import OpCode
 from fleetlight.operations.opcodes.parameter_values import (
     backend_parameters,
@@ -37,6 +38,7 @@ from fleetlight.resources.query_fields.cluster_parameters import (
     DISK_TEMPLATES,
     HYPERVISOR_DEFAULTS,
     Parameters,
+    filled,
     filled_cluster,
 )
 
@@ -153,6 +155,11 @@ def _check(op: ClusterSetParams, task: Task, cluster: Parameters) -> None:
         raise wrong(f"Enabled hypervisors contains invalid entries: '{unknown[0]}'")
     if unknown := [name for name in cluster["enabled_disk_templates"] if name not in DISK_TEMPLATES]:
         raise wrong(f"Enabled disk templates contains invalid entries: '{unknown[0]}'")
+    for name in {*(op.hvparams or ()), *(op.enabled_hypervisors or ())}:
+        check_hypervisor_values(name, cluster["hvparams"][name])
+    for of_system in cluster["os_hvp"].values() if op.os_hvp else ():
+        for name, values in of_system.items():
+            check_hypervisor_values(name, filled(cluster["hvparams"][name], values))
     for name in ("enabled_data_collectors", "data_collector_interval"):
         if unknown := sorted(set(getattr(op, name) or ()) - set(CLUSTER_DEFAULTS[name])):
             raise wrong(f"Unknown data collector '{unknown[0]}'")
@@ -178,10 +185,6 @@ def _of_default(name: str, merge: Callable[[Parameters, Parameters], Parameters]
         return {DEFAULT: merge(own.get(name, {}).get(DEFAULT, {}), inside)}
 
     return run
-
-
-def _hypervisors(op: ClusterSetParams, own: Parameters) -> Parameters:
-    return _each_hypervisor(own.get("hvparams", {}), op.hvparams or {})
 
 
 def _each_hypervisor(own: Parameters, given: Mapping[str, Parameters]) -> Parameters:
@@ -240,7 +243,7 @@ _MERGED: Mapping[str, Merge] = {
     "ndparams": lambda op, own: node_parameters(own.get("ndparams", {}), op.ndparams or {}),
     "diskparams": lambda op, own: disk_parameters(own.get("diskparams", {}), op.diskparams or {}),
     "ipolicy": lambda op, own: instance_policy(own.get("ipolicy", {}), op.ipolicy or {}, is_of_group=False),
-    "hvparams": _hypervisors,
+    "hvparams": lambda op, own: _each_hypervisor(own.get("hvparams", {}), op.hvparams or {}),
     "os_hvp": _hypervisors_of_systems,
     "osparams": _systems,
     "hidden_os": _listed("hidden_os"),

@@ -19,18 +19,19 @@ from fleetlight.resources.query_fields.cluster_parameters import (
     POLICY_DEFAULTS,
     Parameters,
 )
-from fleetlight.resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS, NODE_PARAMETERS
+from fleetlight.resources.query_fields.parameters import BACKEND_PARAMETERS, NODE_PARAMETERS
 from fleetlight.resources.units import MIB_IN, MOST_EXACT
 
 NIC_MODES = ("bridged", "routed", "openvswitch")
 _DEFAULT = "default"
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _SIZE = re.compile(r"([0-9]{1,9})(?:\.[0-9]+)?\s*(m|g|t)?(?:i?b)?", re.IGNORECASE)
-_GLOBALS = {
-    "migration_port": Kind.NUMBER,
-    "migration_bandwidth": Kind.NUMBER,
-    "migration_mode": Kind.OTHER,
-    "xen_cmd": Kind.OTHER,
+_RIGHT = {
+    Kind.BOOL: "true or false",
+    Kind.NUMBER: "a whole number",
+    Kind.UNIT: "a size in MiB, or with a unit",
+    Kind.FLOAT: "a number",
+    Kind.OTHER: "a text",
 }
 _KINDS_OF_TYPES = {bool: Kind.BOOL, int: Kind.NUMBER, str: Kind.OTHER}
 _NIC_PARAMETERS = {"mode": Kind.OTHER, "link": Kind.OTHER, "vlan": Kind.OTHER}
@@ -82,9 +83,7 @@ def hypervisor_parameters(hypervisor: str, own: Parameters, given: Parameters) -
     """Those of one hypervisor."""
     if hypervisor not in HYPERVISOR_DEFAULTS:
         raise wrong(f"Unknown hypervisor '{hypervisor}'; there is: {', '.join(HYPERVISOR_DEFAULTS)}")
-    kinds = {**HYPERVISOR_PARAMETERS, **_GLOBALS}
-    has = {name: kinds[name] for name in HYPERVISOR_DEFAULTS[hypervisor]}
-    return _merged(own, given, has, f"hypervisor '{hypervisor}'")
+    return _merged(own, given, _kinds(HYPERVISOR_DEFAULTS[hypervisor]), f"hypervisor '{hypervisor}'")
 
 
 def nic_parameters(own: Parameters, given: Parameters) -> Parameters:
@@ -101,7 +100,7 @@ def disk_parameters(own: Parameters, given: Parameters) -> Parameters:
     for template, values in given.items():
         if template not in DISK_DEFAULTS:
             raise wrong(f"Unknown disk template '{template}'; there is: {', '.join(DISK_TEMPLATES)}")
-        kinds = {name: _KINDS_OF_TYPES[type(value)] for name, value in DISK_DEFAULTS[template].items()}
+        kinds = _kinds(DISK_DEFAULTS[template])
         merged[template] = _merged(own.get(template, {}), object_of(values, template), kinds, f"disk ({template})")
     return merged
 
@@ -128,8 +127,12 @@ def instance_policy(own: Parameters, given: Parameters, *, is_of_group: bool) ->
 def object_of(value: Any, what: str) -> Parameters:
     """Raises PrerequisiteError for what is no object of parameters."""
     if not isinstance(value, Mapping):
-        raise wrong(f"Parameters of '{what}' have to be an object, not {_shown(value)}")
+        raise wrong(f"Parameters of '{what}' have to be an object, not {shown(value)}")
     return value
+
+
+def _kinds(defaults: Parameters) -> Mapping[str, Kind]:
+    return {name: _KINDS_OF_TYPES[type(value)] for name, value in defaults.items()}
 
 
 def _merged(own: Parameters, given: Parameters, kinds: Mapping[str, Kind], what: str) -> Parameters:
@@ -163,7 +166,10 @@ def _value(value: Any, kind: Kind, name: str) -> Any:
             return _real(value)
         case Kind.OTHER if isinstance(value, str):
             return value
-    raise wrong(f"Invalid value {_shown(value)} for parameter '{name}'")
+        case Kind.OTHER if value is False:
+            # So the clients of Ganeti say that a text is not wanted.
+            return ""
+    raise wrong(invalid(name, value, _RIGHT[kind]))
 
 
 def _bounds(value: Any) -> Parameters:
@@ -186,7 +192,7 @@ def _limits(value: Any, what: str) -> Mapping[str, int]:
 
 def _number(value: Any, name: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 1 <= value < MOST_EXACT:
-        raise wrong(f"Invalid value {_shown(value)} for {name} in ipolicy")
+        raise wrong(f"Invalid value {shown(value)} for {name} in ipolicy")
     return _real(value)
 
 
@@ -197,15 +203,21 @@ def _real(value: float) -> float:
 
 def _list_of(value: Any, name: str) -> list[Any]:
     if not isinstance(value, list) or not value:
-        raise wrong(f"ipolicy {name} has to be a list with members, not {_shown(value)}")
+        raise wrong(f"ipolicy {name} has to be a list with members, not {shown(value)}")
     return value
 
 
 def _templates(names: list[Any]) -> list[Any]:
     if unknown := [name for name in names if name not in DISK_TEMPLATES]:
-        raise wrong(f"Invalid disk template in ipolicy: {_shown(unknown[0])}")
+        raise wrong(f"Invalid disk template in ipolicy: {shown(unknown[0])}")
     return names
 
 
-def _shown(value: Any) -> str:
+def invalid(name: str, value: Any, right: str) -> str:
+    """What is wrong with the value of a parameter. right: what it has to be."""
+    return f"Invalid value {shown(value)} for parameter '{name}': it has to be {right}"
+
+
+def shown(value: Any) -> str:
+    """A value that was given, as an error shows it."""
     return repr(value)[:100]

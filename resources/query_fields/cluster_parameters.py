@@ -14,7 +14,7 @@ CLUSTER = "cluster"
 """The type of the one item that has them: what is configured of a cell as a whole."""
 DEFAULT = "default"
 """The one key of `beparams` and `nicparams` of a cluster."""
-HYPERVISOR_GLOBALS = frozenset({"migration_port", "migration_mode", "migration_bandwidth"})
+HYPERVISOR_GLOBALS = frozenset({"migration_port", "migration_mode", "migration_bandwidth", "xen_cmd"})
 """Parameters of a hypervisor that are the same for all of its instances, and are not shown as theirs."""
 DISK_TEMPLATES = ("diskless", "file", "sharedfile", "plain", "blockdev", "drbd", "rbd", "ext", "gluster")
 

@@ -208,7 +208,7 @@ def test_what_is_configured_can_be_changed(rapi: RapiCalls) -> None:
         "/instances/web1/modify",
         {
             "custom_beparams": {"maxmem": 1024},
-            "hvparams": {"boot_order": "cdrom"},
+            "hvparams": {"boot_order": "network"},
             "disks": [["add", {"size": 4096}], ["modify", 1, {"name": "logs"}], [0, {"name": "root"}]],
             "nics": [["add", {"mac": "02:00:00:00:00:01"}], ["remove", 0, {}]],
             "os_name": "ubuntu-24.04",
@@ -219,7 +219,7 @@ def test_what_is_configured_can_be_changed(rapi: RapiCalls) -> None:
     instance = rapi.get("/instances/web1")
     assert (instance["beparams"]["maxmem"], instance["beparams"]["minmem"]) == (1024, 512)
     assert (instance["disk.sizes"], instance["disk.names"]) == ([2048, 1024, 4096], ["root", "logs", None])
-    assert (instance["nic.macs"], instance["custom_hvparams"]) == (["02:00:00:00:00:01"], {"boot_order": "cdrom"})
+    assert (instance["nic.macs"], instance["custom_hvparams"]) == (["02:00:00:00:00:01"], {"boot_order": "network"})
     assert instance["os"] == "ubuntu-24.04"
     rapi.result("PUT", "/instances/web1/modify", {"hvparams": {"boot_order": "default"}})
     assert rapi.get("/instances/web1")["custom_hvparams"] == {}
@@ -237,6 +237,9 @@ WRONG_CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"nics": [["add", {"ip": "300.1.1.1"}]]}, "no IP address"),
     ({"nics": [["add", {"network": "lan"}]]}, "Network 'lan' not found"),
     ({"hvparams": {"nothing": 1}}, "has no parameter 'nothing'"),
+    ({"hvparams": {"disk_aio": "nonsense"}}, "value 'nonsense' for parameter 'disk_aio': it has to be one of native"),
+    ({"hvparams": {"boot_order": "cdrom"}}, "Parameter 'cdrom_image_path' has to be set"),
+    ({"hvparams": {"migration_port": 1}}, "has 'migration_port' for all instances alike"),
     ({"os_name": "plan9"}, "OS 'plan9' not known"),
     ({"offline": True}, "running instance cannot be set offline"),
     ({"disk_template": "drbd"}, "converted by no host"),
@@ -298,6 +301,19 @@ def test_parameters_of_a_system_to_be_named_are_judged_when_the_reservation_beco
     text, reason = rapi.failure("POST", "/instances/web1/create", {"os": "debian-12"})
     assert (text, reason) == ("OS 'debian-12' has no parameter 'size'", "wrong_input")
     assert rapi.get("/instances/web1")["forthcoming"] is True
+
+
+def test_parameters_of_a_hypervisor_are_judged_with_those_that_are_set_already(rapi: RapiCalls) -> None:
+    image, boot = {"cdrom_image_path": "/install.iso"}, {"boot_order": "cdrom"}
+    reserved = {"__version__": 1, "forthcoming": True, "name": "web1", "disk_template": "diskless", "hvparams": image}
+    rapi.result("POST", "/instances", reserved)
+    says = "Parameter 'cdrom_image_path' has to be set while parameter 'boot_order' has the value 'cdrom'"
+    wrong = {"os": "debian-12", "hvparams": {**boot, "cdrom_image_path": "default"}}
+    assert rapi.failure("POST", "/instances/web1/create", wrong) == (says, "wrong_input")
+    rapi.result("POST", "/instances/web1/create", {"os": "debian-12", "hvparams": boot})
+    assert rapi.get("/instances/web1")["custom_hvparams"] == {**image, **boot}
+    failure = rapi.failure("PUT", "/instances/web1/modify", {"hvparams": {"cdrom_image_path": "default"}})
+    assert failure == (says, "wrong_input")
 
 
 RUNNING_OFFLINE: list[tuple[str, str, Any]] = [
@@ -451,6 +467,8 @@ WRONG_CREATIONS: list[tuple[dict[str, Any], int | str, str]] = [
     ({"beparams": {"memory": 1, "maxmem": 1}}, 400, "beparams"),
     ({"os": None}, "wrong_input", "No guest OS"),
     ({"hypervisor": "xen-pvm"}, "wrong_state", "not enabled in the cluster"),
+    ({"hvparams": {"disk_aio": "nonsense"}}, "wrong_input", "value 'nonsense' for parameter 'disk_aio'"),
+    ({"forthcoming": True, "hvparams": {"nic_type": "tin"}}, "wrong_input", "value 'tin' for parameter 'nic_type'"),
     ({"disk_template": "rbd"}, "wrong_state", "not enabled in cluster"),
     ({"disk_template": "diskless"}, "wrong_input", "has no disks"),
     ({"mode": "import"}, "wrong_input", "cannot import"),

@@ -61,7 +61,7 @@ def _configuration(op: InstanceCreate, cluster: Parameters) -> Configuration:
     """What is asked for, before nodes and addresses are known."""
     hypervisor = op.hypervisor or (None if op.forthcoming else cluster["enabled_hypervisors"][0])
     check_hypervisor(cluster, hypervisor)
-    hvparams = check_hypervisor_parameters(cluster, hypervisor, op.hvparams)
+    hvparams = check_hypervisor_parameters(cluster, hypervisor, op.os_type, {}, op.hvparams)
     template = op.disk_template
     if template is None and (op.disks or not op.forthcoming):
         template = cluster["enabled_disk_templates"][0] if op.disks else "diskless"

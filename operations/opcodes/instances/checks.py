@@ -11,9 +11,11 @@ from fleetlight.cells.tables import compute_nodes, instances, operating_systems,
 from fleetlight.operations.actions.steps import origin_in
 from fleetlight.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.operations.jobs.vocabulary import Task
+from fleetlight.operations.opcodes.hypervisor_values import check_hypervisor_values
 from fleetlight.operations.opcodes.parameter_values import hypervisor_parameters
 from fleetlight.resources.fields import Record
-from fleetlight.resources.query_fields.cluster_parameters import Parameters
+from fleetlight.resources.query_fields.cluster_parameters import DEFAULT, HYPERVISOR_GLOBALS, Parameters
+from fleetlight.resources.query_fields.cluster_parameters import hypervisor_parameters as filled_hypervisor_parameters
 from fleetlight.resources.query_fields.ganeti import is_offline
 from fleetlight.resources.uuids import is_uuid
 
@@ -143,15 +145,25 @@ def check_hypervisor(cluster: Parameters, hypervisor: str | None) -> None:
         raise PrerequisiteError(text, Reason.WRONG_STATE)
 
 
-def check_hypervisor_parameters(cluster: Parameters, hypervisor: str | None, given: Parameters) -> Parameters:
-    """The parameters as they are stored. Raises PrerequisiteError for those that the hypervisor does not have."""
+def check_hypervisor_parameters(
+    cluster: Parameters, hypervisor: str | None, system: str | None, own: Parameters, given: Parameters
+) -> Parameters:
+    """What is set on an instance afterwards: `given` over its own; the word `default` takes one away.
+
+    Raises PrerequisiteError for a parameter that the hypervisor does not have, or has for all instances alike, and for
+    values that it cannot have, alone or together with the defaults and those of the operating system.
+    """
     name = hypervisor or cluster["enabled_hypervisors"][0]
-    known = cluster["hvparams"].get(name, {})
-    unknown = sorted(given.keys() - known.keys())
-    if unknown:
-        text = f"Hypervisor '{hypervisor}' has no parameter {', '.join(map(repr, unknown))}"
+    wanted = {parameter: value for parameter, value in {**own, **given}.items() if value != DEFAULT}
+    if unknown := sorted(wanted.keys() - cluster["hvparams"].get(name, {}).keys()):
+        text = f"Hypervisor '{name}' has no parameter {', '.join(map(repr, unknown))}"
         raise PrerequisiteError(text, Reason.WRONG_INPUT)
-    return hypervisor_parameters(name, {}, given)
+    if of_all := sorted(wanted.keys() & HYPERVISOR_GLOBALS):
+        text = f"Hypervisor '{name}' has {', '.join(map(repr, of_all))} for all instances alike: change the cluster"
+        raise PrerequisiteError(text, Reason.WRONG_INPUT)
+    own = hypervisor_parameters(name, {}, wanted)
+    check_hypervisor_values(name, filled_hypervisor_parameters(cluster, name, system, own))
+    return own
 
 
 def check_host_name(name: str) -> None:

@@ -91,7 +91,8 @@ def _merged(op: InstanceCreate, reserved: Configuration, cluster: Parameters) ->
     """What was reserved, with what the request says over it."""
     hypervisor = op.hypervisor or reserved.hypervisor or cluster["enabled_hypervisors"][0]
     check_hypervisor(cluster, hypervisor)
-    hvparams = check_hypervisor_parameters(cluster, hypervisor, op.hvparams)
+    system = op.os_type or reserved.os
+    hvparams = check_hypervisor_parameters(cluster, hypervisor, system, reserved.hypervisor_parameters, op.hvparams)
     disks = reserved.disks
     if op.disks is not None:
         disks = [new_disk(disk) for disk in op.disks]
@@ -99,11 +100,11 @@ def _merged(op: InstanceCreate, reserved: Configuration, cluster: Parameters) ->
     check_template(cluster, template)
     return replace(
         reserved,
-        os=op.os_type or reserved.os,
+        os=system,
         hypervisor=hypervisor,
         template=template,
         backend={**reserved.backend, **op.beparams.values()},
-        hypervisor_parameters={**reserved.hypervisor_parameters, **hvparams},
+        hypervisor_parameters=hvparams,
         os_parameters={**reserved.os_parameters, **op.osparams},
         disks=disks,
     )

@@ -156,10 +156,13 @@ def _wanted(
     op: InstanceSetParams, task: Task, before: Configuration, cluster: Parameters
 ) -> tuple[Configuration, list[list[Any]]]:
     """The configuration with the changes of all but interfaces, and those of disks as pairs of a name and a value."""
+    system = op.os_name or before.os
     os_parameters = _merged(before.os_parameters, op.osparams)
     if op.os_name or op.osparams or op.osparams_private:
-        check_system(task, op.os_name or before.os, os_parameters, _unset_removed(op.osparams_private or {}))
-    hvparams = check_hypervisor_parameters(cluster, before.hypervisor, _unset_removed(op.hvparams))
+        check_system(task, system, os_parameters, _unset_removed(op.osparams_private or {}))
+    hvparams = before.hypervisor_parameters
+    if op.hvparams:
+        hvparams = check_hypervisor_parameters(cluster, before.hypervisor, system, hvparams, op.hvparams)
     check_template(cluster, op.disk_template)
     template = op.disk_template or before.template
     disks, of_disks = changed_disks(before.disks, op.disks, may_change_size=task.record["forthcoming"])
@@ -169,10 +172,10 @@ def _wanted(
             raise PrerequisiteError("Disk operations not supported for diskless instances", Reason.WRONG_STATE)
     after = replace(
         before,
-        os=op.os_name or before.os,
+        os=system,
         template=template,
         backend={**before.backend, **op.beparams.values()},
-        hypervisor_parameters=_merged(before.hypervisor_parameters, {**op.hvparams, **hvparams}),
+        hypervisor_parameters=hvparams,
         os_parameters=os_parameters,
         disks=disks,
         is_offline=before.is_offline if op.offline is None else op.offline,

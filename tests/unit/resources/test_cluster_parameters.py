@@ -16,7 +16,7 @@ def test_nothing_set_is_the_defaults() -> None:
 
 
 def test_default_of_a_hypervisor_is_of_a_known_parameter() -> None:
-    known = {*HYPERVISOR_PARAMETERS, *HYPERVISOR_GLOBALS, "xen_cmd"}
+    known = {*HYPERVISOR_PARAMETERS, *HYPERVISOR_GLOBALS}
     assert {name for defaults in HYPERVISOR_DEFAULTS.values() for name in defaults} <= known
 
 
