@@ -972,9 +972,7 @@ def test_progress_stays_true_of_the_index_that_a_rebuild_has_filled(
 
 
 @pytest.mark.elasticsearch
-def test_progress_of_an_earlier_program_is_about_the_index_that_is_there(
-    elasticsearch_url: str, elasticsearch_prefix: str
-) -> None:
+def test_progress_of_an_earlier_program_is_not_believed(elasticsearch_url: str, elasticsearch_prefix: str) -> None:
     settings = index_at(elasticsearch_url, elasticsearch_prefix)
     name = f"{elasticsearch_prefix}-progress"
     earlier = {"watermark": 2, "fresh_as_of": 3, "is_complete": True}
@@ -982,13 +980,15 @@ def test_progress_of_an_earlier_program_is_about_the_index_that_is_there(
         writer.prepare()
         [found] = client.indices.get(index=name).body.values()
         mapping = found["mappings"]
-        for added in ("index_uuid", "state_uuid"):
+        for added in ("index_uuid", "state_uuid", "check"):
             del mapping["properties"][added]
         client.indices.delete(index=name)
         client.indices.create(index=name, mappings=mapping)
         client.index(index=name, id="c0", document=earlier, refresh=True)
         writer.prepare()
-        assert writer.load_progress() == {"c0": CellProgress("c0", 2, 3, is_complete=True)}
+        assert writer.load_progress() == {}
+        writer.save_progress([CellProgress("c0", 1, 3, is_complete=True)])
+        assert writer.load_progress() == {"c0": CellProgress("c0", 1, 3, is_complete=True)}
 
 
 def test_file_that_was_put_in_the_place_of_the_index_is_used_from_then_on(tmp_path: Path) -> None:

@@ -9,10 +9,19 @@ from typing import Any
 import pytest
 from elasticsearch import Elasticsearch
 
-from fleetlight.indexer.backends.base import CellProgress, Document, IndexWriter, PartlyWrittenError
+from fleetlight.indexer.backends.base import (
+    EPOCHS,
+    HORIZONS,
+    REPAIRS,
+    CellProgress,
+    Document,
+    IndexWriter,
+    PartlyWrittenError,
+)
+from fleetlight.indexer.backends.elasticsearch.documents import Kept
 from fleetlight.indexer.backends.elasticsearch.generations import ElasticsearchGenerations
 from fleetlight.indexer.backends.elasticsearch.names import Names
-from fleetlight.indexer.backends.elasticsearch.seal import ElasticsearchSeal
+from fleetlight.indexer.backends.elasticsearch.seal import ACCOUNTS, SEALED, ElasticsearchSeal
 from fleetlight.indexer.backends.elasticsearch.shape import deviating
 from fleetlight.indexer.backends.elasticsearch.writer import ElasticsearchWriter
 from fleetlight.indexer.backends.opening import examine_index, open_searcher, open_writer
@@ -53,6 +62,22 @@ class Sealed:
     def held_at(self) -> int:
         """As lists know it."""
         return asyncio.run(self._read_held_at())
+
+    def progress(self) -> Mapping[str, CellProgress]:
+        """As lists know it."""
+        return asyncio.run(self._read_progress())
+
+    async def _read_progress(self) -> Mapping[str, CellProgress]:
+        searcher = open_searcher(self.settings)
+        try:
+            return await searcher.progress()
+        finally:
+            await searcher.close()
+
+    def alter(self, index: str, document_id: str, statement: str) -> None:
+        """statement: of a script, about a field of the document."""
+        script = {"source": f"ctx._source.{statement}"}
+        self.client.update(index=f"{self.settings.prefix}-{index}", id=document_id, script=script, refresh=True)
 
     async def _read_held_at(self) -> int:
         searcher = open_searcher(self.settings)
@@ -411,6 +436,154 @@ def test_field_that_a_script_makes_is_a_breach_and_is_taken_away(
     test_what_another_program_makes_of_the_index_is_a_breach_and_is_put_right(sealed, vandal)
 
 
+KEPT: Mapping[str, Mapping[str, object]] = {HORIZONS: {"c0": 1000}, EPOCHS: {"c0": "epoch"}, REPAIRS: {"c1": True}}
+
+
+def raise_the_moment(sealed: Sealed) -> None:
+    sealed.alter("progress", "c0", "fresh_as_of += 1000")
+
+
+def raise_the_watermark(sealed: Sealed) -> None:
+    sealed.alter("progress", "c0", "watermark = 99")
+
+
+def call_a_cell_complete(sealed: Sealed) -> None:
+    sealed.alter("progress", "c1", "is_complete = true")
+
+
+def say_nonsense(sealed: Sealed) -> None:
+    sealed.alter("progress", "c0", "watermark = null")
+
+
+def copy_the_progress(sealed: Sealed) -> None:
+    source = sealed.client.get(index=f"{sealed.settings.prefix}-progress", id="c0")["_source"]
+    sealed.client.index(index=f"{sealed.settings.prefix}-progress", id="c1", document=source, refresh=True)
+
+
+def lower_the_horizon(sealed: Sealed) -> None:
+    sealed.alter("state", f"{HORIZONS}:c0", "value.json = 1")
+
+
+def change_the_epoch(sealed: Sealed) -> None:
+    sealed.alter("state", f"{EPOCHS}:c0", "value.json = 'another'")
+
+
+def call_a_suspected_cell_right(sealed: Sealed) -> None:
+    sealed.alter("state", f"{REPAIRS}:c1", "name = 'another'")
+
+
+def change_what_is_sealed(sealed: Sealed) -> None:
+    [name, *_] = sealed.writer.load_state(SEALED)
+    sealed.alter("state", f"{SEALED}:{name}", "value.json.uuid = 'x'")
+
+
+def change_an_account(sealed: Sealed) -> None:
+    [writer] = sealed.writer.load_state(ACCOUNTS)
+    sealed.alter("state", f"{ACCOUNTS}:{writer}", "value.json.reports = 0")
+
+
+def remove_the_horizon(sealed: Sealed) -> None:
+    sealed.client.delete(index=f"{sealed.settings.prefix}-state", id=f"{HORIZONS}:c0", refresh=True)
+
+
+def put_an_earlier_horizon_back(sealed: Sealed) -> None:
+    index = f"{sealed.settings.prefix}-state"
+    before = sealed.client.get(index=index, id=f"{HORIZONS}:c0")["_source"]
+    sealed.writer.save_state(HORIZONS, {"c0": 2000})
+    assert sealed.check() is None
+    sealed.client.index(index=index, id=f"{HORIZONS}:c0", document=before, refresh=True)
+
+
+def remove_a_suspicion(sealed: Sealed) -> None:
+    sealed.client.delete(index=f"{sealed.settings.prefix}-state", id=f"{REPAIRS}:c1", refresh=True)
+
+
+def remove_all_facts(sealed: Sealed) -> None:
+    index = f"{sealed.settings.prefix}-state"
+    sealed.client.delete_by_query(index=index, query={"match_all": {}}, refresh=True, conflicts="proceed")
+
+
+READ_BY_LISTS = (raise_the_moment, raise_the_watermark, call_a_cell_complete, say_nonsense, copy_the_progress)
+REMOVED = (remove_the_horizon, put_an_earlier_horizon_back, remove_a_suspicion, remove_all_facts)
+OF_FACTS = (lower_the_horizon, change_the_epoch, call_a_suspected_cell_right, change_what_is_sealed, change_an_account)
+
+
+@pytest.mark.dialect
+@pytest.mark.parametrize("vandal", [*READ_BY_LISTS, *OF_FACTS, *REMOVED], ids=lambda vandal: vandal.__name__)
+def test_what_another_program_makes_of_progress_and_facts_is_a_breach_and_is_put_right(
+    sealed: Sealed, vandal: Callable[[Sealed], None]
+) -> None:
+    saved = [CellProgress("c0", 7, 1, is_complete=True), CellProgress("c1", 7, 1, is_complete=False)]
+    write_some(sealed.writer)
+    sealed.writer.save_progress(saved)
+    for kind, values in KEPT.items():
+        sealed.writer.save_state(kind, values)
+    assert sealed.check() is None
+    before = sealed.held_at
+    vandal(sealed)
+    if vandal in READ_BY_LISTS:
+        # At once: lists ask the cell.
+        cell = "c1" if vandal in (call_a_cell_complete, copy_the_progress) else "c0"
+        assert cell not in sealed.progress()
+        assert cell not in sealed.writer.load_progress()
+    elif vandal in (lower_the_horizon, change_the_epoch):
+        assert not sealed.progress()["c0"].is_complete
+    breach = sealed.check()
+    assert breach is not None
+    assert not any(cell.is_complete for cell in sealed.progress().values())
+    if vandal is not remove_all_facts:
+        assert sealed.held_at <= max(before, sealed.seal.held_at)
+    sealed.writer.save_progress(saved)
+    assert sealed.writer.load_progress() == {cell.cell_uuid: cell for cell in saved}
+    for kind, values in KEPT.items():
+        later = {"c0": 2000} if (vandal, kind) == (put_an_earlier_horizon_back, HORIZONS) else values
+        assert sealed.writer.load_state(kind) == later
+    sealed.seal.mend(breach)
+    assert sealed.check() is None
+    assert sealed.held_at > before
+    assert sealed.progress()["c0"].is_complete
+
+
+@pytest.mark.dialect
+def test_moment_of_the_seal_that_another_program_has_raised_is_not_believed(sealed: Sealed) -> None:
+    sealed.writer.save_progress([CellProgress("c0", 7, system_clock(), is_complete=True)])
+    assert sealed.check() is None
+    assert sealed.progress()["c0"].is_complete
+    sealed.alter("state", f"{SEAL}:{HELD}", "value.json += 3600000000L")
+    assert not sealed.progress()["c0"].is_complete
+
+
+@pytest.mark.dialect
+def test_horizon_that_was_removed_while_nobody_looked_is_put_back(sealed: Sealed) -> None:
+    sealed.writer.save_state(HORIZONS, {"c0": 1000})
+    assert sealed.check() is None
+    remove_the_horizon(sealed)
+    seal = sealed.writer.open_seal(system_clock)
+    assert seal.check(lambda _: False, UNTIL_TOLD) is not None
+    assert sealed.writer.load_state(HORIZONS) == {"c0": 1000}
+
+
+@pytest.mark.dialect
+def test_horizon_that_nobody_knows_any_more_has_lists_ask_the_cell_for_all_that_is_deleted(sealed: Sealed) -> None:
+    sealed.writer.save_state(HORIZONS, {"c0": 1000})
+    before = system_clock()
+    lower_the_horizon(sealed)
+    assert sealed.check() is not None
+    assert sealed.writer.load_state(HORIZONS)["c0"] >= before
+
+
+@pytest.mark.dialect
+def test_facts_that_we_forget_break_no_seal(sealed: Sealed) -> None:
+    for kind, values in KEPT.items():
+        sealed.writer.save_state(kind, values)
+    assert sealed.check() is None
+    for kind, values in KEPT.items():
+        forgotten: dict[str, object | None] = dict.fromkeys(values)
+        sealed.writer.save_state(kind, forgotten)
+        assert sealed.writer.load_state(kind) == {}
+    assert sealed.check() is None
+
+
 @pytest.mark.dialect
 def test_what_was_to_be_kept_later_is_kept_before_the_seal_is_made_anew(sealed: Sealed) -> None:
     """A node that is killed afterwards loses nothing that was compared."""
@@ -595,7 +768,7 @@ def test_account_of_an_index_is_not_that_of_another_one_of_its_name(sealed: Seal
     assert sealed.check() is not None
 
 
-@pytest.mark.parametrize("calls", range(4))
+@pytest.mark.parametrize("calls", range(5))
 def test_process_that_wakes_after_another_one_took_over_takes_back_no_breach(sealed: Sealed, calls: int) -> None:
     """It is stopped before each of the facts that it saves, and behind the last one."""
     write_some(sealed.writer)
@@ -618,6 +791,12 @@ def test_process_that_wakes_after_another_one_took_over_takes_back_no_breach(sea
 
         def load_state(self, kind: str) -> Mapping[str, object]:
             return sealed.writer.load_state(kind)
+
+        def load_kept(self) -> Kept:
+            return sealed.writer.load_kept()
+
+        def remove_altered(self, kept: Kept) -> None:
+            sealed.writer.remove_altered(kept)
 
         def make_searchable(self) -> None:
             sealed.writer.make_searchable()

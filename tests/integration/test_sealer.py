@@ -45,7 +45,24 @@ def move_one_to_another_cell(client: Elasticsearch, index: str, uuid: str) -> No
 
 
 def delete_all(client: Elasticsearch, index: str, _uuid: str) -> None:
-    client.delete_by_query(index=index, query={"match_all": {}}, refresh=True)
+    client.delete_by_query(index=index, query={"match_all": {}}, refresh=True, conflicts="proceed")
+
+
+def _beside(index: str, name: str) -> str:
+    return index.replace("instances-write", name)
+
+
+def raise_the_watermark(client: Elasticsearch, index: str, _uuid: str) -> None:
+    script = {"source": "ctx._source.watermark += 1000; ctx._source.fresh_as_of += 3600000000L"}
+    client.update_by_query(index=_beside(index, "progress"), script=script, refresh=True, conflicts="proceed")
+
+
+def remove_all_facts(client: Elasticsearch, index: str, uuid: str) -> None:
+    delete_all(client, _beside(index, "state"), uuid)
+
+
+def remove_all_progress(client: Elasticsearch, index: str, uuid: str) -> None:
+    delete_all(client, _beside(index, "progress"), uuid)
 
 
 VANDALS: Mapping[str, Callable[[Elasticsearch, str, str], None]] = {
@@ -54,6 +71,9 @@ VANDALS: Mapping[str, Callable[[Elasticsearch, str, str], None]] = {
     "add one": add_one,
     "move one to another cell": move_one_to_another_cell,
     "delete all": delete_all,
+    "raise the watermark": raise_the_watermark,
+    "remove all facts": remove_all_facts,
+    "remove all progress": remove_all_progress,
 }
 
 
@@ -73,12 +93,13 @@ def test_lists_do_without_the_index_until_what_another_program_wrote_is_repaired
     ):
         searcher = open_searcher(world.index)
 
-        def progress() -> CellProgress:
-            return dict(runner.run(searcher.progress()))[world.cell.uuid]
+        def progress() -> CellProgress | None:
+            return dict(runner.run(searcher.progress())).get(world.cell.uuid)
 
         def is_whole_since(moment: int) -> bool:
+            # What another program has altered is no progress.
             found = progress()
-            return found.is_complete and found.fresh_as_of > moment
+            return found is not None and found.is_complete and found.fresh_as_of > moment
 
         wait_until(lambda: world.cell.uuid in reader.load_progress())
         for name, vandal in VANDALS.items():

@@ -9,13 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
 from fleetlight.cells.digests import row_digest
-from fleetlight.indexer.backends.base import CellProgress, Document
+from fleetlight.indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, Document
 from fleetlight.indexer.backends.elasticsearch.client import Cause, is_of_index, unavailable
 from fleetlight.indexer.backends.elasticsearch.mapping import (
+    CHECK,
     DIGEST_HIGH,
     DIGEST_LOW,
     EXTRA_FIELDS,
@@ -52,6 +54,12 @@ MAX_CELLS = 10_000
 MAX_ROWS = 10_000
 ALL_PROGRESS = {"size": MAX_CELLS}
 """The search for the progress of every cell."""
+WITH_WRITES = {"seq_no_primary_term": True}
+"""Of a search: gives the numbers of the writes, too."""
+NEVER_REMOVED = (HORIZONS, EPOCHS, REPAIRS)
+"""The kinds of state by which lists take more of a cell where a fact is missing. One that is forgotten stays, and says
+nothing: so a missing one was removed by another program.
+"""
 
 _CREATED_OR_UPDATED = (200, 201)
 _DROPPED = "noop"
@@ -154,17 +162,37 @@ class _FoundWrite(msgspec.Struct):
     primary_term: int = msgspec.field(name="_primary_term")
 
 
-class _Progress(msgspec.Struct):
-    watermark: int
-    fresh_as_of: int
-    is_complete: bool
-    index_uuid: str = ""
-    state_uuid: str = ""
+class _KeptHit(msgspec.Struct):
+    """A progress or a fact, in which another program may have written anything. source: empty of one that is not there.
 
+    index, seq_no, primary_term: where a search asks for them.
+    """
 
-class _ProgressHit(msgspec.Struct):
-    source: _Progress = msgspec.field(name="_source")
     id: str = msgspec.field(name="_id")
+    source: dict[str, Any] = msgspec.field(name="_source", default_factory=dict)
+    index: str = msgspec.field(name="_index", default="")
+    seq_no: int = msgspec.field(name="_seq_no", default=-1)
+    primary_term: int = msgspec.field(name="_primary_term", default=0)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it says what a writer of ours has written under this id."""
+        return bool(self.source.get(CHECK) == _check(self.id, self.source))
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Facts by kind and name, None for one that was forgotten. altered: what is not as a writer of ours wrote it."""
+
+    facts: Mapping[tuple[str, str], Any]
+    altered: Sequence[_KeptHit]
+
+    @property
+    def altered_ids(self) -> str:
+        return ", ".join(each.id for each in self.altered)
+
+    def of(self, kind: str) -> dict[str, Any]:
+        return {name: value for (of, name), value in self.facts.items() if of == kind and value is not None}
 
 
 class _FieldBucket(msgspec.Struct):
@@ -180,22 +208,8 @@ class _FieldsAnswer(msgspec.Struct):
     aggregations: dict[str, _FieldBuckets]
 
 
-class _Fact(msgspec.Struct):
-    kind: str
-    name: str
-    value: Any
-
-
-class _FactHit(msgspec.Struct):
-    source: _Fact = msgspec.field(name="_source")
-
-
-class _FactFound(msgspec.Struct):
-    source: _Fact | None = msgspec.field(name="_source", default=None)
-
-
 class _FactsFound(msgspec.Struct):
-    docs: list[_FactFound]
+    docs: list[_KeptHit]
 
 
 # What is made of the record and the version, by `_made`.
@@ -236,9 +250,8 @@ class _FoundAnswer(msgspec.Struct):
 
 _BULK_ANSWER = msgspec.json.Decoder(_BulkAnswer)
 _STATE_BULK_ANSWER = msgspec.json.Decoder(_StateBulkAnswer)
-_PROGRESS_ANSWER = search_decoder(_ProgressHit)
+_KEPT_ANSWER = search_decoder(_KeptHit)
 _FIELDS_ANSWER = msgspec.json.Decoder(_FieldsAnswer)
-_FACT_ANSWER = search_decoder(_FactHit)
 _FACTS_FOUND = msgspec.json.Decoder(_FactsFound)
 _WRITES_ANSWER = msgspec.json.Decoder(_WritesAnswer)
 _FOUND_WRITES = search_decoder(_FoundWrite)
@@ -302,7 +315,8 @@ def to_progress_bulk(progress: Iterable[CellProgress], *, index_uuid: str, state
     lines: list[bytes] = []
     for cell in progress:
         lines.append(_encode({"index": {"_id": cell.cell_uuid}}))
-        lines.append(_encode(_Progress(cell.watermark, cell.fresh_as_of, cell.is_complete, index_uuid, state_uuid)))
+        source = {"watermark": cell.watermark, "fresh_as_of": cell.fresh_as_of, "is_complete": cell.is_complete}
+        lines.append(_checked(cell.cell_uuid, {**source, INDEX_UUID: index_uuid, STATE_UUID: state_uuid}))
     return b"\n".join([*lines, b""])
 
 
@@ -320,10 +334,11 @@ def progress_of(index_uuids: Sequence[str], state_uuid: str) -> dict[str, Any]:
 
 
 def from_progress_hits(answer: bytes) -> dict[str, CellProgress]:
-    """Progress by cell uuid out of the answer of a search."""
+    """Progress by cell uuid out of the answer of a search; what another program has written is none."""
     return {
-        hit.id: CellProgress(hit.id, hit.source.watermark, hit.source.fresh_as_of, hit.source.is_complete)
-        for hit in decoded(_PROGRESS_ANSWER, answer).hits.hits
+        hit.id: CellProgress(hit.id, *(hit.source[name] for name in ("watermark", "fresh_as_of", "is_complete")))
+        for hit in decoded(_KEPT_ANSWER, answer).hits.hits
+        if hit.is_ours
     }
 
 
@@ -331,12 +346,13 @@ def to_state_bulk(kind: str, values: Mapping[str, object | None]) -> bytes:
     """The body of a bulk request that keeps facts, or forgets those that are None."""
     lines: list[bytes] = []
     for name, value in values.items():
-        target = {"_id": _fact_id(kind, name)}
-        if value is None:
-            lines.append(_encode({"delete": target}))
+        fact_id = _fact_id(kind, name)
+        if value is None and kind not in NEVER_REMOVED:
+            lines.append(_encode({"delete": {"_id": fact_id}}))
         else:
             # Under a key of its own, since a field that is not indexed has to be an object.
-            lines += [_encode({"index": target}), _encode({"kind": kind, "name": name, "value": {"json": value}})]
+            source = {"kind": kind, "name": name, "value": {"json": value}}
+            lines += [_encode({"index": {"_id": fact_id}}), _checked(fact_id, source)]
     return b"\n".join([*lines, b""])
 
 
@@ -349,6 +365,20 @@ def _fact_id(kind: str, name: str) -> str:
     return f"{kind}:{name}"
 
 
+def _checked(document_id: str, source: Mapping[str, Any]) -> bytes:
+    return _encode({**source, CHECK: _check(document_id, source)})
+
+
+def _check(document_id: str, source: Mapping[str, Any]) -> int:
+    """What shows that a progress or a fact says what a writer of ours has written under its id: nobody accounts for
+    the numbers of these writes.
+
+    Without the indexes that a progress is about: a rebuild gives it to another one.
+    """
+    said = [[name, source[name]] for name in sorted(source.keys() - {CHECK, INDEX_UUID, STATE_UUID})]
+    return crc32(_encode([document_id, said]))
+
+
 def check_state_saved(answer: bytes) -> None:
     """Raises IndexUnavailableError or IndexRequestError when the server did not do what `to_state_bulk` says."""
     for item in decoded(_STATE_BULK_ANSWER, answer).items:
@@ -358,23 +388,37 @@ def check_state_saved(answer: bytes) -> None:
                 raise written.failure("the state could not be saved")
 
 
-def from_state_hits(answer: bytes) -> dict[str, Any]:
-    """Facts of one kind by name, out of the answer of a search."""
-    return {name: value for (_, name), value in from_states_hits(answer).items()}
-
-
-def from_states_hits(answer: bytes) -> dict[tuple[str, str], Any]:
-    """Facts by kind and name, out of the answer of a search; raises IndexRequestError when there are too many."""
-    facts = [hit.source for hit in decoded(_FACT_ANSWER, answer).hits.hits]
-    if len(facts) == MAX_CELLS:
+def from_kept_hits(answer: bytes) -> Kept:
+    """Facts, and what was altered, out of the answer of a search; raises IndexRequestError when there are too many."""
+    hits = decoded(_KEPT_ANSWER, answer).hits.hits
+    if len(hits) == MAX_CELLS:
         raise IndexRequestError(f"{MAX_CELLS} facts or more are kept, and some may be missing here")
-    return {(fact.kind, fact.name): fact.value["json"] for fact in facts}
+    return _kept(hits)
 
 
-def from_found_facts(answer: bytes) -> dict[tuple[str, str], Any]:
+def from_found_facts(answer: bytes) -> Kept:
     """The same, out of the answer of a multi-get; nothing where there is no such fact, or no index."""
-    found = [each.source for each in decoded(_FACTS_FOUND, answer).docs if each.source is not None]
-    return {(fact.kind, fact.name): fact.value["json"] for fact in found}
+    return _kept([each for each in decoded(_FACTS_FOUND, answer).docs if each.source])
+
+
+def _kept(hits: Iterable[_KeptHit]) -> Kept:
+    ours: dict[tuple[str, str], Any] = {}
+    altered = []
+    for hit in hits:
+        if not hit.is_ours:
+            altered.append(hit)
+        elif "kind" in hit.source:
+            ours[hit.source["kind"], hit.source["name"]] = hit.source["value"]["json"]
+    return Kept(ours, altered)
+
+
+def to_kept_removals(altered: Iterable[_KeptHit]) -> bytes:
+    """The body of a bulk request that removes them, each unless it was written again since."""
+    lines = [
+        {"_index": hit.index, "_id": hit.id, "if_seq_no": hit.seq_no, "if_primary_term": hit.primary_term}
+        for hit in altered
+    ]
+    return b"\n".join([*(_encode({"delete": line}) for line in lines), b""])
 
 
 def from_field_counts(answer: bytes) -> dict[str, int]:

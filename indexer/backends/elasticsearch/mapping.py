@@ -37,6 +37,8 @@ CONTINUES = "continues"
 ABOUT = "index_uuid"
 """The key in `_meta` of the index of facts: the uuid of the index of instances that they are about."""
 INDEX_UUID, STATE_UUID = "index_uuid", "state_uuid"
+CHECK = "check"
+"""Of a progress or a fact: what shows that a writer of ours has written it."""
 """Of a progress: which index of instances it is about, and beside which facts."""
 # Where documents without a creation time go: last, as everywhere when descending (fleetlight.query.sort).
 _DEFAULT_ORDER = (("created_at", "desc", "_last"), *((part, "asc", "_last") for part in UUID_PARTS))
@@ -71,6 +73,7 @@ number field is a mistake of the writer. Nothing refreshes by itself, since the 
 written in its place: deleted instances stay, and say so.
 """
 _NOT_INDEXED = {"type": "object", "enabled": False}
+_UNSEARCHED = {"type": "long", "index": False}
 
 
 def is_usable(version: int) -> bool:
@@ -89,7 +92,7 @@ def instance_mapping() -> dict[str, Any]:
             **{part: {"type": "long"} for part in UUID_PARTS},
             **{key: {"type": "keyword", "index": False} for key in NICE_KEYS.values()},
             VERSION: {"type": "long"},
-            **{part: {"type": "long", "index": False} for part in (DIGEST_HIGH, DIGEST_LOW)},
+            **dict.fromkeys((DIGEST_HIGH, DIGEST_LOW), _UNSEARCHED),
             "view": _NOT_INDEXED,
             "extra": _NOT_INDEXED,
             EXTRA_TERMS: {"type": "keyword"},
@@ -109,6 +112,7 @@ def progress_mapping(instances_index: str) -> dict[str, Any]:
             "is_complete": {"type": "boolean"},
             INDEX_UUID: {"type": "keyword"},
             STATE_UUID: {"type": "keyword"},
+            CHECK: _UNSEARCHED,
         },
     }
 
@@ -117,7 +121,12 @@ def state_mapping() -> dict[str, Any]:
     """The `mappings` of the index that keeps facts about work on the index (IndexWriter.save_state)."""
     return {
         "dynamic": "strict",
-        "properties": {"kind": {"type": "keyword"}, "name": {"type": "keyword"}, "value": _NOT_INDEXED},
+        "properties": {
+            "kind": {"type": "keyword"},
+            "name": {"type": "keyword"},
+            "value": _NOT_INDEXED,
+            CHECK: _UNSEARCHED,
+        },
     }
 
 

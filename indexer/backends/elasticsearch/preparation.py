@@ -20,7 +20,7 @@ from fleetlight.indexer.backends.elasticsearch.shape import (
     shape_of_progress,
     shape_of_state,
 )
-from fleetlight.indexer.backends.elasticsearch.target import Target, give_progress_to, mappings_of
+from fleetlight.indexer.backends.elasticsearch.target import Target, mappings_of
 from fleetlight.indexer.backends.elasticsearch.versions import require_usable
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexAbsentError
@@ -105,12 +105,8 @@ class Preparation:
             return
         mapping = _ours(found)
         wanted = progress_mapping(physical)
-        is_older = not wanted["properties"].keys() <= mapping["properties"].keys()
-        if is_older or mapping.get("_meta") != wanted["_meta"]:
+        if mapping.get("_meta") != wanted["_meta"] or not wanted["properties"].keys() <= mapping["properties"].keys():
             send(self._client, "PUT", f"{path}/_mapping", wanted)
-        if is_older:
-            # What a program has saved that did not say it yet is about what is there.
-            give_progress_to(self._client, self._names.progress, self._target.owner, {"match_all": {}})
 
     def _forget_what_is_void(self) -> None:
         """Progress and facts about an index that is not there any more: it was removed or replaced."""

@@ -19,7 +19,9 @@ from uuid import uuid4
 import msgspec
 
 from fleetlight.indexer.backends.accounts import Numbers
+from fleetlight.indexer.backends.base import HORIZONS
 from fleetlight.indexer.backends.elasticsearch.client import Client
+from fleetlight.indexer.backends.elasticsearch.documents import NEVER_REMOVED, Kept
 from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.elasticsearch.numbering import Versions, WrittenIndex, numbered, written
 from fleetlight.indexer.backends.elasticsearch.shape import Deviations, deviating
@@ -35,6 +37,12 @@ ACCOUNTS = "write accounts"
 
 SEALED = "sealed"
 """The kind of state that has, by the name of each physical index, what of it is sealed."""
+
+KNOWN = "known facts"
+"""The kind of state that has, under its own name, the facts of NEVER_REMOVED as they were last, by kind and name."""
+
+OWN = (ACCOUNTS, SEALED, KNOWN)
+"""The kinds of state that the seal is made of."""
 
 # Behind all names: of the instances, of items, of progress, and of facts.
 _INDEXES = 4
@@ -58,6 +66,8 @@ class KeepsState(Protocol):
     def save_state(self, kind: str, values: Mapping[str, object | None]) -> None: ...
     def save_fact(self, kind: str, name: str, value: object) -> None: ...
     def load_state(self, kind: str) -> Mapping[str, Any]: ...
+    def load_kept(self) -> Kept: ...
+    def remove_altered(self, kept: Kept) -> None: ...
     def make_searchable(self) -> None: ...
     def put_right(self, *names: str) -> None: ...
 
@@ -121,13 +131,13 @@ def _counted(client: Client, names: Names, *those: str) -> dict[str, WrittenInde
 
 def load_sealed(state: KeepsState) -> dict[str, WrittenIndex]:
     """What is sealed, by the names of physical indexes."""
-    return _facts(state, SEALED, WrittenIndex)
+    return _facts(state.load_state(SEALED), WrittenIndex)
 
 
-def _facts(state: KeepsState, kind: str, fact_type: type[T]) -> dict[str, T]:
-    """The facts of a kind, by name. What another program has written there is none."""
+def _facts(found: Mapping[str, Any], fact_type: type[T]) -> dict[str, T]:
+    """The facts of a kind, by name; but for those of another version of this program."""
     facts: dict[str, T] = {}
-    for name, fact in state.load_state(kind).items():
+    for name, fact in found.items():
         with suppress(msgspec.ValidationError):
             facts[name] = msgspec.convert(fact, fact_type)
     return facts
@@ -154,6 +164,9 @@ class ElasticsearchSeal:
         self._save_due_s = 0.0
         # When each account was last seen to be another one.
         self._seen: dict[str, tuple[int, float]] = {}
+        # As KNOWN, of the indexes with these uuids.
+        self._known: dict[str, dict[str, Any]] = {}
+        self._known_of: set[str] = set()
         # Of which versions of each index it was seen that they are right, by its uuid.
         self._right_versions: dict[str, Versions] = {}
 
@@ -183,13 +196,18 @@ class ElasticsearchSeal:
             self._right = {}
             written_since = self._missing(now.given, {})
             return self._breach(started, self._uuids(written_since), now.given)
+        kept = self._state.load_kept()
+        known = self._as_known(kept, now.given)
+        if wrong := [each.id for each in kept.altered] + [":".join(each) for each in _gone(kept, known)]:
+            return self._restore(wrong, kept, known, now.given)
         if self._look is not None and _numberings(self._look.given) != _numberings(now.given):
             # Another index is read by now, and what was given out there can be compared no more.
             self._look = None
         look = self._look or now
-        accounts = self._load_accounts()
+        accounts = self._accounts(kept)
         missing = self._missing(look.given, accounts)
         if not missing:
+            self._remember(kept)
             self._hold(look, accounts)
             return None
         if self._look is None:
@@ -212,7 +230,7 @@ class ElasticsearchSeal:
         self._sealed = load_sealed(self._state)
         gone = self._sealed.keys() - written(self._client, *self._sealed).keys() if self._sealed else ()
         self._state.save_state(SEALED, dict.fromkeys(gone))
-        facts = _facts(self._state, SEAL, _UnmendedBreach)
+        facts = _facts(self._state.load_state(SEAL), _UnmendedBreach)
         found = {name: fact for name, fact in facts.items() if name not in self._mended}
         self._is_loaded = not found
         if not found:
@@ -283,8 +301,41 @@ class ElasticsearchSeal:
         ]
         return f"another copy took over, or it was allocated anew: {', '.join(started)}" if started else None
 
-    def _load_accounts(self) -> dict[str, Account]:
-        accounts = _facts(self._state, ACCOUNTS, Account) | {self._account.id: self._account.now()}
+    def _as_known(self, kept: Kept, given: Mapping[str, WrittenIndex]) -> dict[str, dict[str, Any]]:
+        """The facts that must be there: those that this process has seen in these indexes, or another one before it."""
+        uuids = {index.uuid for index in given.values()}
+        if uuids != self._known_of:
+            self._known, self._known_of = {}, uuids
+        return self._known or kept.of(KNOWN).get(KNOWN) or {}
+
+    def _remember(self, kept: Kept) -> None:
+        self._known = {
+            kind: {name: value for (of, name), value in kept.facts.items() if of == kind} for kind in NEVER_REMOVED
+        }
+        if kept.of(KNOWN).get(KNOWN) != self._known:
+            self._state.save_state(KNOWN, {KNOWN: self._known})
+
+    def _restore(
+        self,
+        wrong: Sequence[str],
+        kept: Kept,
+        known: Mapping[str, Mapping[str, Any]],
+        given: Mapping[str, WrittenIndex],
+    ) -> Breach:
+        """Put facts back as they were, and have indexers save the rest anew; lists may have believed it meanwhile."""
+        reason = f"another program has altered or removed what is kept of the index: {', '.join(wrong)}"
+        breach = self._breach(reason, self._uuids(self._missing(given, {})), given)
+        self._state.remove_altered(kept)
+        for kind in NEVER_REMOVED:
+            names = [each.removeprefix(f"{kind}:") for each in wrong if each.startswith(f"{kind}:")]
+            before = known.get(kind, {})
+            # Where it is not known what may be missing from the index, lists take all that is deleted from the cell.
+            unknown = self._clock() if kind == HORIZONS else None
+            self._state.save_state(kind, {name: before.get(name, unknown) for name in names})
+        return breach
+
+    def _accounts(self, kept: Kept) -> dict[str, Account]:
+        accounts = _facts(kept.of(ACCOUNTS), Account) | {self._account.id: self._account.now()}
         now_s = time.monotonic()
         self._seen = {
             writer: seen
@@ -408,6 +459,13 @@ class ElasticsearchSeal:
 def _may_be_of(account: Account | None, until: int) -> bool:
     """Whether writes that had begun by a look may still be under way, or not be accounted for yet."""
     return account is not None and account.is_at_work and not (account.reports >= until and account.oldest >= until)
+
+
+def _gone(kept: Kept, known: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Facts that are not there any more, and horizons that have gone back, which they never do."""
+    gone = [(kind, name) for kind, before in known.items() for name in before if (kind, name) not in kept.facts]
+    horizons, before = kept.of(HORIZONS), known.get(HORIZONS, {})
+    return gone + [(HORIZONS, name) for name in horizons if horizons[name] < (before.get(name) or 0)]
 
 
 def _says(found: Mapping[str, Deviations], which: Callable[[Deviations], Sequence[str]]) -> str:

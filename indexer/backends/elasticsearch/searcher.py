@@ -10,10 +10,11 @@ from fleetlight.indexer.backends.elasticsearch.counting import count_body, count
 from fleetlight.indexer.backends.elasticsearch.documents import (
     ALL_PROGRESS,
     MAX_ROWS,
+    WITH_WRITES,
     fact_of,
     from_found_facts,
+    from_kept_hits,
     from_progress_hits,
-    from_states_hits,
     state_of,
 )
 from fleetlight.indexer.backends.elasticsearch.known_pages import KnownPages
@@ -34,8 +35,6 @@ from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.projection import Projection
 
 T = TypeVar("T")
-
-_WITH_WRITES = {"seq_no_primary_term": True}
 
 # Searches of one process at the same time; more wait.
 _SEARCH_THREADS = 16
@@ -117,7 +116,11 @@ class ElasticsearchSearcher:
         held = from_found_facts(send(self._client, "POST", f"/{self._names.state}/_mget", fact_of(SEAL, HELD)))
         # There is no such index where an older program has prepared everything, and then nothing was purged.
         path = f"/{self._names.state}/_search?ignore_unavailable=true"
-        return {**from_states_hits(send(self._client, "POST", path, state_of(*kinds))), **held}
+        found = from_kept_hits(send(self._client, "POST", path, state_of(*kinds)))
+        facts = {**found.facts, **held.facts}
+        if ids := ", ".join(filter(None, (found.altered_ids, held.altered_ids))):
+            facts[SEAL, ids] = {"reason": f"another program has altered what is kept of the index: {ids}"}
+        return {fact: value for fact, value in facts.items() if value is not None}
 
     async def close(self) -> None:
         self._progress_threads.close(lambda: self._threads.close(self._client.close))
@@ -149,14 +152,14 @@ class _PageSearch:
 
     def writes(self) -> Sequence[Write]:
         # Without stored fields nothing has to be read but columns.
-        return writes_in(self._send({**self._body, **_WITH_WRITES, "stored_fields": "_none_"}))
+        return writes_in(self._send({**self._body, **WITH_WRITES, "stored_fields": "_none_"}))
 
     def rows(self) -> Mapping[Write, FoundRow]:
-        return self._rows({**self._body, **_WITH_WRITES})
+        return self._rows({**self._body, **WITH_WRITES})
 
     def rows_of(self, writes: Collection[Write]) -> Mapping[Write, FoundRow]:
         these = {"ids": {"values": [write.uuid for write in writes]}}
-        return self._rows({"size": len(writes), "query": these, "sort": self._body["sort"], **_WITH_WRITES})
+        return self._rows({"size": len(writes), "query": these, "sort": self._body["sort"], **WITH_WRITES})
 
     def _rows(self, body: Mapping[str, Any]) -> Mapping[Write, FoundRow]:
         return self._decoder.rows_with_writes(self._send(body), self._template)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from fleetlight.cells.digests import RangeDigest
 from fleetlight.indexer.backends.base import (
+    CELL_FACTS,
     CellProgress,
     Document,
     PartlyWrittenError,
@@ -30,24 +31,28 @@ from fleetlight.indexer.backends.elasticsearch.client import (
     send,
 )
 from fleetlight.indexer.backends.elasticsearch.documents import (
+    ALL_PROGRESS,
     MAX_ROWS,
+    WITH_WRITES,
     WRITES_ASKED,
     Bulk,
     BulkOutcome,
+    Kept,
     RemovalOutcome,
     check_progress_saved,
     check_state_saved,
     from_field_counts,
     from_found,
     from_found_versions,
+    from_kept_hits,
     from_progress_hits,
     from_removals,
-    from_state_hits,
     from_writes,
     progress_of,
     state_of,
     to_bulks,
     to_exact_removals,
+    to_kept_removals,
     to_outcome,
     to_progress_bulk,
     to_state_bulk,
@@ -64,7 +69,7 @@ from fleetlight.indexer.backends.elasticsearch.physical import (
     physical_indexes,
 )
 from fleetlight.indexer.backends.elasticsearch.preparation import Preparation, remove_all
-from fleetlight.indexer.backends.elasticsearch.seal import ACCOUNTS, ElasticsearchSeal, load_sealed, seal_new
+from fleetlight.indexer.backends.elasticsearch.seal import ACCOUNTS, OWN, ElasticsearchSeal, load_sealed, seal_new
 from fleetlight.indexer.backends.elasticsearch.target import Target
 from fleetlight.indexer.backends.elasticsearch.write_account import WriteAccount
 from fleetlight.indexer.backends.extra import count_schema_violations, described_documents
@@ -255,7 +260,21 @@ class ElasticsearchWriter:
         check_state_saved(send(self._client, "POST", f"/{self._names.state}/_bulk", body, content_type=NDJSON))
 
     def load_state(self, kind: str) -> Mapping[str, Any]:
-        return from_state_hits(send(self._client, "POST", f"/{self._names.state}/_search", state_of(kind)))
+        return from_kept_hits(send(self._client, "POST", f"/{self._names.state}/_search", state_of(kind))).of(kind)
+
+    def load_kept(self) -> Kept:
+        """The facts that lists and the seal rely on, and what another program has made of those and of progress."""
+        progress, facts = (
+            from_kept_hits(send(self._client, "POST", f"/{name}/_search", {**body, **WITH_WRITES}))
+            for name, body in ((self._names.progress, ALL_PROGRESS), (self._names.state, state_of(*CELL_FACTS, *OWN)))
+        )
+        return Kept(facts.facts, [*progress.altered, *facts.altered])
+
+    def remove_altered(self, kept: Kept) -> None:
+        """Remove what another program has made of facts and progress; indexers save both anew."""
+        if kept.altered:
+            body = to_kept_removals(kept.altered)
+            from_removals(send(self._client, "POST", "/_bulk?refresh=true", body, content_type=NDJSON))
 
     def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
         self.make_searchable()

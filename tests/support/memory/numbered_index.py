@@ -9,6 +9,7 @@ from uuid import uuid4
 import msgspec
 
 from fleetlight.indexer.backends.accounts import Numbers
+from fleetlight.indexer.backends.elasticsearch.documents import Kept
 from fleetlight.indexer.backends.elasticsearch.numbering import NumberedWrite, Routing, Versions, Written, WrittenIndex
 
 CELL = "c0"
@@ -120,6 +121,12 @@ class NumberedIndex:
 
     def load_state(self, kind: str) -> Mapping[str, Any]:
         return {name: msgspec.json.decode(value) for name, value in self._state.get(kind, {}).items()}
+
+    def load_kept(self) -> Kept:
+        return Kept({(kind, name): value for kind in self._state for name, value in self.load_state(kind).items()}, ())
+
+    def remove_altered(self, kept: Kept) -> None:
+        """Nobody alters facts."""
 
     def put_right(self, *names: str) -> None:
         """What it is like nobody changes."""
