@@ -7,7 +7,8 @@ delivering then is delivered again, with the same ids.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +19,7 @@ import structlog
 
 from fleetlight.api.subscriptions.events import Event, change_event, other_event
 from fleetlight.cells.daemon_threads import DaemonThreads
+from fleetlight.cells.epochs import Position
 from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.cells.fleet.subscriptions import (
     MAX_FAILURES,
@@ -31,12 +33,41 @@ from fleetlight.delivery.errors import StopDeliveryError
 from fleetlight.delivery.metrics import DelivererMetrics
 from fleetlight.delivery.outcomes import Away, Delivered, Outcome, Refused, Target, Unwanted
 from fleetlight.delivery.pace import Pace, Waits
-from fleetlight.delivery.progress import Progress, Step
 from fleetlight.listing.errors import RightsLostError
 from fleetlight.listing.watches.positions import Positions
 from fleetlight.listing.watches.watch import ConfirmsRights, Watch, WatchEvent
 from fleetlight.listing.watches.watched_list import ChangeKind, WatchedList
 from fleetlight.resources.clock import Clock
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """One event that was begun. positions: of the cells behind it; None where that was not looked at."""
+
+    positions: Mapping[str, Position] | None
+    has_ended: bool = False
+
+
+class Progress:
+    """The lowest position before which nothing waits any more."""
+
+    def __init__(self) -> None:
+        self._open: deque[Step] = deque()
+        self.reached: Mapping[str, Position] | None = None
+
+    def begin(self, positions: Mapping[str, Position] | None) -> Step:
+        """The next event, in the order of the feed."""
+        step = Step(positions)
+        self._open.append(step)
+        return step
+
+    def end(self, step: Step) -> None:
+        step.has_ended = True
+        while self._open and self._open[0].has_ended:
+            positions = self._open.popleft().positions
+            if positions is not None:
+                self.reached = positions
+
 
 _log = structlog.get_logger(__name__)
 

@@ -3,7 +3,8 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing
+from dataclasses import dataclass
 from http import HTTPStatus
 
 import msgspec
@@ -12,11 +13,10 @@ from starlette.routing import Route
 
 from fleetlight.api.changes.comparisons import ComparedWatch, Comparisons
 from fleetlight.api.changes.parameters import PARAMETERS, ChangesQuery, changes_query, filter_text, why_unnumbered
-from fleetlight.api.changes.polling import next_batch
 from fleetlight.api.changes.watched_items import WatchedItems
 from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
-from fleetlight.api.http.errors import OTHER_FAULT_KEY, BadRequestError
+from fleetlight.api.http.errors import OTHER_FAULT_KEY, BadRequestError, UnauthorizedError
 from fleetlight.api.http.parts_response import HeadResponse
 from fleetlight.api.http.shapes import (
     ANYTHING,
@@ -40,7 +40,62 @@ from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.event_stream import LAST_ID_HEADER, EventStream
 from fleetlight.api.shared.headers import LAST_EVENT_ID
 from fleetlight.listing.watches.changelogs import ResetReason
-from fleetlight.listing.watches.watch import Watch
+from fleetlight.listing.watches.watch import Watch, WatchEvent
+from fleetlight.listing.watches.watched_list import ChangeKind, CoveredCell
+
+MAX_CHANGES = 1000
+MAX_BYTES = 2**20
+_KINDS = frozenset(ChangeKind)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """changes: JSON of each. cursor: the one after them. has_more: whether there are more already, for the next batch.
+
+    cells: what a caller that has the batch has of each.
+    """
+
+    changes: Sequence[bytes]
+    cursor: str
+    has_more: bool
+    cells: Sequence[CoveredCell]
+
+
+async def next_batch(watch: Watch, deadline: float) -> Batch | ResetReason:
+    """What follows the place where `watch` begins: at once if there is something, else once `deadline` is over.
+
+    watch: has the same deadline. Returns why changes are missed, if they are. Raises UnauthorizedError and
+    FleetUnreachableError.
+    """
+    changes: list[bytes] = []
+    has_more = False
+    async with aclosing(watch.events()) as events:
+        async for event in events:
+            if event.reset is not None:
+                return event.reset
+            _add(changes, event)
+            has_more = event.name == "overrun" or _is_full(changes)
+            is_end_of_burst = event.cursor is not None and bool(changes)
+            if has_more or is_end_of_burst or (event.name is None and time.monotonic() >= deadline):
+                break
+        else:
+            # The process ends, and follows no cell any more.
+            has_more = True
+        # While it is still followed which cells there are.
+        return Batch(changes, watch.cursor(), has_more or watch.has_more, watch.coverage())
+
+
+def _add(changes: list[bytes], event: WatchEvent) -> None:
+    """Raises UnauthorizedError."""
+    if event.name == "ended":
+        raise UnauthorizedError(event.data.decode())
+    if event.name in _KINDS:
+        changes.append(event.data)
+
+
+def _is_full(changes: Sequence[bytes]) -> bool:
+    return len(changes) >= MAX_CHANGES or sum(map(len, changes)) >= MAX_BYTES
+
 
 JSON_LINES = "application/jsonl"
 _ADDRESS = "/fleetlight/changes"

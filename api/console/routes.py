@@ -1,18 +1,51 @@
 """The face of browsers: the console, its login, and the index of what there is."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from importlib.metadata import version
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from fleetlight.api.console.assets import ConsoleAssets
-from fleetlight.api.console.index import INDEX, index_of
 from fleetlight.api.console.openid import BEGIN, END, FINISH, OpenIdHandlers
 from fleetlight.api.console.session import LOG_IN, LOG_OUT, SHOW, SessionHandlers
-from fleetlight.api.documented import DocumentedRoute
+from fleetlight.api.documented import ApiOperation, DocumentedRoute
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.shapes import TEXT, ListOf, Shape
 from fleetlight.api.identity.openid.strategy import OpenIdIdentity
 from fleetlight.api.services import Services
+
+_ROOT = "/fleetlight"
+INDEX = ApiOperation(
+    "GET",
+    _ROOT,
+    Shape({"version": TEXT, "links": ListOf(Shape(dict.fromkeys(("rel", "href", "summary"), TEXT)))}),
+    is_open=True,
+    faults=(),
+    summary="What there is here",
+)
+_OTHERS = (
+    ("console", "/console/", "The console, for browsers"),
+    ("compute", "/v2.1/", "The compute API"),
+    ("openapi", "/openapi.json", "Every operation"),
+)
+
+
+def index_of(routes: Iterable[BaseRoute]) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint that shows what can be read of `routes` without naming one thing."""
+    operations = [route.operation for route in routes if isinstance(route, DocumentedRoute)]
+    links = [
+        {"rel": each.path.removeprefix(f"{_ROOT}/"), "href": each.path, "summary": each.summary}
+        for each in operations
+        if each.method == "GET" and each.path.startswith(f"{_ROOT}/") and "{" not in each.path
+    ]
+    links += [{"rel": rel, "href": href, "summary": summary} for rel, href, summary in _OTHERS]
+
+    async def show(_http: Request) -> Response:
+        return json_answer({"version": version("fleetlight"), "links": links})
+
+    return show
 
 
 def routes(services: Services, others: Sequence[BaseRoute]) -> Sequence[Route]:

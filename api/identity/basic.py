@@ -10,6 +10,7 @@ with `#` say nothing. A line that says less or something else lets no user in; t
 import hashlib
 import hmac
 import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +21,53 @@ from fleetlight.api.caller import ROLES, Caller
 from fleetlight.api.http.basic_login import name_and_password
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import BadRequestError, DirectoryUnavailableError, UnauthorizedError
-from fleetlight.api.identity.basic_sessions import BasicSessions, name_in
 from fleetlight.api.identity.browser import ENDED_CHALLENGE, TOKEN_HEADER, Account, BrowserLogin, Named
+from fleetlight.api.identity.ended_sessions import SessionEnds
 from fleetlight.api.identity.passwords import PasswordChecks, is_known_hash
 from fleetlight.api.identity.refusals import telling_of_refusal
+from fleetlight.api.identity.tokens.token import Token, new_audit_id, sign, signed_token
 from fleetlight.api.identity.watched_file import WatchedFile
 from fleetlight.api.limits.login_limit import LoginLimit
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
+
+
+class BasicSessions:
+    """lifetime_s: of a session from its login on."""
+
+    def __init__(self, lifetime_s: int, clock: Clock = system_clock) -> None:
+        self._lifetime_us = lifetime_s * MICROSECONDS_PER_SECOND
+        self._clock = clock
+        self.ends = SessionEnds(self._lifetime_us, clock)
+
+    def begin(self, name: str, hashed: str) -> str:
+        """The text of a new session of the user `name`, whose password has the hash `hashed`."""
+        now = self._clock()
+        token = Token(name, ("password",), None, now, now + self._lifetime_us, (new_audit_id(),))
+        return f"{urlsafe_b64encode(name.encode()).decode()}.{sign(token, _key(hashed))}"
+
+    async def is_good(self, session: str, hashed: str) -> bool:
+        """Whether a session counts now. hashed: that of the user of `name_in`. Raises FleetUnreachableError."""
+        token = signed_token(session.partition(".")[2], _key(hashed))
+        if token is None or token.expires_at <= self._clock():
+            return False
+        return not await self.ends.has(token.user_id, session, token.issued_at)
+
+    async def end(self, session: str) -> None:
+        await self.ends.add(name_in(session), session)
+
+
+def name_in(session: str) -> str:
+    """The name of the user that a session says to be of; empty if it says none."""
+    try:
+        return urlsafe_b64decode(session.partition(".")[0]).decode()
+    except ValueError:
+        return ""
+
+
+def _key(hashed: str) -> str:
+    return hmac.digest(b"session of a browser", hashed.encode(), hashlib.sha256).hex()
+
 
 _log = structlog.get_logger(__name__)
 _CHALLENGE = 'Basic realm="Fleetlight", charset="UTF-8"'

@@ -1,9 +1,11 @@
 """Cells of Nova join the fleet: one by one, or all that an API database knows."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from urllib.parse import parse_qs, urlsplit
 
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError, CommitLogError, DatabaseUrlError, FleetUnreachableError
@@ -15,12 +17,48 @@ from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import NO_INSTANCE, Cell, HintingAdapter
 from fleetlight.cli.cells.joined import Joined
 from fleetlight.cli.cells.new_cell import checked_name
-from fleetlight.cli.cells.nova_buses import FoundBus, bus_of
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.indexer.followed_by import FollowedBy
 from fleetlight.query.filters import In
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import INSTANCES_BY_UUID
+
+_TEMPLATE = re.compile(r"\{\w+\}")
+_RABBITMQ = {"rabbit", "kombu"}
+_NO_BUS = {"", "none", "fake"}
+_TRUE = {"1", "true", "yes", "on"}
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBus:
+    """address: ours, without an account; empty where there is no bus that can be followed. note: what to know of it."""
+
+    address: str = ""
+    note: str | None = None
+
+
+def bus_of(transport_url: str | None) -> FoundBus:
+    """The bus in an address of Nova's, without the account: Nova's accounts are never used.
+
+    Of several brokers the first one is taken: a cluster gives all of them the same messages.
+    """
+    url = transport_url or ""
+    if _TEMPLATE.search(url):
+        return FoundBus(note="the address of its bus is a template; give --transport-url")
+    try:
+        parts = urlsplit(url)
+        scheme, query = parts.scheme, parse_qs(parts.query)
+    except ValueError:
+        return FoundBus(note="the address of its bus cannot be read; give --transport-url")
+    if scheme in _NO_BUS:
+        return FoundBus()
+    if scheme not in _RABBITMQ:
+        return FoundBus(note=f"its bus is no RabbitMQ ({scheme}), so it is compared and hears of nothing")
+    brokers = [broker.rpartition("@")[2] for broker in parts.netloc.split(",")]
+    ours = "amqps" if query.get("ssl", [""])[0].lower() in _TRUE else "amqp"
+    note = f"of its {len(brokers)} brokers {brokers[0]} is followed" if len(brokers) > 1 else None
+    return FoundBus(f"{ours}://{brokers[0]}{parts.path}", note)
+
 
 BUILD_REQUESTS = "build-requests"
 _LOOKED_FOR = 500

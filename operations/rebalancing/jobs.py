@@ -1,6 +1,6 @@
 """The jobs of moves in one native cell: submission and progress."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -12,13 +12,66 @@ from fleetlight.cells.job_numbers import job_number, number_in_cell
 from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.cells.tables import job_operations, jobs
 from fleetlight.operations.actions.accepting import Acceptance, Order
+from fleetlight.operations.balancing.moves import MoveKind
 from fleetlight.operations.balancing.plan import PlannedMove
 from fleetlight.operations.jobs.model import ENDED, Status
+from fleetlight.operations.opcodes.instances.move import InstanceFailover, InstanceMigrate, InstanceReplaceDisks
 from fleetlight.operations.opcodes.instances.node_claims import node_called
+from fleetlight.operations.opcodes.instances.place_reservation import InstancePlace
 from fleetlight.operations.opcodes.opcode import OpCode
-from fleetlight.operations.rebalancing.steps import operations_of
 from fleetlight.operations.submitting import JobSubmission
 from fleetlight.resources.clock import Clock, system_clock
+
+
+def operations_of(move: PlannedMove, uuid: str, *, can_migrate: bool) -> Sequence[OpCode]:
+    """The operations that bring an instance of Ganeti's, or a reservation, to its target.
+
+    can_migrate: whether its node is up; otherwise a guest that runs there is started anew on the other node.
+    """
+    target = move.target
+    if move.is_forthcoming:
+        return [
+            InstancePlace(
+                instance_name=uuid,
+                instance_uuid=uuid,
+                primary_node=target.primary,
+                secondary_node=target.secondary,
+            )
+        ]
+    return list(_operations(move, uuid, is_live=can_migrate and move.moved.uses_memory))
+
+
+def _operations(move: PlannedMove, uuid: str, *, is_live: bool) -> Iterator[OpCode]:
+    source, target = move.source, move.target
+
+    def go_to(node: str | None) -> OpCode:
+        if is_live:
+            return InstanceMigrate(instance_name=uuid, instance_uuid=uuid, target_node=node, allow_failover=True)
+        return InstanceFailover(instance_name=uuid, instance_uuid=uuid, target_node=node)
+
+    def mirror_to(node: str | None) -> OpCode:
+        return InstanceReplaceDisks(
+            instance_name=uuid, instance_uuid=uuid, mode="replace_new_secondary", remote_node=node
+        )
+
+    match move.kind:
+        case MoveKind.FAILOVER | MoveKind.FAILOVER_TO:
+            yield go_to(target.primary)
+        case MoveKind.REPLACE_SECONDARY:
+            yield mirror_to(target.secondary)
+        case MoveKind.REPLACE_AND_FAILOVER:
+            yield mirror_to(target.primary)
+            yield go_to(target.primary)
+        case MoveKind.FAILOVER_AND_REPLACE:
+            yield go_to(target.primary)
+            yield mirror_to(target.secondary)
+        case MoveKind.REPLACE_PRIMARY:
+            yield go_to(source.secondary)
+            yield mirror_to(target.primary)
+            yield go_to(target.primary)
+        case MoveKind.PLACE:
+            raise ValueError(f"{move.instance} is no reservation, whose nodes can all be changed at once")
+
 
 _REQUEST = "req-balance-"
 """Begins the names of the requests that such jobs have, so that a later call knows them."""

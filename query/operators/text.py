@@ -2,7 +2,7 @@
 
 import json
 import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -29,11 +29,31 @@ from fleetlight.query.operators.fits import can_hold, require_filterable
 from fleetlight.query.operators.negation import Negation, Not
 from fleetlight.query.regex import LUCENE_OPTIONS, compile_pattern, to_lucene, to_postgres
 from fleetlight.query.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction, ordered
-from fleetlight.query.text_forms import text_form, time_text
 from fleetlight.query.tree import NOTHING, Dsl, Filter, Leaf, Matcher, Store
 from fleetlight.resources.errors import FilterValueError
-from fleetlight.resources.fields import Field, Kind
+from fleetlight.resources.fields import Field, Kind, from_microseconds
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
+
+
+def text_form(kind: Kind) -> Callable[[Any], str] | None:
+    """How a stored value of this kind is written; None for kinds that patterns cannot be about.
+
+    A time is written as a database shows it: UTC, to the second, `YYYY-MM-DD HH:MM:SS`.
+    """
+    return _FORMS.get(kind)
+
+
+def time_text(microseconds: int) -> str:
+    return from_microseconds(microseconds).replace(microsecond=0, tzinfo=None).isoformat(sep=" ")
+
+
+_FORMS: dict[Kind, Callable[[Any], str]] = {
+    Kind.TEXT: str,
+    Kind.NUMBER: str,
+    Kind.UNIT: str,
+    Kind.TIMESTAMP: time_text,
+}
+
 
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 # Of a host. Elasticsearch makes an automaton of it.
@@ -46,7 +66,7 @@ class Matches(Leaf):
     """The text of `field` contains a match of `pattern` (search, case-sensitive, RE2 syntax; see
     fleetlight.query.regex).
 
-    Numbers and times have a text too: see fleetlight.query.text_forms.
+    Numbers and times have a text too: see fleetlight.query.operators.text.
     """
 
     pattern: str
@@ -234,7 +254,7 @@ def _short_names_or_null(full: str | None) -> str | None:
 
 
 def _text(column: SqlColumn) -> ColumnElement[Any]:
-    """The text of a field, as fleetlight.query.text_forms has it."""
+    """The text of a field, as fleetlight.query.operators.text has it."""
     match column.kind:
         case Kind.TEXT:
             return column.stored

@@ -357,7 +357,7 @@ def test_stream_says_of_each_cell_that_it_is_lost(fleet: ComputeFleet) -> None:
 
 
 def test_batch_ends_at_its_limit_and_the_next_one_goes_on(fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fleetlight.api.changes.polling.MAX_CHANGES", 2)
+    monkeypatch.setattr("fleetlight.api.changes.routes.MAX_CHANGES", 2)
     api = fleet.api()
     poll = Poll(api)
     made = [create(fleet, cell) for cell in CELLS * 2]

@@ -175,7 +175,7 @@ def test_copy_of_a_consumer_is_the_list_whenever_the_feed_says_that_it_is_comple
     shape: tuple[str, int],
 ) -> None:
     text, size = shape
-    monkeypatch.setattr("fleetlight.api.changes.polling.MAX_CHANGES", size)
+    monkeypatch.setattr("fleetlight.api.changes.routes.MAX_CHANGES", size)
     pool = Leaving(fleet)
     apis = [fleet.api(pool=pool, settings=KEYED) for _ in range(2)]
     world = World(fleet)

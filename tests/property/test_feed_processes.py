@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fleetlight.api.changes.polling import next_batch
+from fleetlight.api.changes.routes import next_batch
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.epochs import EpochHistory, Position
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
@@ -273,7 +273,7 @@ def _short_times() -> Any:
         patch.setattr(changelogs, "_BATCH_SIZE", 3)
         patch.setattr(watch, "_HEARTBEAT_S", 0)
         patch.setattr(watch, "_RETRY_S", 0)
-        patch.setattr("fleetlight.api.changes.polling.MAX_CHANGES", 5)
+        patch.setattr("fleetlight.api.changes.routes.MAX_CHANGES", 5)
         yield
 
 

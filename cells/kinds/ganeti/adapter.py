@@ -16,16 +16,14 @@ from fleetlight.cells.kinds.ganeti.capacity import NODE_QUERY as CAPACITY_OF_NOD
 from fleetlight.cells.kinds.ganeti.capacity import capacity_of
 from fleetlight.cells.kinds.ganeti.client import Expression, GanetiApi
 from fleetlight.cells.kinds.ganeti.instances import INSTANCE_QUERY, to_record
-from fleetlight.cells.kinds.ganeti.operating_systems import operating_systems_of
-from fleetlight.cells.kinds.ganeti.query import expression_of
-from fleetlight.cells.kinds.ganeti.values import record_of
+from fleetlight.cells.kinds.ganeti.values import record_of, stored
 from fleetlight.cells.model import NO_INSTANCE, Cell, InstanceRow
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.cells.upstream.address import UpstreamAddress
 from fleetlight.query.evaluate import matcher
-from fleetlight.query.filters import Eq
+from fleetlight.query.filters import And, Eq, Filter, In
 from fleetlight.query.page import PageRequest
-from fleetlight.query.sort import INSTANCES_BY_UUID
+from fleetlight.query.sort import INSTANCES_BY_UUID, Direction
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
@@ -33,6 +31,52 @@ from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 from fleetlight.resources.query_fields.cluster_parameters import CLUSTER
 from fleetlight.resources.query_fields.configuration import OPERATING_SYSTEM
 from fleetlight.resources.query_fields.definitions import QueryFields
+
+_BEFORE_VARIANT = "+"
+_LISTED = frozenset({"name", "valid", "variants", "parameters", "api_versions", "blacklisted", "hidden", "trusted"})
+
+
+def operating_systems_of(listed: Sequence[Any]) -> Sequence[Record]:
+    """Records of the operating systems. Raises UpstreamError for what no cluster says."""
+    if all(isinstance(each, str) for each in listed):
+        return _named(listed)
+    if not all(isinstance(each, Mapping) and isinstance(each.get("name"), str) for each in listed):
+        raise UpstreamError("the cluster lists an operating system that has no name")
+    return [
+        {name: stored(OPERATING_SYSTEM[name], value) for name, value in each.items() if name in _LISTED}
+        for each in listed
+    ]
+
+
+def _named(names: Sequence[str]) -> Sequence[Record]:
+    """Only names are known, each with a variant where there are some; those that cannot be installed are left out."""
+    variants: dict[str, list[str]] = {}
+    for each in names:
+        name, _, variant = each.partition(_BEFORE_VARIANT)
+        variants.setdefault(name, []).extend([variant] if variant else [])
+    return [{"name": name, "variants": found} for name, found in variants.items()]
+
+
+def expression_of(request: PageRequest) -> Expression | None:
+    """The filter of Ganeti's for the instances that a page may have; None for all."""
+    terms = request.filter.terms if isinstance(request.filter, And) else (request.filter,)
+    named = [set(uuids) for term in terms if (uuids := _uuids(term)) is not None]
+    if named:
+        return ["|", *(["==", "uuid", uuid] for uuid in sorted(set.intersection(*named)))]
+    first = request.order.keys[0]
+    if request.after is not None and first.field == "uuid" and first.direction is Direction.ASC:
+        return [">", "uuid", request.after[0]]
+    return None
+
+
+def _uuids(term: Filter) -> Collection[str] | None:
+    match term:
+        case Eq("uuid", str(uuid)):
+            return (uuid,)
+        case In("uuid", values):
+            return [str(value) for value in values]
+    return None
+
 
 _TIMEOUT_S = 60.0
 _CELL = "cell"

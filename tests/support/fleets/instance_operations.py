@@ -29,7 +29,7 @@ from fleetlight.operations.instances.locked_instance import LockedInstance
 from fleetlight.operations.jobs.model import Job, Stage, Status
 from fleetlight.operations.jobs.vocabulary import Task
 from fleetlight.operations.scheduling.allocations import allocate_on_their_nodes, release_except
-from fleetlight.operations.simulation.filling import add_instances
+from fleetlight.operations.simulation.simulator import add_instances
 from fleetlight.resources.clock import Clock, system_clock
 
 # What an instance takes up, and of which node, follows from these.

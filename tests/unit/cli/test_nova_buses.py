@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleetlight.cli.cells.nova_buses import FoundBus, bus_of
+from fleetlight.cli.cells.nova_cells import FoundBus, bus_of
 
 
 @pytest.mark.parametrize(

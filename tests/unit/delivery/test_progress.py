@@ -3,7 +3,7 @@
 from itertools import permutations
 
 from fleetlight.cells.epochs import Position
-from fleetlight.delivery.progress import Progress
+from fleetlight.delivery.run import Progress
 
 
 def at(number: int) -> dict[str, Position]:

@@ -4,7 +4,7 @@ import pytest
 
 from fleetlight.query.as_list import as_list
 from fleetlight.query.filters import EVERYTHING, NOTHING, And, Eq, Filter, In, IsNotNull, Matches, Not, Or
-from fleetlight.query.text_forms import text_form, time_text
+from fleetlight.query.operators.text import text_form, time_text
 from fleetlight.resources.fields import Kind
 
 

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlight.api.changes.snapshots import NOTHING_READ, RowKey, Snapshot, keyed
+from fleetlight.api.changes.comparisons import NOTHING_READ, RowKey, Snapshot, keyed
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.model import Cell
 from fleetlight.listing.answer import CellAnswer, Page, Route
