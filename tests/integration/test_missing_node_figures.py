@@ -201,6 +201,7 @@ def test_node_that_says_it_has_none_is_named_and_ends_nothing(cluster: PlayedClu
 def test_instance_on_a_node_that_the_cell_does_not_have_is_named(
     cluster: PlayedCluster, said: Mapping[str, Any]
 ) -> None:
+    cluster.items["node"] = [node(number, dtotal=102_400, dfree=51_200) for number in (1, 2, 3)]
     cluster.items["instance"][3] = web(3, **said)
     found = document("balance")
     assert [(each["type"], each["name"]) for each in found["left_out"]] == [("instance", "web3.example.org")]
