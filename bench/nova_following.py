@@ -42,6 +42,8 @@ _PROBES = 4
 _POLL_S = 0.02
 # The address of the server is looked at each ten seconds.
 _REST_S = 20.0
+# Until connections of the fill are closed, and the journal has begun.
+_SETTLES_S = 15.0
 _MADE_WITHIN_S = 900
 _LOST_AFTER_S = 30.0
 _NUMBERED = (
@@ -70,6 +72,7 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
             f"until the index has {count} servers of {_CELLS} cells of Nova",
             runs=1,
         )
+        time.sleep(_SETTLES_S)
         yield from _at_rest(nova, _REST_S)
         port = free_port()
         _, log = stack.enter_context(_process(config, "api", "--port", str(port), "--processes", "1"))
