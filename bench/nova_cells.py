@@ -7,9 +7,11 @@ request specs then, and renders nothing. What is compared with it is the whole p
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 from sqlalchemy import Engine, event
@@ -20,13 +22,18 @@ from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell
+from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.indexer.backends.opening import open_searcher, open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.indexer.transform.documents import to_document
 from fleetlight.listing.answer import Consistency, Page
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.settings import SearchSettings
-from fleetlight.query.filters import Eq, IsNull, Ne, all_of, any_of
+from fleetlight.query.filters import EVERYTHING, Eq, IsNull, Ne, all_of, any_of
 from fleetlight.query.page import PageRequest
-from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.query.sort import INSTANCES_BY_UUID, Direction, SortKey, SortOrder
+from fleetlight.resources.clock import system_clock
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import ItemTemplate
 from tests.support.session.requirements import NOVA, POSTGRESQL
@@ -37,6 +44,8 @@ _THREADS = 5
 _PAGES = (1000, 50)
 _DELAY_S = 0.005
 _TIMEOUT_S = 60
+_FRESH_S = 86_400
+_MOST_OF_A_CELL = 100_000
 _NEWEST_FIRST = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.DESC)])
 # As a list without filters has it.
 _LIVE = all_of(Eq("deleted", False), Eq("hidden", False), any_of(Ne("vm_state", "soft-delete"), IsNull("vm_state")))
@@ -60,30 +69,35 @@ def run(
         server.prepare()
         for cells in cells_of:
             rows = f"{count} instances in {cells} cells of Nova"
-            with server.deployment(cells) as databases, _ours(loop_run, databases) as lister:
+            with server.deployment(cells) as databases, _ours(loop_run, databases) as (lister, indexed):
                 for threads in (_THREADS, cells) if cells > _THREADS else (_THREADS,):
                     with server.peer(threads) as nova:
-                        compared = _Compared(loop_run, lister, template, nova, rows=rows, threads=threads)
+                        compared = _Compared(
+                            run=loop_run, lister=lister, template=template, nova=nova, rows=rows, threads=threads
+                        )
                         yield from compared.pages(f"{cells}_cells", quick, is_slowed=cells == max(CELLS))
+                        if threads == _THREADS:
+                            name, goal = f"list.nova.index.{_PAGES[0]}.{cells}_cells", at_least(200)
+                            compared = replace(compared, lister=indexed, consistency=Consistency.BOUNDED)
+                            yield compared.page(name, _PAGES[0], goal, 5 if quick else 15)
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Compared:
     """Pages of ours and of Nova's. rows: what they are pages of. threads: how many cells Nova asks at once."""
 
-    def __init__(
-        self, loop_run: Run, lister: InstanceLister, template: ItemTemplate, nova: Peer, *, rows: str, threads: int
-    ) -> None:
-        self._run = loop_run
-        self._lister = lister
-        self._template = template
-        self._nova = nova
-        self._rows = rows
-        self._threads = threads
+    run: Run
+    lister: InstanceLister
+    template: ItemTemplate
+    nova: Peer
+    rows: str
+    threads: int
+    consistency: Consistency = Consistency.STRONG
 
     def pages(self, cells: str, quick: bool, *, is_slowed: bool) -> Iterator[Figure]:
         """is_slowed: whether also with slow statements. With more threads than Nova has by itself: not a goal."""
-        is_default = self._threads == _THREADS
-        of_threads = "" if is_default else f".{self._threads}_threads"
+        is_default = self.threads == _THREADS
+        of_threads = "" if is_default else f".{self.threads}_threads"
         for limit in _PAGES:
             goal = at_least(5) if is_default else None
             yield self.page(f"list.nova.{limit}.{cells}{of_threads}", limit, goal, 3 if quick else 9)
@@ -96,15 +110,18 @@ class _Compared:
         request = PageRequest(_LIVE, _NEWEST_FIRST, limit)
 
         def ours() -> Page:
-            listed: Page = self._run(self._lister.list_page(request, self._template, Consistency.STRONG))
+            listed: Page = self.run(self.lister.list_page(request, self.template, self.consistency))
             return listed
 
-        nova = partial(self._nova.ask, limit=limit, delay_s=delay_s)
+        nova = partial(self.nova.ask, limit=limit, delay_s=delay_s)
         listed = ours()
         assert listed.is_complete
+        is_indexed = self.consistency is not Consistency.STRONG
+        assert (listed.summary == "index") is is_indexed
+        source = "index" if is_indexed else "cells"
         assert nova() == {"count": limit, "down": []}
         shown = msgspec.json.decode(b"[%b]" % listed.items)
-        assert [server["id"] for server in shown] == self._nova.ask(tell=True)
+        assert [server["id"] for server in shown] == self.nova.ask(tell=True)
         with _slowed(delay_s):
             pair = interleaved(nova, ours, runs)
         late = f", {delay_s * 1e3:g} ms added to each statement" if delay_s else ""
@@ -112,24 +129,44 @@ class _Compared:
             name,
             pair.ratio,
             "ratio",
-            f"Nova's own list ({pair.ours_s * 1e3:.0f} ms) / a page from the cells ({pair.bare_s * 1e3:.0f} ms), "
-            f"{limit} of {self._rows} on PostgreSQL, as the newest microversion shows them, of which Nova asks "
-            f"{self._threads} at once{late}",
+            f"Nova's own list ({pair.ours_s * 1e3:.0f} ms) / a page from the {source} ({pair.bare_s * 1e3:.0f} ms), "
+            f"{limit} of {self.rows} on PostgreSQL, as the newest microversion shows them, of which Nova asks "
+            f"{self.threads} at once{late}",
             runs=pair.runs,
             goal=goal,
         )
 
 
 @contextmanager
-def _ours(loop_run: Run, databases: NovaDatabases) -> Iterator[InstanceLister]:
+def _ours(loop_run: Run, databases: NovaDatabases) -> Iterator[tuple[InstanceLister, InstanceLister]]:
+    """Lists by the cells, and by a SQLite index that is made of them, and fresh for as long as this takes."""
     cells = [
         Cell(uuid, f"cell{number}", CellKind.NOVA_DB, url, "", api_database_url=databases.api_url, nova_uuid=uuid)
         for number, (uuid, url) in enumerate(databases.cells.items())
     ]
     pool = CellPool(lambda: cells, open_adapter, deadline_s=_TIMEOUT_S)
     settings = SearchSettings(cell_timeout_s=_TIMEOUT_S)
-    yield InstanceLister(pool, IndexGateway(None, settings), settings)
+    index = IndexSettings(path=databases.folder / f"index-{uuid4().hex}.db")
+    _fill(index, cells)
+    searcher = open_searcher(index)
+    with_index = SearchSettings(enabled=True, staleness_limit_s=_FRESH_S)
+    yield (
+        InstanceLister(pool, IndexGateway(None, settings), settings),
+        InstanceLister(pool, IndexGateway(searcher, with_index), with_index),
+    )
+    loop_run(searcher.close())
     loop_run(pool.close())
+
+
+def _fill(index: IndexSettings, cells: Sequence[Cell]) -> None:
+    with closing(open_writer(index)) as writer:
+        writer.prepare()
+        for cell in cells:
+            with closing(open_adapter(cell)) as adapter:
+                rows = adapter.read_page(PageRequest(EVERYTHING, INSTANCES_BY_UUID, _MOST_OF_A_CELL))
+            writer.write([to_document(cell.uuid, 1, row.record) for row in rows])
+        writer.make_searchable()
+        writer.save_progress([CellProgress(cell.uuid, 0, system_clock(), is_complete=True) for cell in cells])
 
 
 @contextmanager
