@@ -237,12 +237,8 @@ class ExternalFollower(Follower):
                 if now_s >= due_s or (is_forced and now_s >= self._compare_due_s):
                     due_s = self._compare(consumer, adapter, rereader, hints, stop)
             except CellUnreachableError as error:
-                if self._is_log_followed:
-                    raise
                 # What is announced meanwhile is believed, and read from the cell when it is back.
-                self._is_away = True
-                self._suspect()
-                self._health.report(error)
+                self._believe_bus_after(error)
                 due_s = self._compare_due_s = time.monotonic() + self._parts.settings.retry_wait_max_s
             self._publish_progress()
             if bus_failure is not None:
@@ -263,11 +259,15 @@ class ExternalFollower(Follower):
         try:
             self._take(hints, adapter, rereader)
         except CellUnreachableError as error:
-            if self._is_log_followed:
-                raise
-            self._is_away = True
-            self._suspect()
-            self._health.report(error)
+            self._believe_bus_after(error)
+
+    def _believe_bus_after(self, error: CellUnreachableError) -> None:
+        """Go on while a cell does not answer; raises `error` where its log is all that is listened to."""
+        if self._is_log_followed:
+            raise error
+        self._is_away = True
+        self._suspect()
+        self._health.report(error)
 
     def _take(self, hints: ChangeHints, adapter: CellAdapter, rereader: Rereader) -> None:
         """Read what commits have touched, and write it; raises CommitLogError, CellUnreachableError, IndexerError."""
