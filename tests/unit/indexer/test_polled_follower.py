@@ -1,5 +1,9 @@
 """A cell of other software that is asked now and then whether something has changed, or what."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
 import pytest
 
 from fleetlight.cells.errors import CellUnreachableError
@@ -10,17 +14,20 @@ from tests.unit.indexer.test_external_follower import Stage
 
 
 class PolledCell(MemoryNovaCell):
-    """hint: what the next look says; None: nothing was committed since the last one. looks: how many there were."""
+    """hint: the instances that the next look names; None: it says that something was committed, not to what.
+
+    looks: how many there were.
+    """
 
     is_continued = False
 
     def __init__(self, *, proves: bool) -> None:
         super().__init__()
-        self.hint: frozenset[str] | None = None
-        self.has_changed = True
+        self.hint: frozenset[str] | None = None if proves else frozenset()
         self.proves = proves
         self.tells = True
         self.looks = 0
+        self._committing = Lock()
 
     def poll_changes(self) -> "PolledCell":
         return self
@@ -28,12 +35,17 @@ class PolledCell(MemoryNovaCell):
     def take(self) -> Hints | None:
         if self.is_away or not self.tells:
             raise CellUnreachableError(self.cell.name, "it is away")
-        self.looks += 1
-        if not self.proves:
+        with self._committing:
+            self.looks += 1
             hint, self.hint = self.hint, frozenset()
-            return Hints(hint or frozenset(), None)
-        has_changed, self.has_changed = self.has_changed, False
-        return Hints(None if has_changed else frozenset(), self.now)
+            return Hints(hint, self.now if self.proves else None)
+
+    @contextmanager
+    def commit(self, hint: frozenset[str] | None) -> Iterator[None]:
+        """What the block changes is committed at once, and the next look says `hint` of it."""
+        with self._committing:
+            yield
+            self.hint = hint
 
 
 class PolledStage(Stage):
@@ -75,9 +87,9 @@ def test_commit_has_the_cell_compared_before_it_counts_as_fresh(proving: PolledS
     uuid = proving.polled.create()
     with proving.running():
         wait_until(lambda: proving.fresh_as_of() == proving.polled.now)
-        proving.polled.save_beside(uuid, display_name="new")
+        with proving.polled.commit(None):
+            proving.polled.save_beside(uuid, display_name="new")
         committed_at = proving.polled.now
-        proving.polled.has_changed = True
         wait_until(lambda: proving.fresh_as_of() >= committed_at)
         assert proving.shown(uuid)["display_name"] == "new"
 
@@ -90,13 +102,13 @@ def test_commit_during_a_comparison_has_another_one_made(proving: PolledStage) -
 
         def commit_once() -> None:
             if not committed:
-                proving.polled.save_beside(uuid, display_name="last")
+                with proving.polled.commit(None):
+                    proving.polled.save_beside(uuid, display_name="last")
                 committed.append(proving.polled.now)
-                proving.polled.has_changed = True
 
-        proving.polled.save_beside(uuid, display_name="first")
-        proving.index.before_write = commit_once
-        proving.polled.has_changed = True
+        with proving.polled.commit(None):
+            proving.polled.save_beside(uuid, display_name="first")
+            proving.index.before_write = commit_once
         wait_until(lambda: committed and proving.fresh_as_of() >= committed[0])
         assert proving.shown(uuid)["display_name"] == "last"
 
@@ -106,9 +118,9 @@ def test_named_instance_is_read_and_nothing_is_promised(naming: PolledStage) -> 
     with naming.running():
         naming.after_looks(2)
         promised = naming.fresh_as_of()
-        naming.polled.save(named, display_name="new")
-        naming.polled.save_beside(other, display_name="not told of")
-        naming.polled.hint = frozenset({named})
+        with naming.polled.commit(frozenset({named})):
+            naming.polled.save(named, display_name="new")
+            naming.polled.save_beside(other, display_name="not told of")
         wait_until(lambda: naming.shown(named)["display_name"] == "new")
         naming.after_looks(2)
         assert naming.shown(other)["display_name"] != "not told of"
