@@ -21,7 +21,7 @@ from fleetlight.cells.kinds.nova_db.api_database import API_DATABASES
 from fleetlight.cells.kinds.nova_db.commit_log.following import follow_commits
 from fleetlight.cells.kinds.nova_db.commits_seen import commits_seen
 from fleetlight.cells.kinds.nova_db.damage import is_damage, read_damaged, reason_of_damage
-from fleetlight.cells.kinds.nova_db.databases import address_of, dialect_of, open_nova_database, read
+from fleetlight.cells.kinds.nova_db.databases import address_of, dialect_of, leave_moment, open_nova_database, read
 from fleetlight.cells.kinds.nova_db.deployment import living_in, living_outside
 from fleetlight.cells.kinds.nova_db.details import OF_API, OF_CELL, CellDetails, Details
 from fleetlight.cells.kinds.nova_db.nodes import read_capacity, read_nodes
@@ -89,8 +89,11 @@ class NovaDbAdapter:
             question, at_one_moment = partial(self._read_sorted_here, request), True
         else:
             batch, residual = self._first_batch(request)
-            # All batches of one moment: a row that moves between two of them would be in neither.
-            at_one_moment = residual != EVERYTHING and not request.order.keeps_places
+            # A row that moves between two batches would be in neither; and a row and what hangs on it, such as its
+            # fault, are shown only as they once were together.
+            has_batches = residual != EVERYTHING and not request.order.keeps_places
+            fields = request.fields_to_read(residual) or INSTANCE_FIELDS
+            at_one_moment = has_batches or not OF_CELL.isdisjoint(fields)
             question = partial(self._read_page, batch, request.limit, residual)
         with external_cell_failures(self._cell.name):
             return read(self._engine, question, at_one_moment=at_one_moment)
@@ -232,6 +235,7 @@ class NovaDbAdapter:
         except Exception as error:
             if not is_damage(error):
                 raise
+        leave_moment(connection)
         page = page_statement(self._dialect, request, residual)
         uuid = page.selected_columns["uuid"]
         uuids = list(dict.fromkeys(connection.scalars(page.with_only_columns(uuid, maintain_column_froms=True))))

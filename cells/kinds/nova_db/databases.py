@@ -41,6 +41,12 @@ _FAMILIES: dict[str, NovaDialect] = {
     "mysql": "mysql",
     "mariadb": "mysql",
 }
+# From here all statements see what the first one sees. MySQL and MariaDB take the isolation from their session.
+_ONE_MOMENT: dict[NovaDialect, str] = {
+    "sqlite": "BEGIN",
+    "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ",
+    "mysql": "START TRANSACTION",
+}
 _DRIVERS: dict[NovaDialect, str] = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
 # Other arguments are for drivers that are not ours.
 _KNOWN_ARGUMENTS: dict[NovaDialect, re.Pattern[str]] = {
@@ -121,7 +127,7 @@ def open_nova_database(url: str, *, statement_timeout_s: float | None = None, po
 def read(engine: Engine, question: Callable[[Connection], T], *, at_one_moment: bool = False) -> T:
     """What `question` returns; it may be asked twice, and raises what SQLAlchemy does.
 
-    at_one_moment: all that it reads is as it was at its first statement, at the price of some round trips.
+    at_one_moment: all that it reads is as it was at its first statement, at the price of two round trips.
 
     A connection of the pool may have ended in the meantime. To find that out when it fails, and ask again on a new one,
     spares each question the round trip of trying the connection first.
@@ -139,13 +145,28 @@ def read(engine: Engine, question: Callable[[Connection], T], *, at_one_moment: 
 
 @contextmanager
 def _connected(engine: Engine, at_one_moment: bool) -> Iterator[Connection]:
-    """A connection, whose transaction ends when it goes back to its pool."""
     with engine.connect() as connection:
-        if at_one_moment and engine.dialect.name == "sqlite":
-            connection.exec_driver_sql("BEGIN")
-        elif at_one_moment:
-            connection.execution_options(isolation_level="REPEATABLE READ")
-        yield connection
+        if at_one_moment:
+            connection.exec_driver_sql(_ONE_MOMENT[dialect_of(engine.url)])
+        try:
+            yield connection
+        except BaseException:
+            if at_one_moment:
+                # Nobody knows what has become of its transaction.
+                connection.invalidate()
+            raise
+        if at_one_moment:
+            leave_moment(connection)
+
+
+def leave_moment(connection: Connection) -> None:
+    """From here each statement sees what is committed when it begins, if there is a transaction or none.
+
+    After an error PostgreSQL answers no other statement of a transaction. One of SQLite, which goes on, ends when the
+    connection goes back to its pool.
+    """
+    if dialect_of(connection.engine.url) != "sqlite":
+        connection.exec_driver_sql("ROLLBACK")
 
 
 def dialect_of(url: URL) -> NovaDialect:
@@ -208,7 +229,7 @@ def _mysql_arguments(statement_timeout_s: float | None) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "connect_timeout": _CONNECT_TIMEOUT_S,
         "charset": "utf8mb4",
-        "init_command": "SET SESSION TRANSACTION READ ONLY",
+        "init_command": "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
         "read_timeout": _MYSQL_SILENT_AFTER_S,
     }
     if statement_timeout_s is not None:

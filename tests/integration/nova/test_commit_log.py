@@ -5,7 +5,7 @@ contracts/nova-db has the tables; what the log says was measured with MariaDB 10
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 
 import pymysql
 import pytest
+import sqlalchemy as sa
 
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CommitLogError
@@ -154,6 +155,44 @@ def test_every_table_that_a_server_is_made_of_is_followed_within_seconds(
         progress = followed.wait_until_fresh(cell.uuid)
     assert progress.watermark > 0
     assert followed.differing(cell) == {}
+
+
+@pytest.fixture
+def between_statements() -> Iterator[list[Callable[[], object]]]:
+    """What happens behind the first statement that reads instances, and only then."""
+    waiting: list[Callable[[], object]] = []
+
+    def happen(*of_statement: object) -> None:
+        if waiting and "FROM instances" in str(of_statement[2]):
+            waiting.pop()()
+
+    sa.event.listen(sa.Engine, "after_cursor_execute", happen)
+    yield waiting
+    sa.event.remove(sa.Engine, "after_cursor_execute", happen)
+
+
+def test_server_and_its_fault_are_shown_as_they_were_together(
+    nova: LoggedNova, writer: Writer, between_statements: list[Callable[[], object]]
+) -> None:
+    """Each commit by itself: the server is well again, then a fault is recorded that it never shows."""
+    uuid = writer.create()
+    writer.run("UPDATE instances SET vm_state = 'error'")
+
+    def goes_on() -> None:
+        writer.run("UPDATE instances SET vm_state = 'active'")
+        writer.run(
+            "INSERT INTO instance_faults (created_at, deleted, instance_uuid, code, message)"
+            " VALUES (NOW(), 0, %s, 500, 'late')",
+            uuid,
+        )
+
+    between_statements.append(goes_on)
+    with closing(open_adapter(nova.cell("cell1", str(uuid4())))) as adapter:
+        for expected in (("error", None), ("active", None)):
+            found = adapter.find(uuid)
+            assert found is not None
+            assert (found.record["vm_state"], found.record["fault"]) == expected
+    assert not between_statements
 
 
 def test_group_that_is_removed_is_no_group_of_its_members(

@@ -3,6 +3,7 @@
 import os
 import socket
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
@@ -43,10 +44,32 @@ def test_what_the_server_refuses_is_not_asked_again(server_url: str) -> None:
 
 
 def test_what_is_read_at_one_moment_is_read_in_a_transaction_that_ends(server_url: str) -> None:
+    """Also where sessions begin with another isolation, and where a statement has failed before."""
     engine = open_nova_database(server_url, pool_size=1)
-    for at_one_moment in (False, True, False):
-        assert read(engine, isolation_of, at_one_moment=at_one_moment) is at_one_moment
-    engine.dispose()
+    owner = sa.create_engine(parse_nova_url(server_url), isolation_level="AUTOCOMMIT")
+    rows = sa.Table(f"moments_{uuid4().hex}", sa.MetaData(), sa.Column("number", sa.Integer))
+    number = sa.select(rows.c.number)
+    with owner.connect() as writer:
+        rows.create(writer)
+        writer.execute(sa.insert(rows).values(number=0))
+
+        def twice(connection: sa.Connection) -> bool:
+            before = connection.execute(number).scalar_one()
+            writer.execute(sa.update(rows).values(number=rows.c.number + 1))
+            return bool(connection.execute(number).scalar_one() == before)
+
+        def fails(connection: sa.Connection) -> None:
+            connection.execute(sa.text("SELECT nonsense"))
+
+        try:
+            for at_one_moment in (False, True, False):
+                assert read(engine, twice, at_one_moment=at_one_moment) is at_one_moment
+                with pytest.raises(sa.exc.DBAPIError):
+                    read(engine, fails, at_one_moment=at_one_moment)
+        finally:
+            engine.dispose()
+            rows.drop(writer)
+    owner.dispose()
 
 
 def test_server_that_vanishes_is_not_waited_for_long(server_url: str) -> None:
@@ -107,15 +130,3 @@ def end(server_url: str, number: int) -> None:
     with engine.connect() as connection:
         connection.execute(sa.text(how))
     engine.dispose()
-
-
-def isolation_of(connection: sa.Connection) -> bool:
-    """Whether all statements see the same moment."""
-    if connection.dialect.name == "postgresql":
-        snapshots = {connection.scalar(sa.text("SELECT now()")) for _ in range(2)}
-        level = connection.scalar(sa.text("SELECT current_setting('transaction_isolation')"))
-        return len(snapshots) == 1 and level == "repeatable read"
-    found = connection.execute(
-        sa.text("SELECT @@SESSION.autocommit AS autocommit, @@SESSION.tx_isolation AS level")
-    ).one()
-    return (found.autocommit, found.level) == (0, "REPEATABLE-READ")
