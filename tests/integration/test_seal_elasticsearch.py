@@ -77,7 +77,7 @@ class Sealed:
     def alter(self, index: str, document_id: str, statement: str) -> None:
         """statement: of a script, about a field of the document."""
         script = {"source": f"ctx._source.{statement}"}
-        self.client.update(index=f"{self.settings.prefix}-{index}", id=document_id, script=script, refresh=True)
+        self.client.update(index=f"{self.settings.prefix}-{index}", id=document_id, script=script, refresh=True, retry_on_conflict=20)
 
     async def _read_held_at(self) -> int:
         searcher = open_searcher(self.settings)
@@ -289,7 +289,7 @@ def delete_by_query(sealed: Sealed) -> None:
 
 def update_by_query(sealed: Sealed) -> None:
     script = {"source": "ctx._source.host = 'elsewhere'"}
-    sealed.client.update_by_query(index=sealed.instances, script=script, refresh=True)
+    sealed.client.update_by_query(index=sealed.instances, script=script, refresh=True, retry_on_conflict=20)
 
 
 def delete_an_item(sealed: Sealed) -> None:
