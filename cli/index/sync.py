@@ -383,7 +383,7 @@ def _compare(work: SyncWork, cell: Cell, on_progress: Show) -> SyncResult:
             work.writer,
             batch_size=work.settings.indexer.sync_batch_size,
             owners=work.fleet,
-            journal=journal.of_comparison(is_complete=known is not None and known.is_complete),
+            journal=journal.of_comparison(was_whole=known is not None and known.fresh_as_of > 0),
             on_progress=between_pages,
             clock=work.fleet.clock,
         )

@@ -305,7 +305,7 @@ class ExternalFollower(Follower):
             self._parts.writer,
             batch_size=self._parts.settings.sync_batch_size,
             owners=self._parts.owners,
-            journal=self._journal.of_comparison(is_complete=not self._tracker.needs_sync),
+            journal=self._journal.of_comparison(was_whole=self._was_whole),
             only=uuids,
             on_progress=lambda _: self.sign_of_life.give(),
             clock=self._parts.clock,
@@ -314,6 +314,11 @@ class ExternalFollower(Follower):
         self._tracker.mark_indexed(uuid for uuid in uuids if uuid not in unsettled)
         for instance_uuid in unsettled:
             rereader.add(instance_uuid)
+
+    @property
+    def _was_whole(self) -> bool:
+        """Whether the index has had all of the cell once, also where it lacks an instance since."""
+        return self._tracker.snapshot().fresh_as_of > 0
 
     def _keep_up_journal(self) -> None:
         # There is none before the index has all of the cell.
@@ -368,7 +373,7 @@ class ExternalFollower(Follower):
                     self._parts.writer,
                     batch_size=self._parts.settings.sync_batch_size,
                     owners=self._parts.owners,
-                    journal=self._journal.of_comparison(is_complete=not self._tracker.needs_sync),
+                    journal=self._journal.of_comparison(was_whole=self._was_whole),
                     on_progress=between_pages,
                     clock=self._parts.clock,
                 )

@@ -83,12 +83,12 @@ class CellJournal:
         """The index gets, or may have got, what the journal does not have: a new one has to begin."""
         self._state.save_state(JOURNALS, {self._cell_uuid: None})
 
-    def of_comparison(self, *, is_complete: bool) -> "CellJournal | None":
-        """The journal for a comparison. is_complete: whether the index has had all of the cell before.
+    def of_comparison(self, *, was_whole: bool) -> "CellJournal | None":
+        """The journal for a comparison. was_whole: whether the index has had all of the cell before.
 
         None if not, since the whole cell would be recorded: its journal begins when the index has it.
         """
-        if is_complete:
+        if was_whole:
             return self
         self.break_off()
         return None

@@ -77,7 +77,8 @@ class Sealed:
     def alter(self, index: str, document_id: str, statement: str) -> None:
         """statement: of a script, about a field of the document."""
         script = {"source": f"ctx._source.{statement}"}
-        self.client.update(index=f"{self.settings.prefix}-{index}", id=document_id, script=script, refresh=True, retry_on_conflict=20)
+        name = f"{self.settings.prefix}-{index}"
+        self.client.update(index=name, id=document_id, script=script, refresh=True, retry_on_conflict=20)
 
     async def _read_held_at(self) -> int:
         searcher = open_searcher(self.settings)

@@ -235,11 +235,12 @@ class Troubles:
         self.indexer.start()
 
     def index_gone(self) -> None:
-        """The file is lost, or the cluster is cut off."""
+        """The file is lost, or the cluster is cut off; then lists are back on the index when the API begins anew."""
         if self.search_server is not None:
             self.search_server.cut()
             self._wait()
             self.search_server.restore()
+            self.api_killed()
             return
         self.indexer.kill()
         self.api.kill()

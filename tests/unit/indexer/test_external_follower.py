@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Event, Thread
 from typing import Any
 from unittest.mock import Mock
@@ -50,8 +51,10 @@ class Stage:
         self.released = Mock()
 
     @contextmanager
-    def running(self, settings: IndexerSettings = SETTINGS) -> Iterator[ExternalFollower]:
-        """A follower that has compared the cell once, unless that is away."""
+    def running(
+        self, settings: IndexerSettings = SETTINGS, saved: CellProgress | None = None
+    ) -> Iterator[ExternalFollower]:
+        """A follower that has compared the cell once, unless that is away. saved: what the last one had reached."""
         self.registry = CollectorRegistry()
         parts = FollowerParts(
             self._open_receiver,
@@ -66,8 +69,8 @@ class Stage:
             clock=lambda: self.cell.now,
             release_bus=self.released,
         )
-        nothing = CellProgress(NOVA_CELL.uuid, 0, 0, is_complete=False)
-        follower = self.follower = ExternalFollower(self.cell.cell, nothing, parts, self._open_adapter)
+        begun_with = saved or CellProgress(NOVA_CELL.uuid, 0, 0, is_complete=False)
+        follower = self.follower = ExternalFollower(self.cell.cell, begun_with, parts, self._open_adapter)
         stop = Event()
         thread = Thread(target=follower.run, args=(stop,))
         thread.start()
@@ -117,6 +120,22 @@ def test_cell_is_read_whole_at_first_and_is_complete_as_of_then(stage: Stage) ->
         progress = follower.progress
     assert progress == CellProgress(NOVA_CELL.uuid, 0, before, is_complete=True)
     assert all(is_time(document.version) for document in stage.index.documents.values())
+
+
+def test_journal_goes_on_behind_a_follower_that_was_killed_while_it_could_not_read_an_instance(stage: Stage) -> None:
+    uuid = stage.cell.create()
+    with stage.running() as follower:
+        wait_until(lambda: stage.journals.position(NOVA_CELL.uuid))
+        saved = replace(follower.progress, is_complete=False)
+    before = stage.journals.position(NOVA_CELL.uuid)
+    stage.cell.save_beside(uuid, display_name="new")
+    with stage.running(saved=saved):
+        wait_until(lambda: stage.shown(uuid)["display_name"] == "new")
+        wait_until(lambda: stage.follower and stage.follower.progress.is_complete)
+    after = stage.journals.position(NOVA_CELL.uuid)
+    assert before is not None
+    assert after is not None
+    assert (after.epoch, after.sequence) == (before.epoch, before.sequence + 1)
 
 
 def test_what_no_notification_carries_is_read_from_the_cell_once_per_batch(stage: Stage) -> None:

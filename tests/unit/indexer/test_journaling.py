@@ -85,12 +85,12 @@ def test_comparison_tells_what_differs_and_what_is_gone(
 ) -> None:
     cell, journal = MemoryNovaCell(), new_journal()
     same, changed, purged = (cell.create(number) for number in (1, 2, 3))
-    compare_cell(cell, index, journal=journal.of_comparison(is_complete=False), batch_size=10, clock=lambda: cell.now)
+    compare_cell(cell, index, journal=journal.of_comparison(was_whole=False), batch_size=10, clock=lambda: cell.now)
     journal.keep_up()
     assert journals.found == [], "nobody is told of a whole cell"
     cell.save(changed, display_name="new")
     del cell.rows[purged]
-    compare_cell(cell, index, journal=journal.of_comparison(is_complete=True), batch_size=10, clock=lambda: cell.now)
+    compare_cell(cell, index, journal=journal.of_comparison(was_whole=True), batch_size=10, clock=lambda: cell.now)
     assert [(each.instance_uuid, each.is_gone) for each in journals.found] == [(changed, False), (purged, True)]
     assert set(index.documents) == {same, changed}
 
@@ -101,7 +101,7 @@ def test_first_comparison_of_a_cell_ends_the_journal_that_there_was(
     journal = new_journal()
     journal.keep_up()
     first = journals.position(CELL)
-    compare_cell(MemoryNovaCell(), index, journal=journal.of_comparison(is_complete=False), batch_size=10)
+    compare_cell(MemoryNovaCell(), index, journal=journal.of_comparison(was_whole=False), batch_size=10)
     journal.keep_up()
     assert journals.position(CELL) != first
 
