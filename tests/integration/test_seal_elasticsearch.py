@@ -290,7 +290,7 @@ def delete_by_query(sealed: Sealed) -> None:
 
 def update_by_query(sealed: Sealed) -> None:
     script = {"source": "ctx._source.host = 'elsewhere'"}
-    sealed.client.update_by_query(index=sealed.instances, script=script, refresh=True, retry_on_conflict=20)
+    sealed.client.update_by_query(index=sealed.instances, script=script, refresh=True)
 
 
 def delete_an_item(sealed: Sealed) -> None:
