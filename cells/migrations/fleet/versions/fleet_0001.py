@@ -28,6 +28,10 @@ def upgrade() -> None:
     _create_projects()
     _create_hosts()
     _create_messages()
+    _create_users()
+    _create_work()
+    _create_bulk_changes()
+    _create_subscriptions()
 
 
 def _create_cells() -> None:
@@ -267,3 +271,151 @@ def _create_messages() -> None:
     if op.get_bind().dialect.name == "postgresql":
         op.execute("ALTER TABLE recent_changes SET UNLOGGED")
         op.execute("ALTER TABLE listening_processes SET UNLOGGED")
+
+
+def _create_users() -> None:
+    op.create_table(
+        "saved_views",
+        sa.Column("id", _UUID, primary_key=True),
+        sa.Column("user_id", _BINARY_TEXT, nullable=False),
+        sa.Column("project_id", _BINARY_TEXT),
+        sa.Column("name", _BINARY_TEXT, nullable=False),
+        sa.Column("what", sa.Text, nullable=False),
+        sa.Column("filter", sa.Text, nullable=False),
+        sa.Column("fields", _JSON, nullable=False),
+        sa.Column("order", _JSON, nullable=False),
+        sa.Column("shared", sa.Boolean, nullable=False),
+        sa.Index(None, "user_id", "name", unique=True),
+        sa.Index(None, "project_id"),
+    )
+    op.create_table(
+        "ended_sessions",
+        sa.Column("user_id", _BINARY_TEXT, primary_key=True),
+        sa.Column("session", sa.String(32), primary_key=True),
+        sa.Column("ended_at", sa.BigInteger, nullable=False),
+        sa.Column("expires_at", sa.BigInteger, nullable=False),
+        sa.Index(None, "expires_at"),
+    )
+
+
+def _create_work() -> None:
+    op.create_table(
+        "index_work",
+        sa.Column("id", _UUID, primary_key=True),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("subjects", _JSON, nullable=False),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("ordered_at", sa.BigInteger, nullable=False),
+        sa.Column("ordered_by", sa.Text, nullable=False),
+        sa.Column("started_at", sa.BigInteger),
+        sa.Column("ended_at", sa.BigInteger),
+        sa.Column("attempts", sa.Integer, nullable=False),
+        sa.Column("done", sa.BigInteger, nullable=False),
+        sa.Column("total", sa.BigInteger),
+        sa.Column("is_to_stop", sa.Boolean, nullable=False),
+        sa.Column("result", sa.Text),
+        sa.Column("findings", _JSON, nullable=False),
+        sa.Index(None, "ordered_at", "id"),
+    )
+    op.create_table(
+        "audit_rounds",
+        sa.Column("cell_uuid", _UUID, primary_key=True),
+        sa.Column("at", sa.BigInteger, nullable=False),
+        sa.Column("compared", sa.BigInteger, nullable=False),
+        sa.Column("found", sa.BigInteger, nullable=False),
+        sa.Column("repaired", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "restored_cells",
+        sa.Column("cell_uuid", _UUID, primary_key=True),
+        sa.Column("at", sa.BigInteger, nullable=False),
+        sa.Column("watermark", sa.BigInteger, nullable=False),
+        sa.Column("last_sequence", sa.BigInteger, nullable=False),
+    )
+
+
+def _create_bulk_changes() -> None:
+    op.create_table(
+        "bulk_changes",
+        sa.Column("id", _UUID, primary_key=True),
+        sa.Column("user_id", _BINARY_TEXT, nullable=False),
+        sa.Column("project_id", _BINARY_TEXT),
+        sa.Column("action", sa.Text, nullable=False),
+        sa.Column("filter", sa.Text, nullable=False),
+        sa.Column("as_of", sa.BigInteger, nullable=False),
+        sa.Column("is_complete", sa.Boolean, nullable=False),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("run", sa.Integer, nullable=False),
+        sa.Column("reason", sa.Text),
+        sa.Index(None, "user_id", "created_at"),
+    )
+    op.create_table(
+        "bulk_items",
+        sa.Column("bulk_id", _UUID, primary_key=True),
+        sa.Column("position", sa.Integer, primary_key=True),
+        sa.Column("uuid", _UUID, nullable=False),
+        sa.Column("revision", sa.BigInteger),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("project_id", _BINARY_TEXT, nullable=False),
+        sa.Column("cell", sa.Text, nullable=False),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("reason", sa.Text),
+        sa.Column("changed_at", sa.BigInteger, nullable=False),
+    )
+
+
+def _create_subscriptions() -> None:
+    op.create_table(
+        "subscriptions",
+        sa.Column("id", _UUID, primary_key=True),
+        sa.Column("user_id", _BINARY_TEXT),
+        sa.Column("project_id", _BINARY_TEXT),
+        sa.Column("roles", _JSON, nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("what", sa.Text, nullable=False),
+        sa.Column("filter", sa.Text, nullable=False),
+        sa.Column("fields", _JSON, nullable=False),
+        sa.Column("all_projects", sa.Boolean, nullable=False),
+        sa.Column("target", sa.Text, nullable=False),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Column("confirmed_at", sa.BigInteger, nullable=False),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("reason", sa.Text),
+        sa.Column("is_complete", sa.Boolean),
+        sa.Column("delivered", sa.BigInteger, nullable=False),
+        sa.Column("delivered_at", sa.BigInteger),
+        sa.Column("failing_since", sa.BigInteger),
+        sa.Column("last_error", sa.Text),
+        sa.Index(None, "user_id"),
+    )
+    op.create_table(
+        "subscription_secrets",
+        sa.Column("subscription_id", _UUID, _of_subscription(), primary_key=True),
+        sa.Column("secret", sa.Text, nullable=False),
+    )
+    op.create_table(
+        "subscription_positions",
+        sa.Column("subscription_id", _UUID, _of_subscription(), primary_key=True),
+        sa.Column("cell_uuid", _UUID, primary_key=True),
+        sa.Column("epoch", _UUID),
+        sa.Column("sequence", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "subscription_failures",
+        sa.Column("id", _UUID, primary_key=True),
+        sa.Column("subscription_id", _UUID, _of_subscription(), nullable=False),
+        sa.Column("event_id", sa.Text, nullable=False),
+        sa.Column("type", sa.Text, nullable=False),
+        sa.Column("subject", sa.Text),
+        sa.Column("body", sa.Text, nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("times", sa.Integer, nullable=False),
+        sa.Column("failed_at", sa.BigInteger, nullable=False),
+        sa.Column("is_wanted", sa.Boolean, nullable=False),
+        sa.Index(None, "subscription_id", "failed_at"),
+    )
+
+
+def _of_subscription() -> sa.ForeignKey:
+    return sa.ForeignKey("subscriptions.id", ondelete="CASCADE")
