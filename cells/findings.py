@@ -1,4 +1,4 @@
-"""What is not as it should be, as every comparison says it."""
+"""What checks find: the doctor, the comparisons of cells, and work on the index say it in the same words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,20 +25,51 @@ class FindingKind(StrEnum):
     DOCUMENT_REPAIRED = "document-repaired"  # the index had an instance otherwise than its cell
 
 
+class State(StrEnum):
+    """Of a finding. UNKNOWN: it may not be looked at, or cannot be seen from here; nothing has to be done for that."""
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    WRONG = "wrong"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong. cell: its name. subject: the uuid of an instance, or the name of a node or a cell.
+    """What a check found of one thing.
 
-    evidence: what was compared, and how the two differ; a sentence. since: microseconds since the epoch; None where the
-    data does not tell. remedy: what to do, with the command in backquotes where there is one.
+    about: the uuid of an instance, the name of a node or a cell, or what else was checked. evidence: what was found; a
+    sentence. remedy: what to do, with the command in backquotes where there is one; None where that is not known, or
+    nothing is wrong. kind: of a comparison. cell: a name; None of what is no cell's. since: microseconds since the
+    epoch; None where the data does not tell.
     """
 
-    kind: FindingKind
-    cell: str
-    subject: str
+    about: str
+    state: State
     evidence: str
-    since: int | None
-    remedy: str
+    remedy: str | None = None
+    kind: FindingKind | None = None
+    cell: str | None = None
+    since: int | None = None
+
+
+def ok(about: str, evidence: str) -> Finding:
+    return Finding(about, State.OK, evidence)
+
+
+def unknown(about: str, evidence: str) -> Finding:
+    return Finding(about, State.UNKNOWN, evidence)
+
+
+def wrong(
+    about: str,
+    evidence: str,
+    remedy: str | None = None,
+    *,
+    kind: FindingKind | None = None,
+    cell: str | None = None,
+    since: int | None = None,
+) -> Finding:
+    return Finding(about, State.WRONG, evidence, remedy, kind, cell, since)
 
 
 @runtime_checkable

@@ -7,9 +7,9 @@ from typing import Any
 
 import typer
 
+from fleetlight.cells.findings import Finding
 from fleetlight.cli.board import oldest_age_s, summary_of_board, total
 from fleetlight.cli.doctor.examination import Examination, as_json, examined
-from fleetlight.cli.doctor.findings import Finding
 from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
 from fleetlight.cli.output import counted, print_csv, print_json, print_result
 from fleetlight.cli.settings import load_settings
@@ -42,7 +42,7 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, output: 
         case Output.JSON:
             print_json(_document(found))
         case Output.CSV:
-            faults = [(each.about, each.says, each.remedy) for each in found.wrong]
+            faults = [(each.about, each.evidence, each.remedy) for each in found.wrong]
             print_csv(("WHAT", "FOUND", "WHAT TO DO"), [*((*line, "") for line in summary_lines(found)), *faults])
         case Output.TABLE:
             for line in screen(found):
@@ -90,7 +90,7 @@ def _fault_lines(remedy: str, faults: Sequence[Finding]) -> Iterator[str]:
     names = ", ".join(fault.about for fault in faults[:_NAMED])
     more = len(faults) - _NAMED
     yield from _wrapped(f"{names} and {more} more" if more > 0 else names, 4)
-    yield from _wrapped(f"    {textwrap.shorten(faults[0].says, _LONGEST_FOUND, placeholder=' …')}", 4)
+    yield from _wrapped(f"    {textwrap.shorten(faults[0].evidence, _LONGEST_FOUND, placeholder=' …')}", 4)
     yield from _wrapped(f"    > {remedy}", 6)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
-from fleetlight.cells.findings import Finding, FindingKind, FindingsAdapter
+from fleetlight.cells.findings import Finding, FindingKind, FindingsAdapter, wrong
 from fleetlight.cells.fleet.audit_rounds import AuditRound
 from fleetlight.cells.fleet.compared_mappings import ComparedMappings
 from fleetlight.cells.fleet.fleet import Fleet
@@ -92,25 +92,24 @@ def _findings_of(adapter: CellAdapter) -> Sequence[Finding]:
 
 def _restored(cell: Cell, found: RestoredCell) -> Finding:
     remedy = acknowledged_by(cell.name)
-    return Finding(FindingKind.CELL_RESTORED, cell.name, cell.name, found.evidence, found.at, remedy)
+    return wrong(cell.name, found.evidence, remedy, kind=FindingKind.CELL_RESTORED, cell=cell.name, since=found.at)
 
 
 def _of_mappings(cell: Cell, known: ComparedMappings, now: int) -> Iterator[Finding]:
     """How many; which ones they are, the comparison does not keep."""
-    new = partial(Finding, cell=cell.name, subject=cell.name)
+    new = partial(wrong, cell.name, cell=cell.name)
     if known.elsewhere:
         yield new(
-            FindingKind.MAPPING_ELSEWHERE,
-            evidence=f"{known.elsewhere} of its instances have a mapping that names another cell",
-            since=None,
-            remedy=f"`fleetlight index verify --cell {cell.name}` names them",
+            f"{known.elsewhere} of its instances have a mapping that names another cell",
+            f"`fleetlight index verify --cell {cell.name}` names them",
+            kind=FindingKind.MAPPING_ELSEWHERE,
         )
     if known.repaired_at is not None and now - known.repaired_at < _OF_LATE_US:
         yield new(
-            FindingKind.MAPPING_REPAIRED,
-            evidence=f"{known.repaired} mappings differed from its rows until now, and were repaired",
+            f"{known.repaired} mappings differed from its rows until now, and were repaired",
+            "nothing is left to do; was the fleet database restored?",
+            kind=FindingKind.MAPPING_REPAIRED,
             since=known.repaired_at,
-            remedy="nothing is left to do; was the fleet database restored?",
         )
 
 
@@ -121,4 +120,4 @@ def _of_audit(cell: Cell, last: AuditRound) -> Iterator[Finding]:
     if last.repaired >= last.found:
         remedy = "nothing is left to do; the log of the indexer names them (`indexer.audit_found`)"
     evidence = f"{last.found} documents differed from its rows at the last audit, of which {last.repaired} are repaired"
-    yield Finding(FindingKind.DOCUMENT_REPAIRED, cell.name, cell.name, evidence, last.at, remedy)
+    yield wrong(cell.name, evidence, remedy, kind=FindingKind.DOCUMENT_REPAIRED, cell=cell.name, since=last.at)

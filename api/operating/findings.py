@@ -27,7 +27,7 @@ from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.kept import Kept
 from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.api.shared.times import time_shown
-from fleetlight.cells.findings import Finding, FindingKind
+from fleetlight.cells.findings import Finding, FindingKind, wrong
 from fleetlight.listing.answer import Consistency
 from fleetlight.listing.findings import MAX_OF_KIND, CellFindings, Findings, Missing
 from fleetlight.query.filters import Eq, Filter, In, IsNotNull, IsNull, Lt, all_of, any_of
@@ -87,13 +87,13 @@ class _InstanceQuery:
 
     def finding(self, values: Mapping[str, Any]) -> Finding:
         since = (values["updated_at"] or values["created_at"]) if self.has_since else None
-        return Finding(
-            self.kind,
-            values["cell"],
+        return wrong(
             values["uuid"],
             self.evidence.format(**values),
-            None if since is None else round(since * MICROSECONDS_PER_SECOND),
             self.remedy.format(values["uuid"]),
+            kind=self.kind,
+            cell=values["cell"],
+            since=None if since is None else round(since * MICROSECONDS_PER_SECOND),
         )
 
 
@@ -198,9 +198,9 @@ class FindingsHandler:
             of_cells, *queried = await asyncio.gather(
                 self._cells.look(now, only), *(self._ask(request, query, only) for query in queries)
             )
-        known = {(each.kind, each.subject) for each in of_cells.found}
+        known = {(each.kind, each.about) for each in of_cells.found}
         for each in queried:
-            of_cells += Findings([one for one in each.found if (one.kind, one.subject) not in known], each.missing)
+            of_cells += Findings([one for one in each.found if (one.kind, one.about) not in known], each.missing)
         return of_cells
 
     async def _ask(self, request: ApiRequest, query: _InstanceQuery, only: set[str] | None) -> Findings:
@@ -243,8 +243,8 @@ def _counts(found: Sequence[Finding]) -> Mapping[FindingKind, int]:
 
 
 def _ordered(found: Sequence[Finding]) -> Sequence[Finding]:
-    kinds = list(FindingKind)
-    return sorted(found, key=lambda each: (kinds.index(each.kind), each.cell, each.subject))
+    by_place = sorted(found, key=lambda each: (each.cell or "", each.about))
+    return [each for kind in FindingKind for each in by_place if each.kind is kind]
 
 
 def _shown(finding: Finding, now: int) -> Mapping[str, Any]:
@@ -252,7 +252,7 @@ def _shown(finding: Finding, now: int) -> Mapping[str, Any]:
     return {
         "kind": finding.kind,
         "cell": finding.cell,
-        "subject": finding.subject,
+        "subject": finding.about,
         "evidence": finding.evidence,
         "since": time_shown(since),
         "age_s": None if since is None else max(0, now - since) / MICROSECONDS_PER_SECOND,

@@ -143,7 +143,10 @@ def work_shown(work: WorkOrder, cells: Sequence[Cell], now: int) -> Mapping[str,
         "ended_at": time_shown(work.ended_at),
         "by": work.ordered_by,
         "result": work.result,
-        "findings": [{"cell": each.cell, "uuid": each.uuid, "problem": each.problem} for each in work.findings],
+        "findings": [
+            {"cell": each.cell, "uuid": None if each.about == each.cell else each.about, "problem": each.evidence}
+            for each in work.findings
+        ],
     }
 
 

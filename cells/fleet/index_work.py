@@ -14,6 +14,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from fleetlight.cells.database.locks import wait_for_lock
 from fleetlight.cells.errors import WorkRefusedError
+from fleetlight.cells.findings import Finding, wrong
 from fleetlight.cells.fleet.database import FleetDatabase
 from fleetlight.cells.fleet.failures import storable
 from fleetlight.cells.fleet.tables import index_work
@@ -48,20 +49,12 @@ OPEN = (WorkState.WAITING, WorkState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What is wrong with an instance (uuid), or with a cell as a whole (None)."""
-
-    cell: str
-    uuid: str | None
-    problem: str
-
-
-@dataclass(frozen=True, slots=True)
 class WorkOrder:
     """One order. subjects: uuids of cells, or ids of failures; none of a rebuild, which is of all cells.
 
     Moments are microseconds. attempts: how many indexers have begun it; none what a command does itself. done, total:
-    rows; None where the total is not known. result: in a sentence what came of it, or how far it is.
+    rows; None where the total is not known. result: in a sentence what came of it, or how far it is. findings: about
+    instances, or about cells as a whole.
     """
 
     id: str
@@ -168,7 +161,7 @@ class IndexWork:
 
     def end(self, work_id: str, state: WorkState, result: str, findings: Sequence[Finding], now: int) -> None:
         """What came of it; of findings the first ones are kept."""
-        shown = [[each.cell, each.uuid, storable(each.problem)] for each in findings[:_MAX_FINDINGS]]
+        shown = [[each.cell, each.about, storable(each.evidence)] for each in findings[:_MAX_FINDINGS]]
         values = {"state": state.value, "result": storable(result), "findings": shown, "ended_at": now}
         self._change(work_id, values)
 
@@ -205,5 +198,5 @@ def _select(connection: Connection, work_id: str | None = None, *, is_open: bool
 
 def _order(values: Mapping[str, Any]) -> WorkOrder:
     made: dict[str, Any] = {name: values[name] for name in WorkOrder.__dataclass_fields__}
-    findings = [Finding(*each) for each in made["findings"]]
+    findings = [wrong(about, evidence, cell=cell) for cell, about, evidence in made["findings"]]
     return WorkOrder(**made | {"kind": WorkKind(made["kind"]), "state": WorkState(made["state"]), "findings": findings})

@@ -16,9 +16,9 @@ from sqlalchemy.engine import make_url
 
 from fleetlight.agents.certificates import ends_at
 from fleetlight.bus.external_exchange import split_address
+from fleetlight.cells.findings import Finding, ok, wrong
 from fleetlight.cells.model import Cell
 from fleetlight.cli.doctor.checking import Check
-from fleetlight.cli.doctor.findings import Findings, ok, wrong
 from fleetlight.cli.settings import Settings
 from fleetlight.notifications.errors import BusError
 from fleetlight.resources.clock import Clock
@@ -78,7 +78,7 @@ def _of_databases(settings: Settings, cells: Sequence[Cell]) -> Iterator[TlsServ
             yield TlsServer(url.host, url.port or _POSTGRESQL_PORT, asks_first=True)
 
 
-def _examine(server: TlsServer, clock: Clock) -> Findings:
+def _examine(server: TlsServer, clock: Clock) -> Sequence[Finding]:
     try:
         certificate = _certificate(server)
     except OSError:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fleetlight.cells.daemon_threads import have_answered, in_background
 from fleetlight.cells.errors import CellError
-from fleetlight.cli.doctor.findings import Finding, Findings, wrong
+from fleetlight.cells.findings import Finding, wrong
 from fleetlight.indexer.errors import IndexerError
 from fleetlight.notifications.errors import BusError
 
@@ -18,7 +18,7 @@ class Check:
     """about: of the finding when there is no answer. run: raises what means that. remedy: what to do then."""
 
     about: str
-    run: Callable[[], Findings]
+    run: Callable[[], Sequence[Finding]]
     remedy: str
     deadline_s: float = DEADLINE_S
 

@@ -14,12 +14,12 @@ from fleetlight.bus.topology import MOST_WAITING, work_queue_name
 from fleetlight.cells.database.engines import UPGRADE, create_database_engine
 from fleetlight.cells.database_examination import DatabaseExamination, examine_database, file_of
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cells.findings import Finding, ok, unknown, wrong
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.migrations import is_newer
 from fleetlight.cells.model import Cell
 from fleetlight.cli.doctor.checking import DEADLINE_S, Check
-from fleetlight.cli.doctor.findings import Finding, Findings, ok, unknown, wrong
 from fleetlight.cli.fleet import is_in_process
 from fleetlight.cli.opened_index import IndexedCells, read_index
 from fleetlight.cli.postgresql_rights import ROLE_PREFIX
@@ -67,7 +67,7 @@ class IndexKnows:
 def fleet_check(settings: Settings, clock: Clock) -> Check:
     """The fleet database."""
 
-    def run() -> Findings:
+    def run() -> Sequence[Finding]:
         url = settings.fleet.database_url.get_secret_value()
         engine = create_database_engine(url, must_exist=True, answer_timeout_s=DEADLINE_S, pool_size=1)
         try:
@@ -82,7 +82,7 @@ def fleet_check(settings: Settings, clock: Clock) -> Check:
 def progress_check(settings: Settings, fleet: Fleet, known: IndexKnows) -> Check:
     """What the index says of all its cells, and how many dead letters there are of each, for `known`."""
 
-    def run() -> Findings:
+    def run() -> Sequence[Finding]:
         known.indexed = read_index(settings.index)
         try:
             known.dead_letters = fleet.failures.counts()
@@ -99,7 +99,7 @@ def cell_check(cell: Cell, clock: Clock) -> Check:
     """The database of a cell, or the service that it is read from."""
     about = f"cell {cell.name}"
 
-    def run() -> Findings:
+    def run() -> Sequence[Finding]:
         if not cell.can.takes_changes:
             with closing(open_adapter(cell, statement_timeout_s=DEADLINE_S)) as adapter:
                 adapter.find(cell.uuid)
@@ -121,7 +121,7 @@ def bus_check(cells: Sequence[Cell], settings: BusSettings) -> Check:
     """The bus that some cells share."""
     about = f"bus of {', '.join(cell.name for cell in cells)}"
 
-    def run() -> Findings:
+    def run() -> Sequence[Finding]:
         if is_in_process(cells[0]):
             return [unknown(about, "inside of `fleetlight up`: it cannot be seen from here")]
         has_others = not cells[0].can.numbers_changes
@@ -131,7 +131,7 @@ def bus_check(cells: Sequence[Cell], settings: BusSettings) -> Check:
     return Check(about, run, _START_BUS)
 
 
-def _of_queues(cells: Sequence[Cell], settings: BusSettings) -> Findings:
+def _of_queues(cells: Sequence[Cell], settings: BusSettings) -> Sequence[Finding]:
     """Those that grow, or that no program reads: ours of the cells, and those of other software on the same bus."""
     _, binding = split_address(cells[0].transport_url)
     ours = [work_queue_name(cell.uuid) for cell in cells]
@@ -153,7 +153,7 @@ def _of_queues(cells: Sequence[Cell], settings: BusSettings) -> Findings:
 def index_check(settings: Settings) -> Check:
     """The index as such."""
 
-    def run() -> Findings:
+    def run() -> Sequence[Finding]:
         found = examine_index(settings.index, DEADLINE_S)
         problems = [wrong("index", problem.says, problem.remedy) for problem in found.problems]
         blind = [unknown("index", f"this account may not look at {what}") for what in found.unknown]
@@ -169,7 +169,7 @@ def following_check(
     """How far the index, which says `indexed`, follows a cell that is not disabled."""
     about = f"index of {cell.name}"
 
-    def run() -> Findings:
+    def run() -> Sequence[Finding]:
         now, limit_s = clock(), settings.search.staleness_limit_s
         (status,) = read_status(
             [cell],
@@ -214,7 +214,7 @@ def disk_checks(settings: Settings, cells: Sequence[Cell]) -> list[Check]:
     return [Check(f"disk of {folder}", partial(_of_disk, folder), "see that the folder is there") for folder in folders]
 
 
-def _of_disk(folder: Path) -> Findings:
+def _of_disk(folder: Path) -> Sequence[Finding]:
     about, usage = f"disk of {folder}", shutil.disk_usage(folder)
     percent = 100 - 100 * usage.free // usage.total
     says = f"{percent} % full, {usage.free / 2**30:.1f} GiB free"

@@ -2,8 +2,8 @@
 
 import typer
 
+from fleetlight.cells.findings import State
 from fleetlight.cli.doctor.examination import as_json, examined
-from fleetlight.cli.doctor.findings import State
 from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
 from fleetlight.cli.output import print_rows, print_summary
 from fleetlight.cli.settings import load_settings
@@ -33,7 +33,7 @@ def doctor(config: ConfigOption = None, data_dir: DataDirOption = None, output: 
     """
     found = examined(load_settings(config, data_dir))
     worst_first = sorted(found.findings, key=lambda finding: list(State).index(finding.state), reverse=True)
-    rows = [[each.about, each.state, each.says, each.remedy or "-"] for each in worst_first]
+    rows = [[each.about, each.state, each.evidence, each.remedy or "-"] for each in worst_first]
     if output is Output.TABLE:
         print_summary(found.counts())
     print_rows(output, [as_json(finding) for finding in found.findings], _COLUMNS, rows)

@@ -12,6 +12,7 @@ from itertools import groupby
 
 from fleetlight.cells.daemon_threads import in_background
 from fleetlight.cells.errors import CellError
+from fleetlight.cells.findings import Finding, State, ok, unknown, wrong
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.restored_cells import acknowledged_by
 from fleetlight.cells.model import Cell
@@ -31,7 +32,6 @@ from fleetlight.cli.doctor.checks import (
     index_check,
     progress_check,
 )
-from fleetlight.cli.doctor.findings import Finding, Findings, State, ok, unknown, wrong
 from fleetlight.cli.errors import CommandError
 from fleetlight.cli.fleet import open_fleet, sorted_by_name
 from fleetlight.cli.opened_index import IndexedCells
@@ -108,7 +108,7 @@ def _look(settings: Settings, fleet: Fleet) -> Sequence[CellLine]:
     return asyncio.run(board_of(settings.model_copy(update={"search": in_time}), fleet))
 
 
-def _board_seen(board: Future[Sequence[CellLine]], found: Examination) -> Findings:
+def _board_seen(board: Future[Sequence[CellLine]], found: Examination) -> Sequence[Finding]:
     """Keep the board in `found`. What keeps it from being looked at, other checks say."""
     try:
         found.board = board.result(DEADLINE_S)
@@ -159,6 +159,6 @@ def as_json(finding: Finding) -> dict[str, str | None]:
     return {
         "about": finding.about,
         "state": finding.state.value,
-        "found": finding.says,
+        "found": finding.evidence,
         "what_to_do": finding.remedy,
     }

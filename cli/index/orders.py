@@ -16,8 +16,9 @@ import structlog
 
 from fleetlight.cells.database.leases import Leases
 from fleetlight.cells.errors import CellError, FleetUnreachableError
+from fleetlight.cells.findings import wrong
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.fleet.index_work import Finding, WorkKind, WorkOrder, WorkState
+from fleetlight.cells.fleet.index_work import WorkKind, WorkOrder, WorkState
 from fleetlight.cells.model import Cell
 from fleetlight.cli.index.cell_processes import cell_processes, number_of_processes
 from fleetlight.cli.index.failures import retried
@@ -168,11 +169,8 @@ class OrderedWork:
         found = []
         for results in retried(self.settings, self.fleet, iter(order.subjects)):
             solved += sum(each.is_solved for each in results)
-            found += [
-                Finding(of.get(each.failure_id, ""), each.failure_id, each.what)
-                for each in results
-                if not each.is_solved
-            ]
+            unsolved = [each for each in results if not each.is_solved]
+            found += [wrong(each.failure_id, each.what, cell=of.get(each.failure_id, "")) for each in unsolved]
             progress.show("", solved + len(found))
         return Outcome(f"{solved} solved, {len(found)} not solved", found, bool(found))
 

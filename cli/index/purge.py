@@ -7,8 +7,9 @@ from threading import Event
 
 import typer
 
+from fleetlight.cells.findings import wrong
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.fleet.index_work import Finding, WorkKind
+from fleetlight.cells.fleet.index_work import WorkKind
 from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import CommandError
 from fleetlight.cli.fleet import chosen_cells, open_fleet
@@ -69,7 +70,7 @@ def purge_outcome(purged: Iterable[tuple[Cell, Purged]]) -> Outcome:
         if isinstance(outcome, int):
             rows += outcome
         else:
-            found.append(Finding(cell.name, None, str(outcome)))
+            found.append(wrong(cell.name, str(outcome), cell=cell.name))
     return Outcome(f"{counted(rows, 'deleted instance')} removed from the index", found, bool(found))
 
 

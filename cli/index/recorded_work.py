@@ -14,8 +14,9 @@ from threading import Event, Lock
 
 from fleetlight.cells.database.leases import Leases
 from fleetlight.cells.errors import FleetUnreachableError
+from fleetlight.cells.findings import Finding
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.fleet.index_work import Finding, WorkKind, WorkState
+from fleetlight.cells.fleet.index_work import WorkKind, WorkState
 from fleetlight.cells.model import Cell
 from fleetlight.cli.output import print_notice
 from fleetlight.indexer.errors import StopRequestedError

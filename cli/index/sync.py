@@ -12,8 +12,9 @@ from typing import Annotated
 import typer
 
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
+from fleetlight.cells.findings import Finding, wrong
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.fleet.index_work import Finding, WorkKind
+from fleetlight.cells.fleet.index_work import WorkKind
 from fleetlight.cells.kinds.nova_api.client import ComputeApi
 from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.model import Cell
@@ -197,14 +198,14 @@ def sync_outcome(cells: Sequence[Cell], outcomes: Sequence[SyncedOrNot]) -> Outc
 
 def _findings(cell: Cell, synced: SyncedOrNot) -> Iterator[Finding]:
     if isinstance(synced, Exception):
-        yield Finding(cell.name, None, str(synced))
+        yield wrong(cell.name, str(synced), cell=cell.name)
         return
     rejected = {} if synced.instances is None else synced.instances.rejected
     for uuid, reason in rejected.items():
-        yield Finding(cell.name, uuid, f"rejected: {reason}")
+        yield wrong(uuid, f"rejected: {reason}", cell=cell.name)
     for stored, verification in synced.items:
         for difference in verification.remaining:
-            yield Finding(cell.name, difference.uuid, f"{stored.noun} rejected: {difference.problem}")
+            yield wrong(difference.uuid, f"{stored.noun} rejected: {difference.problem}", cell=cell.name)
 
 
 def _upstream(settings: Settings, source: SyncSource, url: str | None, cell: str | None) -> str | None:

@@ -11,9 +11,9 @@ from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.findings import Finding, wrong
 from fleetlight.cells.fleet.adoption import MappingDifferences
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.fleet.index_work import Finding
 from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.index.mappings import compared_mappings_of, differences_as_json, print_mapping_differences
@@ -110,13 +110,13 @@ def verification_outcome(verified: Sequence[Verified]) -> Outcome:
 def _findings(verified: Verified) -> Iterator[Finding]:
     name = verified.cell.name
     if verified.verification is None:
-        yield Finding(name, None, verified.problem or "not compared")
+        yield wrong(name, verified.problem or "not compared", cell=name)
         return
     both = (("instance", verified.verification), *((stored.noun, found) for stored, found in verified.items))
     for noun, found in both:
         for each in found.differences:
             ending = "repaired" if each.is_repaired else each.problem or "not repaired"
-            yield Finding(name, each.uuid, f"{noun} {each.kind}; {ending}")
+            yield wrong(each.uuid, f"{noun} {each.kind}; {ending}", cell=name)
 
 
 def print_verified(output: Output, verified: Sequence[Verified]) -> None:

@@ -18,12 +18,12 @@ from fleetlight.bus.settings import BusSettings
 from fleetlight.bus.topology import work_queue_name
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.findings import State
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cli.app import app
 from fleetlight.cli.doctor.checks import bus_check
-from fleetlight.cli.doctor.findings import State
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.notifications.errors import BusError, BusUnavailableError
 from tests.support.waiting import wait_until
@@ -124,7 +124,7 @@ def test_doctor_names_queues_that_no_program_reads_and_those_that_grow(
 
     def problems() -> dict[str, str]:
         found = bus_check([cell], BusSettings()).run()
-        return {each.about.removeprefix("queue "): each.says for each in found if each.state is State.WRONG}
+        return {each.about.removeprefix("queue "): each.evidence for each in found if each.state is State.WRONG}
 
     assert problems() == {}
     theirs, ours = f"{topic}.info", work_queue_name(amqp_cell)

@@ -5,7 +5,7 @@ from itertools import islice
 
 from sqlalchemy import Connection, and_, or_, select
 
-from fleetlight.cells.findings import Finding, FindingKind
+from fleetlight.cells.findings import Finding, FindingKind, wrong
 from fleetlight.cells.kinds.native.agent_addresses import read_agents
 from fleetlight.cells.kinds.native.capacity import read_capacity
 from fleetlight.cells.kinds.native.items.stored_nodes import OBSERVED_NODE
@@ -53,14 +53,10 @@ def _on_unknown_hosts(connection: Connection, cell: str, limit: int) -> Iterator
         columns.deleted.is_(False), columns.host.is_not(None), is_unknown
     )
     for uuid, host, node in connection.execute(statement.order_by(columns.uuid).limit(limit)):
-        yield Finding(
-            FindingKind.UNKNOWN_HOST,
-            cell,
-            uuid,
-            f"it is on host '{host}', node '{node}', which the cell does not have",
-            None,
-            f"`fleetlight host add {cell} {host}` if there is such a host; otherwise `openstack server delete {uuid}`",
-        )
+        evidence = f"it is on host '{host}', node '{node}', which the cell does not have"
+        add = f"`fleetlight host add {cell} {host}` if there is such a host"
+        remedy = f"{add}; otherwise `openstack server delete {uuid}`"
+        yield wrong(uuid, evidence, remedy, kind=FindingKind.UNKNOWN_HOST, cell=cell)
 
 
 def _observed_instances(connection: Connection, cell: str, limit: int) -> Iterator[Finding]:
@@ -76,7 +72,7 @@ def _observed_instances(connection: Connection, cell: str, limit: int) -> Iterat
     for uuid, node, status, observed_at in connection.execute(statement):
         kind = _KINDS.get(status, FindingKind.NOT_RUNNING)
         evidence = f"{_SAYS[status]} (node '{node}', {status})"
-        yield Finding(kind, cell, uuid, evidence, observed_at, _MENDS[status].format(uuid))
+        yield wrong(uuid, evidence, _MENDS[status].format(uuid), kind=kind, cell=cell, since=observed_at)
 
 
 def _loose_allocations(connection: Connection, cell: str, limit: int) -> Iterator[Finding]:
@@ -90,14 +86,9 @@ def _loose_allocations(connection: Connection, cell: str, limit: int) -> Iterato
         .limit(limit)
     )
     for uuid, node, memory_mib in connection.execute(statement):
-        yield Finding(
-            FindingKind.LOOSE_ALLOCATION,
-            cell,
-            uuid,
-            f"{memory_mib} MiB of node '{node}' are taken up by an instance that the cell does not have",
-            None,
-            "delete its row of `allocations` in the database of the cell",
-        )
+        evidence = f"{memory_mib} MiB of node '{node}' are taken up by an instance that the cell does not have"
+        remedy = "delete its row of `allocations` in the database of the cell"
+        yield wrong(uuid, evidence, remedy, kind=FindingKind.LOOSE_ALLOCATION, cell=cell)
 
 
 def _overallocated_nodes(connection: Connection, cell: str, _limit: int) -> Iterator[Finding]:
@@ -114,7 +105,7 @@ def _overallocated_nodes(connection: Connection, cell: str, _limit: int) -> Iter
         if over:
             evidence = f"{', '.join(over)} more are taken up than instances may have there"
             remedy = f"`fleetlight balance {cell} --execute`, or `fleetlight host set` for what they may have"
-            yield Finding(FindingKind.OVERALLOCATED_NODE, cell, node.name, evidence, None, remedy)
+            yield wrong(node.name, evidence, remedy, kind=FindingKind.OVERALLOCATED_NODE, cell=cell)
 
 
 def _hosts_without_agent(connection: Connection, cell: str, _limit: int) -> Iterator[Finding]:
@@ -125,7 +116,7 @@ def _hosts_without_agent(connection: Connection, cell: str, _limit: int) -> Iter
     for node, observed_at in connection.execute(down.order_by(observed.name)):
         evidence = f"its agent at {with_agent.get(node, 'no address')} does not answer"
         remedy = f"start `fleetlight node-agent` there, then `fleetlight node refresh --cell {cell} {node}`"
-        yield Finding(FindingKind.HOST_WITHOUT_AGENT, cell, node, evidence, observed_at, remedy)
+        yield wrong(node, evidence, remedy, kind=FindingKind.HOST_WITHOUT_AGENT, cell=cell, since=observed_at)
     hosts = (
         select(_NODE_OF_INSTANCE, services.c.host)
         .join_from(compute_nodes, services, services.c.id == compute_nodes.c.service_id)
@@ -135,4 +126,4 @@ def _hosts_without_agent(connection: Connection, cell: str, _limit: int) -> Iter
     for node, host in connection.execute(hosts) if with_agent else ():
         evidence = "it has no agent, and other hosts of the cell have one"
         remedy = f"`fleetlight host agent {cell} {host} ADDRESS`"
-        yield Finding(FindingKind.HOST_WITHOUT_AGENT, cell, node, evidence, None, remedy)
+        yield wrong(node, evidence, remedy, kind=FindingKind.HOST_WITHOUT_AGENT, cell=cell)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fleetlight.agents.certificates import Role, issue, new_authority
+from fleetlight.cells.findings import Finding, State
 from fleetlight.cli.doctor.certificates import certificate_checks
-from fleetlight.cli.doctor.findings import Finding, State
 from fleetlight.cli.settings import load_settings
 from fleetlight.resources.clock import system_clock
 
@@ -72,14 +72,14 @@ def test_end_of_the_certificate_of_the_index_is_said(
         variables = {"INDEX_BACKEND": backend, "INDEX_URLS": urls, "FLEET_DATABASE_URL": "sqlite:///fleet.db"}
         (finding,) = found(monkeypatch, **variables)
     assert (finding.about, finding.state) == (f"certificate of 127.0.0.1:{port}", state)
-    assert says in finding.says
+    assert says in finding.evidence
     assert (finding.remedy is None) is (state is State.OK)
 
 
 def test_postgresql_is_asked_for_tls_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with tls_server(tmp_path, timedelta(days=5) + _HALF_A_DAY, asked_first=b"S") as port:
         (finding,) = found(monkeypatch, FLEET_DATABASE_URL=f"postgresql://127.0.0.1:{port}/fleet")
-    assert "in 5 days" in finding.says
+    assert "in 5 days" in finding.evidence
 
 
 def test_server_without_tls_and_one_that_is_away_have_no_certificate(

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from fleetlight.cells.findings import Finding, ok, unknown, wrong
 from fleetlight.cells.model import Cell
 from fleetlight.cli.board import CellLine
 from fleetlight.cli.doctor.examination import Examination, suspected
-from fleetlight.cli.doctor.findings import Finding, ok, unknown, wrong
 from fleetlight.cli.settings import load_settings
 from fleetlight.cli.status import screen
 from fleetlight.listing.answer import Route
@@ -125,7 +125,7 @@ def test_cell_that_the_board_does_not_find_well_is_a_fault_though_its_checks_pas
     well, away = replace(LINE, name="cell2"), replace(slow, name="cell3")
     found = Examination([ok("cell cell1", "answers"), wrong("cell cell3", "refused", "start it")], [slow, well, away])
     [fault] = suspected(found)
-    assert (fault.about, fault.says) == ("lists of cell1", "down: it has not answered within 2.5 s")
+    assert (fault.about, fault.evidence) == ("lists of cell1", "down: it has not answered within 2.5 s")
 
 
 def test_disabled_cell_is_no_fault(run: Run, cell: Cell) -> None:
