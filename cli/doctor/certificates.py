@@ -18,7 +18,7 @@ from fleetlight.agents.certificates import ends_at
 from fleetlight.bus.external_exchange import split_address
 from fleetlight.cells.findings import Finding, ok, wrong
 from fleetlight.cells.model import Cell
-from fleetlight.cli.doctor.checking import Check
+from fleetlight.cli.doctor.checks import Check
 from fleetlight.cli.settings import Settings
 from fleetlight.notifications.errors import BusError
 from fleetlight.resources.clock import Clock

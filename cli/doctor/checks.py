@@ -1,7 +1,10 @@
-"""The doctor's checks of databases, buses, the index, clocks and disks."""
+"""The doctor's checks of databases, buses, the index, clocks and disks.
+
+They run at once, each with a deadline: one that hangs costs no other one its answer.
+"""
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,25 +14,29 @@ from fleetlight.bus.external_exchange import split_address
 from fleetlight.bus.link import broker_version, queue_states
 from fleetlight.bus.settings import BusSettings
 from fleetlight.bus.topology import MOST_WAITING, work_queue_name
+from fleetlight.cells.daemon_threads import have_answered, in_background
 from fleetlight.cells.database.engines import UPGRADE, create_database_engine
 from fleetlight.cells.database_examination import DatabaseExamination, examine_database, file_of
-from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cells.errors import CellError, CellUnreachableError, FleetUnreachableError
 from fleetlight.cells.findings import Finding, ok, unknown, wrong
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.migrations import is_newer
 from fleetlight.cells.model import Cell
-from fleetlight.cli.doctor.checking import DEADLINE_S, Check
 from fleetlight.cli.fleet import is_in_process
 from fleetlight.cli.opened_index import IndexedCells, read_index
 from fleetlight.cli.postgresql_rights import ROLE_PREFIX
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.backends.base import LogState
 from fleetlight.indexer.backends.opening import examine_index
+from fleetlight.indexer.errors import IndexerError
 from fleetlight.indexer.status import IndexHealth, read_status
+from fleetlight.notifications.errors import BusError
 from fleetlight.resources.clock import Clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
+DEADLINE_S = 5.0
+"""For all checks that run at once, unless one may take longer."""
 _CLOCK_LIMIT_S = 2.0
 _DISK_PERCENT = 90
 _GRANT = "`fleetlight accounts postgresql`, run by the owner of the databases, lets it"
@@ -51,6 +58,34 @@ _REMEDIES: Mapping[IndexHealth, str] = {
     IndexHealth.DEAD_LETTERS: "`fleetlight index failures list`",
     IndexHealth.UNREACHABLE: "its database and its bus have to answer first",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """about: of the finding when there is no answer. run: raises what means that. remedy: what to do then."""
+
+    about: str
+    run: Callable[[], Sequence[Finding]]
+    remedy: str
+    deadline_s: float = DEADLINE_S
+
+
+def answers(checks: Sequence[Check]) -> list[Finding]:
+    """What is found, in the order of the checks. Those that hang are left behind, in threads that end with us."""
+    running = [in_background(check.run, f"doctor-{check.about}") for check in checks]
+    have_answered(running, max((check.deadline_s for check in checks), default=DEADLINE_S))
+
+    def findings() -> Iterator[Finding]:
+        for check, answer in zip(checks, running, strict=True):
+            if not answer.done():
+                yield wrong(check.about, f"no answer within {check.deadline_s:g} s", check.remedy)
+                continue
+            try:
+                yield from answer.result()
+            except (CellError, IndexerError, BusError, OSError) as error:
+                yield wrong(check.about, str(error), check.remedy)
+
+    return list(findings())
 
 
 @dataclass

@@ -18,11 +18,13 @@ from fleetlight.cells.fleet.restored_cells import acknowledged_by
 from fleetlight.cells.model import Cell
 from fleetlight.cli.board import CellLine, board_of
 from fleetlight.cli.doctor.certificates import certificate_checks
-from fleetlight.cli.doctor.checking import DEADLINE_S, Check, answers
 from fleetlight.cli.doctor.checks import (
+    DEADLINE_S,
     FOLLOW,
     START_DATABASE,
+    Check,
     IndexKnows,
+    answers,
     bus_check,
     cell_check,
     disk_checks,

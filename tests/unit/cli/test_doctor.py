@@ -18,7 +18,7 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.restored_cells import RestoredCell
 from fleetlight.cells.model import Cell
 from fleetlight.cli.data_folder import DataFolder
-from fleetlight.cli.doctor import checking
+from fleetlight.cli.doctor import checks
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.cli.settings import load_settings
@@ -189,7 +189,7 @@ def silent_port() -> Iterator[int]:
 def test_servers_that_say_nothing_are_named_within_seconds(
     run: Run, cell: Cell, silent_port: int, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
-    monkeypatch.setattr(checking, "DEADLINE_S", 0.5)
+    monkeypatch.setattr(checks, "DEADLINE_S", 0.5)
     with closing(fleet_of_folder()) as fleet:
         address = f"127.0.0.1:{silent_port}"
         fleet.add_cell("hangs", cell.kind, f"postgresql://nobody@{address}/cell", f"amqp://{address}//")
