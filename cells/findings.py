@@ -56,8 +56,8 @@ def ok(about: str, evidence: str) -> Finding:
     return Finding(about, State.OK, evidence)
 
 
-def unknown(about: str, evidence: str) -> Finding:
-    return Finding(about, State.UNKNOWN, evidence)
+def unknown(about: str, evidence: str, *, cell: str | None = None) -> Finding:
+    return Finding(about, State.UNKNOWN, evidence, cell=cell)
 
 
 def wrong(

@@ -1,15 +1,15 @@
 """Findings of all cells: what native cells compare by themselves, and what the upkeep of mappings and the audit found.
 
-Each source is asked by itself; one that does not answer is named, and the others are there.
+Each source is asked by itself. One that does not answer, or not in full, is a finding that is unknown.
 """
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
-from fleetlight.cells.findings import Finding, FindingKind, FindingsAdapter, wrong
+from fleetlight.cells.findings import Finding, FindingKind, FindingsAdapter, unknown, wrong
 from fleetlight.cells.fleet.audit_rounds import AuditRound
 from fleetlight.cells.fleet.compared_mappings import ComparedMappings
 from fleetlight.cells.fleet.fleet import Fleet
@@ -23,26 +23,6 @@ MAX_OF_KIND = 200
 _OF_LATE_US = 24 * 3600 * MICROSECONDS_PER_SECOND
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """A source that could not be asked, or not in full. cell: its name; None for the whole fleet."""
-
-    source: str
-    cell: str | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """found: in no order. missing: where there may be more."""
-
-    found: Sequence[Finding]
-    missing: Sequence[Missing] = ()
-
-    def __add__(self, other: "Findings") -> "Findings":
-        return Findings([*self.found, *other.found], [*self.missing, *other.missing])
-
-
 class CellFindings:
     """Asks all native cells at once, each for at most `timeout_s`, and the fleet database."""
 
@@ -51,25 +31,24 @@ class CellFindings:
         self._fleet = fleet
         self._timeout_s = timeout_s
 
-    async def look(self, now: int, only: Collection[str] | None) -> Findings:
+    async def look(self, now: int, only: Collection[str] | None) -> Sequence[Finding]:
         """now: microseconds since the epoch. only: uuids of the cells that are asked; None for all.
 
         Raises FleetUnreachableError when it is not known which cells there are.
         """
         cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
         native = (self._ask(cell) for cell in cells if cell.can.takes_changes)
-        of_fleet, *of_cells = await asyncio.gather(self._ask_fleet(cells, now), *native)
-        return sum(of_cells, of_fleet)
+        return list(chain.from_iterable(await asyncio.gather(self._ask_fleet(cells, now), *native)))
 
-    async def _ask(self, cell: Cell) -> Findings:
+    async def _ask(self, cell: Cell) -> Sequence[Finding]:
         try:
             found = await self._reader.ask(cell.uuid, _findings_of, self._timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
-            return Findings([], [Missing("cell", cell.name, str(error))])
+            return [unknown("cell", str(error), cell=cell.name)]
         counts = [kind for kind in FindingKind if sum(each.kind is kind for each in found) >= MAX_OF_KIND]
-        return Findings(found, [Missing("cell", cell.name, f"there may be more of '{kind}'") for kind in counts])
+        return [*found, *(unknown("cell", f"there may be more of '{kind}'", cell=cell.name) for kind in counts)]
 
-    async def _ask_fleet(self, cells: Sequence[Cell], now: int) -> Findings:
+    async def _ask_fleet(self, cells: Sequence[Cell], now: int) -> Sequence[Finding]:
         def read() -> tuple[Mapping[str, ComparedMappings], Mapping[str, AuditRound], Mapping[str, RestoredCell]]:
             fleet = self._fleet
             return fleet.compared_mappings.all(), fleet.audit_rounds.all(), fleet.restored_cells.all()
@@ -77,13 +56,13 @@ class CellFindings:
         try:
             compared, audited, restored = await ask_fleet(read, self._timeout_s)
         except FleetUnreachableError as error:
-            return Findings([], [Missing("fleet database", None, str(error))])
+            return [unknown("fleet database", str(error))]
         of_mappings = (
             found for cell in cells if cell.uuid in compared for found in _of_mappings(cell, compared[cell.uuid], now)
         )
         of_audit = (found for cell in cells if cell.uuid in audited for found in _of_audit(cell, audited[cell.uuid]))
         gone_back = (_restored(cell, restored[cell.uuid]) for cell in cells if cell.uuid in restored)
-        return Findings([*gone_back, *of_mappings, *of_audit])
+        return [*gone_back, *of_mappings, *of_audit]
 
 
 def _findings_of(adapter: CellAdapter) -> Sequence[Finding]:

@@ -27,9 +27,9 @@ from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.kept import Kept
 from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.api.shared.times import time_shown
-from fleetlight.cells.findings import Finding, FindingKind, wrong
+from fleetlight.cells.findings import Finding, FindingKind, State, unknown, wrong
 from fleetlight.listing.answer import Consistency
-from fleetlight.listing.findings import MAX_OF_KIND, CellFindings, Findings, Missing
+from fleetlight.listing.findings import MAX_OF_KIND, CellFindings
 from fleetlight.query.filters import Eq, Filter, In, IsNotNull, IsNull, Lt, all_of, any_of
 from fleetlight.resources.fields import from_microseconds
 from fleetlight.resources.power_states import CRASHED, RUNNING, SHUT_DOWN
@@ -143,10 +143,10 @@ class FindingGauges:
             registry=self.registry,
         )
 
-    def show(self, findings: Findings) -> None:
-        for kind, count in _counts(findings.found).items():
+    def show(self, findings: Sequence[Finding]) -> None:
+        for kind, count in _counts(findings).items():
             self._findings.labels(kind).set(count)
-        self._complete.set(not findings.missing)
+        self._complete.set(not _missing(findings))
 
 
 class FindingsHandler:
@@ -169,15 +169,13 @@ class FindingsHandler:
         transition_s = number_in("transition_s", request.query) or TRANSITION_S
         now = self._clock()
         findings = await self._look(request, now, transition_s, await self._chosen(request.query.last("cell")))
-        shown = [each for each in _ordered(findings.found) if each.kind in kinds]
+        shown, missing = _ordered(findings, kinds), _missing(findings)
         return json_answer(
             {
                 "findings": [_shown(each, now) for each in shown],
                 "counts": {kind: count for kind, count in _counts(shown).items() if kind in kinds},
-                "complete": not findings.missing,
-                "missing": [
-                    {"source": each.source, "cell": each.cell, "reason": each.reason} for each in findings.missing
-                ],
+                "complete": not missing,
+                "missing": [{"source": each.about, "cell": each.cell, "reason": each.evidence} for each in missing],
             }
         )
 
@@ -191,19 +189,17 @@ class FindingsHandler:
         gauges.show(await self._look(request, self._clock(), TRANSITION_S, None))
         return generate_latest(gauges.registry)
 
-    async def _look(self, request: ApiRequest, now: int, transition_s: int, only: set[str] | None) -> Findings:
+    async def _look(self, request: ApiRequest, now: int, transition_s: int, only: set[str] | None) -> Sequence[Finding]:
         """One instance that two sources find is one finding: that of its cell, which knows since when."""
         queries = _queries(now - transition_s * MICROSECONDS_PER_SECOND)
         async with request.admission.page():
             of_cells, *queried = await asyncio.gather(
                 self._cells.look(now, only), *(self._ask(request, query, only) for query in queries)
             )
-        known = {(each.kind, each.about) for each in of_cells.found}
-        for each in queried:
-            of_cells += Findings([one for one in each.found if (one.kind, one.about) not in known], each.missing)
-        return of_cells
+        known = {(each.kind, each.about) for each in of_cells}
+        return [*of_cells, *(one for each in queried for one in each if (one.kind, one.about) not in known)]
 
-    async def _ask(self, request: ApiRequest, query: _InstanceQuery, only: set[str] | None) -> Findings:
+    async def _ask(self, request: ApiRequest, query: _InstanceQuery, only: set[str] | None) -> Sequence[Finding]:
         fresh = ReadOptions(Consistency.BOUNDED, (), self._timeout_s, request.admission)
         question = query_of(ITEM_TYPES["instance"], _FIELDS, query.wanted, limit=MAX_OF_KIND, all_projects=True)
         result = await self._query_engine.answer(question, request.caller, fresh, only)
@@ -211,13 +207,13 @@ class FindingsHandler:
         found = [query.finding(dict(zip(_FIELDS, (value for _, value in cells), strict=True))) for cells in rows]
         source = f"instances for '{query.kind}'"
         missing = [
-            Missing(source, each.cell.name, each.failure or "the index lacks some of it")
+            unknown(source, each.failure or "the index lacks some of it", cell=each.cell.name)
             for each in result.proof.cells
             if not each.is_complete
         ]
         if result.after is not None:
-            missing.append(Missing(source, None, "there are more"))
-        return Findings(found, missing)
+            missing.append(unknown(source, "there are more"))
+        return [*found, *missing]
 
     async def _chosen(self, name: str | None) -> set[str] | None:
         if name is None:
@@ -242,9 +238,14 @@ def _counts(found: Sequence[Finding]) -> Mapping[FindingKind, int]:
     return {kind: counts[kind] for kind in FindingKind}
 
 
-def _ordered(found: Sequence[Finding]) -> Sequence[Finding]:
+def _missing(found: Sequence[Finding]) -> Sequence[Finding]:
+    """Where there may be more."""
+    return [each for each in found if each.state is State.UNKNOWN]
+
+
+def _ordered(found: Sequence[Finding], kinds: Sequence[FindingKind]) -> Sequence[Finding]:
     by_place = sorted(found, key=lambda each: (each.cell or "", each.about))
-    return [each for kind in FindingKind for each in by_place if each.kind is kind]
+    return [each for kind in kinds for each in by_place if each.kind is kind]
 
 
 def _shown(finding: Finding, now: int) -> Mapping[str, Any]:
