@@ -8,7 +8,6 @@ message that waited for long cannot bring back what has been deleted and forgott
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
 
 from fleetlight.bus.topology import SEQUENCE_HEADER
 from fleetlight.cells.errors import CellUnreachableError
@@ -24,19 +23,13 @@ from fleetlight.indexer.transform.batches import Batch, RowReading
 from fleetlight.indexer.transform.documents import ExternalChange, NativeChange
 from fleetlight.indexer.transform.messages import Meaning, interpret, read_headers
 from fleetlight.indexer.writing.announced import to_announced
-from fleetlight.indexer.writing.dead_letters import RecordsFailures
+from fleetlight.indexer.writing.dead_letters import KeepsFailures
 from fleetlight.indexer.writing.journaling import CellJournal, JournalingWriter, JournalStore
 from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper
 from fleetlight.indexer.writing.ownership import KnowsOwners, OwnWriter, deployment_of
 from fleetlight.indexer.writing.rereading import RendersRows, render_rows, rows_of
 from fleetlight.indexer.writing.retrying_writer import WritesAndReads
 from fleetlight.resources.clock import Clock, system_clock
-
-
-class ChangesFailures(RecordsFailures, Protocol):
-    """The part of fleetlight.cells.fleet.failures.FailedMessages that a retry needs."""
-
-    def drop(self, ids: Collection[str]) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +58,7 @@ def retry(
     failures: Sequence[Failure],
     adapter: CellAdapter,
     writer: IndexWriter,
-    store: ChangesFailures,
+    store: KeepsFailures,
     journals: JournalStore,
     *,
     owners: KnowsOwners,

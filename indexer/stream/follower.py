@@ -33,7 +33,7 @@ from fleetlight.indexer.stream.received_batch import MessageReading
 from fleetlight.indexer.stream.saved_progress import ReachedProgress
 from fleetlight.indexer.transform.announcers import KnowsAnnouncers, no_producers
 from fleetlight.indexer.transform.batches import ReadsRows
-from fleetlight.indexer.writing.dead_letters import CountsFailures, DeadLetters
+from fleetlight.indexer.writing.dead_letters import DeadLetters, KeepsFailures
 from fleetlight.indexer.writing.journaling import JournalStore
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.indexer.writing.ownership import KnowsOwners
@@ -71,7 +71,7 @@ class FollowerParts:
     leases: CellLeases
     owners: KnowsOwners
     is_of_relay: Callable[[str, Headers, bytes], bool]
-    failures: CountsFailures
+    failures: KeepsFailures
     journals: JournalStore
     settings: IndexerSettings
     metrics: IndexerMetrics

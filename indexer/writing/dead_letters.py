@@ -55,17 +55,16 @@ class DeadLetter:
 
 
 class RecordsFailures(Protocol):
-    """The part of fleetlight.cells.fleet.failures.FailedMessages that the indexer writes to; raises
-    FleetUnreachableError.
-    """
+    """What a consumer needs of fleetlight.cells.fleet.failures.FailedMessages; raises FleetUnreachableError."""
 
     def add(self, found: Sequence[Failure]) -> None: ...
     def mark_reread(self, cell_uuid: str, instance_uuids: Collection[str], at: int) -> None: ...
 
 
-class CountsFailures(RecordsFailures, Protocol):
-    """The part that an indexer needs of fleetlight.cells.fleet.failures.FailureStore; raises FleetUnreachableError."""
+class KeepsFailures(RecordsFailures, Protocol):
+    """What else an indexer needs of it."""
 
+    def drop(self, ids: Collection[str]) -> int: ...
     def counts(self) -> Mapping[str, int]: ...
     def dropped(self) -> Mapping[str, int]: ...
 

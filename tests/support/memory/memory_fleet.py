@@ -67,6 +67,11 @@ class MemoryFailures:
         self._require_database()
         self.reread += instance_uuids
 
+    def drop(self, ids: Collection[str]) -> int:
+        for each in ids:
+            del self.kept[each]
+        return len(ids)
+
     def counts(self) -> Mapping[str, int]:
         self._require_database()
         return Counter(failure.summary.cell_uuid for failure in self.kept.values())

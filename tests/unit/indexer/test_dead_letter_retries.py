@@ -1,6 +1,5 @@
 """Trying failures again: what is solved is off the list, and what is not says why."""
 
-from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -20,18 +19,11 @@ from tests.support.memory.memory_index import MemoryIndex, versions
 from tests.support.played.nova_cell import MemoryNovaCell
 
 
-class Droppable(MemoryFailures):
-    def drop(self, ids: Collection[str]) -> int:
-        for each in ids:
-            del self.kept[each]
-        return len(ids)
-
-
 class Stage:
     def __init__(self) -> None:
         self.cell = MemoryCell()
         self.index = MemoryIndex()
-        self.failures = Droppable()
+        self.failures = MemoryFailures()
         # As late as what the cell will announce, however long ago this module was imported.
         self.now = system_clock()
         self.announcer: Announcer = "rack-agent"
@@ -201,7 +193,7 @@ class NovaStage:
     def __init__(self) -> None:
         self.cell = MemoryNovaCell()
         self.index = MemoryIndex()
-        self.failures = Droppable()
+        self.failures = MemoryFailures()
         self.journals = MemoryJournals()
         self.now = system_clock()
 

@@ -24,10 +24,9 @@ from fleetlight.indexer.writing.leases import CellLeases
 from tests.support.fleets.documents import make_document
 from tests.support.fleets.indexer_worlds import in_thread
 from tests.support.memory.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
-from tests.support.memory.memory_fleet import MemoryJournals, MemoryLeases, MemoryOwners
+from tests.support.memory.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases, MemoryOwners
 from tests.support.memory.memory_index import MemoryIndex
 from tests.support.waiting import wait_until
-from tests.unit.indexer.test_dead_letter_retries import Droppable
 
 DAY = 86_400_000_000
 RETENTION_S = 30 * 86_400
@@ -165,7 +164,7 @@ def test_late_message_about_a_purged_instance_of_somebody_else_does_not_bring_it
     [external] = elsewhere.rows
     sent_at = NOW  # about; MemoryCell takes the time of the machine
     world.index.save_state(HORIZONS, {CELL_UUID: sent_at * 2})
-    failures = Droppable()
+    failures = MemoryFailures()
     letter = DeadLetter(Message(change.body, ROUTING_KEY, {}), DeadLetterReason.REJECTED, "once too long")
     failures.add([to_failure(CELL_UUID, letter, NOW)])
     [result] = retry(
@@ -185,7 +184,7 @@ def test_late_message_about_a_purged_instance_of_somebody_else_does_not_bring_it
 def test_late_message_about_a_purged_row_does_not_bring_it_back_alive(world: World) -> None:
     created = world.cell.message_of(next(each for each in world.cell.changes if each.instance_uuid == world.old))
     world.purge()
-    failures = Droppable()
+    failures = MemoryFailures()
     failures.add([to_failure(CELL_UUID, DeadLetter(created, DeadLetterReason.REJECTED, "once too long"), NOW)])
     retry(
         list(failures.kept.values()),
