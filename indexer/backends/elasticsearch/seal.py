@@ -379,7 +379,8 @@ class ElasticsearchSeal:
                 self._right[place] = self._right.get(place, Numbers()).union(numbers)
             return None
         where = ", ".join(f"{len(numbers)} to shard {number} of {name}" for (name, number), numbers in missing.items())
-        reason = f"another program has written to the index: {where}"
+        who = "another program" if are_right is None else "another program, or an indexer that was killed,"
+        reason = f"{who} has written to the index: {where}"
         return self._breach(reason, self._uuids(missing), look.given)
 
     def _uuids(self, written: Missing) -> frozenset[str] | None:
