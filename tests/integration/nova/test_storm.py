@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import random
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -100,11 +101,12 @@ def said(process: "subprocess.Popen[str]") -> str:
 
 
 class Process:
-    """A command of `fleetlight` that may be killed, and has to be ended by nothing else."""
+    """A command of `fleetlight` that may be killed, and has to be ended by nothing else. port: that it listens on."""
 
-    def __init__(self, arguments: list[str], log: Path) -> None:
+    def __init__(self, arguments: list[str], log: Path, port: int = 0) -> None:
         self._arguments = arguments
         self._log = log
+        self._port = port
         self._running: Command | None = None
 
     def start(self) -> None:
@@ -122,6 +124,13 @@ class Process:
             self._running.kill()
             self._running.wait(60)
             self._running = None
+            # The process that answers notices a moment later that its parent is gone.
+            wait_until(lambda: not is_listened_on(self._port))
+
+
+def is_listened_on(port: int) -> bool:
+    with socket.socket() as client:
+        return port != 0 and client.connect_ex(("127.0.0.1", port)) == 0
 
 
 @dataclass
@@ -361,7 +370,7 @@ def started(stack: ExitStack, folder: Path, followed: FollowedNova) -> tuple[str
         '[api]\nwatch_key = "a secret of sixteen letters"\n'
     )
     indexer = Process(["indexer", "--config", str(config)], folder / "indexer.log")
-    api = Process(["api", "--config", str(config), "--port", str(port), "--processes", "1"], folder / "api.log")
+    api = Process(["api", "--config", str(config), "--port", str(port), "--processes", "1"], folder / "api.log", port)
     for each in (indexer, api):
         each.start()
         stack.callback(each.end)
