@@ -7,7 +7,7 @@ PostgreSQL takes neither a zero character nor half a surrogate pair.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -198,31 +198,15 @@ class FailedMessages:
 
 
 def _values(failure: Failure) -> dict[str, Any]:
-    values = _plain_values(failure)
-    texts = (*values["headers"], *values["headers"].values(), values["detail"], values["trace"] or "")
-    return values | {"size": len(failure.body) + sum(len(str(text)) for text in texts)}
+    headers = {storable(name): _stored(value) for name, value in failure.headers.items()}
+    values: dict[str, Any] = {name: _stored(value) for name, value in asdict(failure.summary).items()}
+    values |= {"routing_key": storable(failure.routing_key), "headers": headers, "trace": _stored(failure.trace)}
+    texts = (*headers, *headers.values(), values["detail"], values["trace"] or "")
+    return values | {"body": failure.body, "size": len(failure.body) + sum(len(str(text)) for text in texts)}
 
 
-def _plain_values(failure: Failure) -> dict[str, Any]:
-    summary = failure.summary
-    return {
-        "id": summary.id,
-        "cell_uuid": summary.cell_uuid,
-        "reason": summary.reason,
-        "detail": storable(summary.detail),
-        "instance_uuid": None if summary.instance_uuid is None else storable(summary.instance_uuid),
-        "first_at": summary.first_at,
-        "last_at": summary.last_at,
-        "times": summary.times,
-        "reread_at": summary.reread_at,
-        "routing_key": storable(failure.routing_key),
-        "headers": {
-            storable(name): storable(value) if isinstance(value, str) else value
-            for name, value in failure.headers.items()
-        },
-        "body": failure.body,
-        "trace": None if failure.trace is None else storable(failure.trace),
-    }
+def _stored(value: str | int | None) -> str | int | None:
+    return storable(value) if isinstance(value, str) else value
 
 
 def _failure(row: Row[Any]) -> Failure:
