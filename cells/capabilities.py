@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fleetlight.resources.instance import INSTANCE_FIELDS
+
 
 class CellKind(StrEnum):
     """What a cell is (docs/architecture.md, "Kinds of cells")."""
@@ -44,6 +46,10 @@ class Capabilities:
     fields_of_deployment: frozenset[str] = frozenset()
 
 
+# What an item of the compute API says without a member of its own, or what is the same for all of them.
+_KNOWN_OTHERWISE = {"uuid", "deleted", "deleted_at", "flavor", "image_ref", "image_properties"}
+_SAME_FOR_ALL = {"hidden", "forthcoming", "ganeti"}
+
 CAPABILITIES = {
     CellKind.NATIVE: Capabilities(numbers_changes=True, takes_changes=True),
     CellKind.NOVA_DB: Capabilities(
@@ -53,17 +59,7 @@ CAPABILITIES = {
     CellKind.NOVA_API: Capabilities(
         is_asked_for_unmapped=True,
         unknown_fields=frozenset(
-            {
-                "architecture",
-                "flavor_id",
-                "instance_type_id",
-                "keypairs",
-                "launched_on",
-                "locked_by",
-                "os_type",
-                "server_groups",
-                "shares",
-            }
+            INSTANCE_FIELDS.keys() - INSTANCE_FIELDS.members.keys() - _KNOWN_OTHERWISE - _SAME_FOR_ALL
         ),
     ),
     CellKind.GANETI: Capabilities(

@@ -104,16 +104,34 @@ _EXPECTED = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The member of a server by which the compute API shows a field (contracts/nova-servers, section 7).
+
+    since: the microversion, 2.N, that brought it. is_for_admins: whether only administrators see it.
+    otherwise: what it shows where the field has no value.
+    """
+
+    name: str
+    since: int = 1
+    is_for_admins: bool = False
+    otherwise: str | bool | tuple[()] | None = None
+
+
 class ItemType(Mapping[str, Field]):
     """What can be listed: a type of items, as its fields by name, in the order of their definition.
 
     unique: the field, never null, that no two items share; it ends every order.
+    members: by the name of the field, what the compute API shows of it, if it does.
     There is one of each type, so two are equal only if they are the same.
     Raises ValueError when a name, or (ignoring case) a title, appears twice.
     """
 
-    def __init__(self, name: str, fields: Iterable[Field], *, unique: str = "uuid") -> None:
+    def __init__(
+        self, name: str, fields: Iterable[Field], *, unique: str = "uuid", members: Mapping[str, Member] | None = None
+    ) -> None:
         self.name = name
+        self.members = members or {}
         self.unique = unique
         self._fields: dict[str, Field] = {}
         titles: set[str] = set()

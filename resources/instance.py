@@ -5,7 +5,9 @@ the index's fields and a record's keys all use them; the payload on the wire use
 (fleetlight.notifications.payloads). Fields of kind `other` without `is_list` can only be read.
 """
 
-from fleetlight.resources.fields import Field, ItemType, Kind, Record
+from fleetlight.resources.fields import Field, ItemType, Kind, Member, Record
+
+_FOR_ADMINS = "OS-EXT-SRV-ATTR:"
 
 INSTANCE_FIELDS = ItemType(
     "instance",
@@ -75,6 +77,38 @@ INSTANCE_FIELDS = ItemType(
             "ganeti", "Ganeti", Kind.OTHER, "What Ganeti alone has words for (fleetlight.resources.query_fields.ganeti)"
         ),
     ),
+    members={
+        **{name: Member(name) for name in ("progress", "key_name", "config_drive", "metadata", "fault")},
+        "security_groups": Member("security_groups"),
+        **{name: Member(f"OS-EXT-STS:{name}") for name in ("task_state", "vm_state", "power_state")},
+        **{name: Member(f"OS-SRV-USG:{name}") for name in ("launched_at", "terminated_at")},
+        "display_name": Member("name"),
+        "project_id": Member("tenant_id", otherwise=""),
+        "user_id": Member("user_id", otherwise=""),
+        "created_at": Member("created"),
+        "updated_at": Member("updated"),
+        "access_ip_v4": Member("accessIPv4", otherwise=""),
+        "access_ip_v6": Member("accessIPv6", otherwise=""),
+        "ip_addresses": Member("addresses"),
+        "auto_disk_config": Member("OS-DCF:diskConfig"),
+        "availability_zone": Member("OS-EXT-AZ:availability_zone", otherwise=""),
+        "block_devices": Member("os-extended-volumes:volumes_attached"),
+        "locked": Member("locked", 9, otherwise=False),
+        "display_description": Member("description", 19),
+        "tags": Member("tags", 26, otherwise=()),
+        "trusted_image_certificates": Member("trusted_image_certificates", 63),
+        "locked_reason": Member("locked_reason", 73),
+        "hostname": Member(f"{_FOR_ADMINS}hostname", 90),
+        "pinned_availability_zone": Member("pinned_availability_zone", 96),
+        "scheduler_hints": Member("scheduler_hints", 100),
+        "host": Member(f"{_FOR_ADMINS}host", is_for_admins=True),
+        "node": Member(f"{_FOR_ADMINS}hypervisor_hostname", is_for_admins=True),
+        "instance_name": Member(f"{_FOR_ADMINS}instance_name", is_for_admins=True, otherwise=""),
+        **{
+            name: Member(f"{_FOR_ADMINS}{name}", 3, is_for_admins=True)
+            for name in ("kernel_id", "launch_index", "ramdisk_id", "reservation_id", "root_device_name", "user_data")
+        },
+    },
 )
 
 _NEVER_NULL = {"deleted": False, "forthcoming": False, "hidden": False, "locked": False}

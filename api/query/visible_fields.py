@@ -7,6 +7,7 @@ from functools import cache
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import NotFoundError
+from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 from fleetlight.resources.query_fields.definitions import QueryFields
 from fleetlight.resources.query_fields.instance import MAX_NICS
@@ -15,17 +16,9 @@ from fleetlight.resources.query_fields.parameters import HYPERVISOR_PARAMETERS
 _OF_LINKS = ("mode", "link", "bridge", "vlan")
 _OF_ADMINISTRATORS = frozenset(
     {
+        *(name for name, member in INSTANCE_FIELDS.members.items() if member.is_for_admins),
         "cell",
-        "host",
-        "node",
         "launched_on",
-        "instance_name",
-        "kernel_id",
-        "ramdisk_id",
-        "root_device_name",
-        "reservation_id",
-        "launch_index",
-        "user_data",
         # Its details are for administrators; what owners may read of it, the compute API shows.
         "fault",
         "hidden",

@@ -1,4 +1,4 @@
-"""A field that is added to the definitions goes from an operation to a list, and nothing else names it."""
+"""A field that is added to the definitions goes from each kind of cell to all faces, and nothing else names it."""
 
 import subprocess
 import sys
@@ -10,27 +10,21 @@ import asyncio, sys
 from pathlib import Path
 
 import fleetlight.resources.instance
-from fleetlight.resources.fields import Field, ItemType, Kind
+from fleetlight.resources.fields import Field, ItemType, Kind, Member
 
-# The one definition.
+# The one definition, and the member that shows it.
 fleetlight.resources.instance.INSTANCE_FIELDS = ItemType(
     "instance",
     (
         *fleetlight.resources.instance.INSTANCE_FIELDS.values(),
         Field("rack", "Rack", Kind.TEXT, "Rack that the host stands in"),
     ),
+    members={
+        **fleetlight.resources.instance.INSTANCE_FIELDS.members,
+        "rack": Member("OS-EXT-SRV-ATTR:rack", 104, is_for_admins=True),
+    },
 )
 from fleetlight.resources.instance import INSTANCE_FIELDS
-
-from fleetlight.views.compute import members, view
-
-
-class Rack(members.Members, gc=False):
-    rack: str | None
-
-
-# The one line of rendering: a segment, and the microversion that brings it.
-view._PUBLIC_SEGMENTS.append(lambda record: Rack(record["rack"]))
 
 from sqlalchemy import select, text
 
@@ -89,18 +83,55 @@ writer = open_writer(settings)
 writer.prepare()
 writer.write([to_document(cell.uuid, 1, record) for record in records])
 writer.make_searchable()
-template = ItemTemplate.full(104, is_admin=False, versioned_base="/v2.1", plain_base="")
+template = ItemTemplate.full(104, is_admin=True, versioned_base="/v2.1", plain_base="")
 found = asyncio.run(open_searcher(settings).search(request, [cell.uuid], template))
 assert [row.position[0] for row in found] == ["r10", "r9"], found
-assert [b'"rack":"r' in row.item for row in found] == [True, True], found
+assert [b'"OS-EXT-SRV-ATTR:rack":"r' in row.item for row in found] == [True, True], found
 
 assert instance_mapping()["properties"]["rack"] == {"type": "keyword"}
 assert "rack" in str(to_dsl(wanted, INSTANCE_FIELDS))
+
+# From a server of a Nova: the row of its database, and the item of its API.
+from contextlib import closing
+
+import msgspec
+
+from fleetlight.cells.kinds.nova_api.items import to_record
+from fleetlight.cells.kinds.nova_db.adapter import NovaDbAdapter
+from fleetlight.cells.model import Cell
+from tests.support.fleets.nova_tables import CELL1, small_nova
+
+nova = small_nova(folder)
+nova.add("cell1", 1, rack="r9")
+nova.add("cell1", 2, rack="r10")
+nova.add("cell1", 3)
+urls = nova.urls["cell1"], ""
+cell = Cell(CELL1, "cell1", CellKind.NOVA_DB, *urls, api_database_url=nova.urls["api"], nova_uuid=CELL1)
+with closing(NovaDbAdapter(cell)) as adapter:
+    rows = adapter.read_page(request)
+assert [row.record["rack"] for row in rows] == ["r10", "r9"], rows
+
+item = template.render_record(rows[0].record)
+assert to_record(msgspec.json.decode(item))["rack"] == "r10"
+older = ItemTemplate.full(103, is_admin=True, versioned_base="/v2.1", plain_base="").render_record(rows[0].record)
+for_owners = ItemTemplate.full(104, is_admin=False, versioned_base="/v2.1", plain_base="")
+assert b"rack" not in older + for_owners.render_record(rows[0].record)
+
+# What documents say of servers, what fields queries, the feed and the console can show, and to whom.
+from fleetlight.api.compute.servers.shape import LISTED_SERVER
+from fleetlight.api.query import visible_fields
+from fleetlight.views.query2.instance import INSTANCE_VALUES
+
+assert "OS-EXT-SRV-ATTR:rack" in str(LISTED_SERVER.schema(104))
+assert "OS-EXT-SRV-ATTR:rack" not in str(LISTED_SERVER.schema(103))
+assert visible_fields.ITEM_TYPES["instance"]["rack"].title == "Rack"
+assert "rack" not in visible_fields._of_owners("instance")
+assert INSTANCE_VALUES["rack"].stored == "rack"
 print("rack is everywhere")
 """
 
 
-def test_new_field_takes_one_definition_and_one_line_of_rendering(tmp_path: Path) -> None:
+def test_new_field_takes_its_definition_and_the_member_that_shows_it(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,5 +1,8 @@
 """The members of an instance's full item: what each shows, and in which form (contracts/nova-servers, section 7).
 
+Fields that are shown as they are have no code here but the declaration of their member
+(fleetlight.resources.instance).
+
 Links are not among them: the addresses that they begin with are those of a request. Which members a request gets, and
 in which order they are kept, is in `fleetlight.views.compute.view`.
 
@@ -7,20 +10,22 @@ Members are fields of structures: the encoder has their names ready, which takes
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Struct, UnsetType, defstruct, field
 
 from fleetlight.resources.fields import Record, from_microseconds
-from fleetlight.resources.instance import DEFAULT_ZONE
+from fleetlight.resources.instance import DEFAULT_ZONE, INSTANCE_FIELDS
 from fleetlight.resources.server_status import UNKNOWN, WITH_FAULT, WITH_PROGRESS, status_of
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _DAY = 24 * 60 * 60
-_EXTENDED = "OS-EXT-SRV-ATTR:"
+Segment = Callable[[Record], Struct]
+"""Makes some members of an item."""
 
 
 class Members(Struct, gc=False):
@@ -84,18 +89,6 @@ class Volume(Struct, gc=False):
     delete_on_termination: bool
 
 
-class Locked(Members, gc=False):
-    locked: bool
-
-
-class Description(Members, gc=False):
-    description: str | None
-
-
-class Tags(Members, gc=False):
-    tags: Sequence[str]
-
-
 class EmbeddedFlavor(Members, gc=False):
     flavor: "FlavorSnapshot | Mapping[str, Any]"
 
@@ -112,39 +105,10 @@ class FlavorSnapshot(Struct, gc=False):
     extra_specs: Mapping[str, Any]
 
 
-class TrustedImageCertificates(Members, gc=False):
-    trusted_image_certificates: Sequence[str] | None
-
-
-class LockedReason(Members, gc=False):
-    locked_reason: str | None
-
-
-class Hostname(Members, gc=False):
-    hostname: str | None = field(name=f"{_EXTENDED}hostname")
-
-
-class PinnedAvailabilityZone(Members, gc=False):
-    pinned_availability_zone: str | None
-
-
-class SchedulerHintsMember(Members, gc=False):
-    scheduler_hints: Mapping[str, Any] | None
-
-
 class Placement(Members, gc=False):
-    host: str | None = field(name=f"{_EXTENDED}host")
-    node: str | None = field(name=f"{_EXTENDED}hypervisor_hostname")
-    instance_name: str = field(name=f"{_EXTENDED}instance_name")
-
-
-class GuestMembers(Members, gc=False):
-    kernel_id: str | None = field(name=f"{_EXTENDED}kernel_id")
-    launch_index: int | None = field(name=f"{_EXTENDED}launch_index")
-    ramdisk_id: str | None = field(name=f"{_EXTENDED}ramdisk_id")
-    reservation_id: str | None = field(name=f"{_EXTENDED}reservation_id")
-    root_device_name: str | None = field(name=f"{_EXTENDED}root_device_name")
-    user_data: str | None = field(name=f"{_EXTENDED}user_data")
+    host: str | None = field(name="OS-EXT-SRV-ATTR:host")
+    node: str | None = field(name="OS-EXT-SRV-ATTR:hypervisor_hostname")
+    instance_name: str = field(name="OS-EXT-SRV-ATTR:instance_name")
 
 
 class ImageMember(Struct, gc=False):
@@ -175,6 +139,33 @@ class Damaged(DamagedIdentity, gc=False):
 
     tenant_id: str
     created: datetime | None
+
+
+def segments(*, for_admins: bool) -> list[tuple[Segment, int]]:
+    """The segments of fields that are shown as they are stored, each with the microversion, 2.N, that brought it.
+
+    What is shown since the first one is in `IdentityMembers`, `CommonMembers` and `Placement`.
+    """
+    alike: dict[tuple[int, str], list[str]] = {}
+    for name, member in INSTANCE_FIELDS.members.items():
+        if member.since > 1 and member.is_for_admins is for_admins:
+            # Alone, so that the values of others are taken as they are.
+            alike.setdefault((member.since, "" if member.otherwise is None else name), []).append(name)
+    return [(_segment(names), since) for (since, _), names in sorted(alike.items())]
+
+
+def _segment(names: Sequence[str]) -> Segment:
+    """Shows the fields of these names, of which one that is shown `otherwise` is the only one."""
+    members, first = INSTANCE_FIELDS.members, names[0]
+    otherwise = members[first].otherwise
+    rename = {name: members[name].name for name in names}
+    make = defstruct("Shown", [(name, Any) for name in names], rename=rename, gc=False)
+    if otherwise is not None:
+        return lambda record: make(record[first] or otherwise)
+    if len(names) == 1:
+        return lambda record: make(record[first])
+    values = itemgetter(*names)
+    return lambda record: make(*values(record))
 
 
 def damaged_identity(record: Record) -> DamagedIdentity:
@@ -231,18 +222,6 @@ def volumes(record: Record) -> Volumes:
     )
 
 
-def locked(record: Record) -> Locked:
-    return Locked(bool(record["locked"]))
-
-
-def description(record: Record) -> Description:
-    return Description(record["display_description"])
-
-
-def tags(record: Record) -> Tags:
-    return Tags(record["tags"] or ())
-
-
 def flavor(record: Record) -> EmbeddedFlavor:
     embedded = record["flavor"]
     if not embedded:
@@ -260,39 +239,8 @@ def flavor(record: Record) -> EmbeddedFlavor:
     )
 
 
-def trusted_image_certificates(record: Record) -> TrustedImageCertificates:
-    return TrustedImageCertificates(record["trusted_image_certificates"])
-
-
-def locked_reason(record: Record) -> LockedReason:
-    return LockedReason(record["locked_reason"])
-
-
-def hostname(record: Record) -> Hostname:
-    return Hostname(record["hostname"])
-
-
-def pinned_availability_zone(record: Record) -> PinnedAvailabilityZone:
-    return PinnedAvailabilityZone(record["pinned_availability_zone"])
-
-
-def scheduler_hints(record: Record) -> SchedulerHintsMember:
-    return SchedulerHintsMember(record["scheduler_hints"])
-
-
 def placement(record: Record) -> Placement:
     return Placement(record["host"], record["node"], record["instance_name"] or "")
-
-
-def guest(record: Record) -> GuestMembers:
-    return GuestMembers(
-        record["kernel_id"],
-        record["launch_index"],
-        record["ramdisk_id"],
-        record["reservation_id"],
-        record["root_device_name"],
-        record["user_data"],
-    )
 
 
 def image(record: Record) -> ImageMember | str:

@@ -9,8 +9,9 @@ every route.
 Links depend on the address that a request was sent to, so they are made by `ItemTemplate`, from the ids in the view.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute import members
-from fleetlight.views.compute.members import Members
+from fleetlight.views.compute.members import Segment
 from fleetlight.views.projection import Projection
 
 View = tuple[bytes, ...]
@@ -28,35 +29,26 @@ HostStatuses = Mapping[str, Mapping[bytes, bytes]]
 NEWEST_MICROVERSION = (2, 104)
 MINIMAL_ITEMS_SINCE = 69
 """The microversion, 2.N, that brought items of servers of which hardly anything is known."""
-Segment = Callable[[Record], Members]
 
-# Segments of what every caller sees, each with the microversion that brought it: 2.N.
-_PUBLIC: tuple[tuple[Segment, int], ...] = (
-    (members.identity, 1),
-    (members.common, 1),
-    (members.volumes, 1),
-    (members.locked, 9),
-    (members.description, 19),
-    (members.tags, 26),
-    (members.flavor, 47),
-    (members.trusted_image_certificates, 63),
-    (members.locked_reason, 73),
-    (members.hostname, 90),
-    (members.pinned_availability_zone, 96),
-    (members.scheduler_hints, 100),
-)
-# Segments that only admins see; they see `hostname` from 2.3 on.
-_ADMIN: tuple[tuple[Segment, int], ...] = ((members.placement, 1), (members.guest, 3))
-_PUBLIC_SEGMENTS = [segment for segment, _ in _PUBLIC]
-_ADMIN_SEGMENTS = [segment for segment, _ in _ADMIN]
-_VOLUMES = _PUBLIC_SEGMENTS.index(members.volumes)
-_HOSTNAME = _PUBLIC_SEGMENTS.index(members.hostname)
 VOLUME_FLAGS_SINCE = 3
 _HOSTNAME_FOR_ADMINS_SINCE = 3
 _EMBEDDED_FLAVOR_SINCE = 47
 _HOSTNAME_SINCE = 90
 HOST_STATUS_SINCE = 16
 _IMAGE_PROPERTIES_SINCE = 98
+
+_since = itemgetter(1)
+# Segments of what every caller sees, each with the microversion that brought it: 2.N.
+_PUBLIC: tuple[tuple[Segment, int], ...] = (
+    *((members.identity, 1), (members.common, 1), (members.volumes, 1)),
+    *sorted([*members.segments(for_admins=False), (members.flavor, _EMBEDDED_FLAVOR_SINCE)], key=_since),
+)
+# Segments that only admins see; they see `hostname` from 2.3 on.
+_ADMIN = ((members.placement, 1), *members.segments(for_admins=True))
+_PUBLIC_SEGMENTS = [segment for segment, _ in _PUBLIC]
+_ADMIN_SEGMENTS = [segment for segment, _ in _ADMIN]
+_VOLUMES = _PUBLIC_SEGMENTS.index(members.volumes)
+_HOSTNAME = [since for _, since in _PUBLIC].index(_HOSTNAME_SINCE)
 
 # public, admin: objects of the segments above. ends: where the segments end, those of `public` before those of `admin`.
 # image: "" or an object of id and properties. flavor_id: text or null. fault: with its details, or null.
@@ -221,7 +213,7 @@ class _FullTemplate(ItemTemplate):
         self._is_admin = is_admin
         self._last = max(number for number, (_, since) in enumerate(_PUBLIC) if since <= minor)
         self._last_for_admins = max(number for number, (_, since) in enumerate(_ADMIN) if since <= minor)
-        self._is_newest = self._last == len(_PUBLIC) - 1
+        self._is_newest = all(since <= minor for _, since in (*_PUBLIC, *_ADMIN))
         self._has_volume_flags = minor >= VOLUME_FLAGS_SINCE
         self._has_hostname_for_admins = is_admin and _HOSTNAME_FOR_ADMINS_SINCE <= minor < _HOSTNAME_SINCE
         self._has_flavor_link = minor < _EMBEDDED_FLAVOR_SINCE

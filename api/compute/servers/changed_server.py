@@ -12,6 +12,7 @@ from fleetlight.api.http.shapes import Key, Shape, TypeSince
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.model import InstanceRow
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _AS_SHOWN_SINCE = 75
 # The keys before that, fewer than in show.
@@ -19,12 +20,12 @@ _SINCE = {
     **dict.fromkeys(("id", "name", "status", "user_id", "tenant_id", "hostId", "image", "flavor"), 1),
     **dict.fromkeys(("created", "updated", "addresses", "links", "metadata", "accessIPv4", "accessIPv6"), 1),
     **dict.fromkeys(("OS-DCF:diskConfig", "progress", "fault"), 1),
-    "locked": 9,
-    "description": 19,
-    "tags": 26,
-    "trusted_image_certificates": 63,
     "server_groups": 71,
-    "locked_reason": 73,
+    **{
+        member.name: member.since
+        for member in INSTANCE_FIELDS.members.values()
+        if not member.is_for_admins and 1 < member.since < _AS_SHOWN_SINCE
+    },
 }
 _UNTIL_74 = Shape({name: Key(KINDS[name], since, is_optional=name in SOMETIMES) for name, since in _SINCE.items()})
 CHANGED_SERVER = TypeSince({1: _UNTIL_74, _AS_SHOWN_SINCE: SHOWN_SERVER})

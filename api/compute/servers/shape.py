@@ -22,7 +22,7 @@ from fleetlight.api.http.shapes import (
     or_null,
     page,
 )
-from fleetlight.resources.fields import Record
+from fleetlight.resources.fields import Kind, Member, Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import HOST_STATUS_SINCE, MINIMAL_ITEMS_SINCE, VOLUME_FLAGS_SINCE, ItemTemplate
 
@@ -47,35 +47,26 @@ _FAULT = Shape({"code": INTEGER, "created": or_null(TEXT), "message": or_null(TE
 _NOTHING_KNOWN = Shape({})
 _TEXT_OR_NULL = or_null(TEXT)
 
+
+def _kind_of(name: str, member: Member) -> JsonType:
+    field = INSTANCE_FIELDS[name]
+    if field.is_list:
+        return ListOf(TEXT)
+    kind = {Kind.NUMBER: INTEGER, Kind.BOOL: BOOL}.get(field.kind, TEXT)
+    return kind if member.otherwise is not None else or_null(kind)
+
+
 KINDS: Mapping[str, JsonType] = {
-    **dict.fromkeys(("id", "status", "tenant_id", "user_id", "hostId", "accessIPv4", "accessIPv6"), TEXT),
-    **dict.fromkeys(
-        (
-            *("name", "key_name", "config_drive", "created", "updated", "description", "locked_reason"),
-            *("OS-EXT-STS:task_state", "OS-EXT-STS:vm_state", "OS-SRV-USG:launched_at", "OS-SRV-USG:terminated_at"),
-            *("OS-EXT-SRV-ATTR:host", "OS-EXT-SRV-ATTR:hypervisor_hostname", "OS-EXT-SRV-ATTR:hostname"),
-            *("OS-EXT-SRV-ATTR:kernel_id", "OS-EXT-SRV-ATTR:ramdisk_id", "OS-EXT-SRV-ATTR:reservation_id"),
-            *("OS-EXT-SRV-ATTR:root_device_name", "OS-EXT-SRV-ATTR:user_data", "pinned_availability_zone"),
-        ),
-        _TEXT_OR_NULL,
-    ),
+    **{member.name: _kind_of(name, member) for name, member in INSTANCE_FIELDS.members.items()},
+    **dict.fromkeys(("id", "status", "hostId", "OS-DCF:diskConfig", "host_status"), TEXT),
     "links": LINKS,
     "image": OneOf((TEXT, _IMAGE)),
     "flavor": OneOf((TypeSince({1: _LINKED, _EMBEDDED_FLAVOR_SINCE: _FLAVOR}), _NOTHING_KNOWN)),
     "metadata": MapOf(TEXT),
     "addresses": MapOf(ListOf(_ADDRESS)),
-    "OS-DCF:diskConfig": TEXT,
-    "OS-EXT-AZ:availability_zone": TEXT,
-    "OS-EXT-SRV-ATTR:instance_name": TEXT,
-    "OS-EXT-SRV-ATTR:launch_index": or_null(INTEGER),
-    "OS-EXT-STS:power_state": or_null(INTEGER),
     "os-extended-volumes:volumes_attached": ListOf(_VOLUME),
-    "progress": or_null(INTEGER),
     "security_groups": ListOf(Shape({"name": TEXT})),
     "fault": _FAULT,
-    "host_status": TEXT,
-    "locked": BOOL,
-    "tags": ListOf(TEXT),
     "trusted_image_certificates": or_null(ListOf(TEXT)),
     "scheduler_hints": or_null(MapOf(_NOTHING_KNOWN)),
     "server_groups": ListOf(TEXT),

@@ -10,12 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from fleetlight.resources.fields import Record, to_microseconds
-from fleetlight.resources.instance import BLANK_INSTANCE
+from fleetlight.resources.fields import Kind, Member, Record, to_microseconds
+from fleetlight.resources.instance import BLANK_INSTANCE, INSTANCE_FIELDS
 from fleetlight.resources.server_status import DELETED
-
-_ADMIN = "OS-EXT-SRV-ATTR:"
-_VOLUMES = "os-extended-volumes:volumes_attached"
 
 
 def to_record(item: Mapping[str, Any]) -> Record:
@@ -114,43 +111,21 @@ def _fault(fault: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+_SHOWN_OTHERWISE: Mapping[str, Callable[[Any], Any]] = {
+    "ip_addresses": _addresses,
+    "auto_disk_config": lambda value: value == "AUTO",
+    "security_groups": lambda groups: [group["name"] for group in groups],
+    "block_devices": _volumes,
+    "fault": _fault,
+    "tags": list,
+}
+
+
+def _reader_of(name: str, member: Member) -> Callable[[Any], Any]:
+    if INSTANCE_FIELDS[name].kind is Kind.TIMESTAMP:
+        return _time
+    return _SHOWN_OTHERWISE.get(name, _or_none if member.otherwise == "" else _as_it_is)
+
+
 # The member of an item, the field, and how the value is read.
-_MEMBERS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
-    ("name", "display_name", _as_it_is),
-    ("tenant_id", "project_id", _or_none),
-    ("user_id", "user_id", _or_none),
-    ("created", "created_at", _time),
-    ("updated", "updated_at", _time),
-    ("metadata", "metadata", _as_it_is),
-    ("accessIPv4", "access_ip_v4", _or_none),
-    ("accessIPv6", "access_ip_v6", _or_none),
-    ("addresses", "ip_addresses", _addresses),
-    ("key_name", "key_name", _as_it_is),
-    ("config_drive", "config_drive", _as_it_is),
-    ("OS-DCF:diskConfig", "auto_disk_config", lambda value: value == "AUTO"),
-    ("OS-EXT-AZ:availability_zone", "availability_zone", _or_none),
-    ("OS-EXT-STS:task_state", "task_state", _as_it_is),
-    ("OS-EXT-STS:vm_state", "vm_state", _as_it_is),
-    ("OS-EXT-STS:power_state", "power_state", _as_it_is),
-    ("OS-SRV-USG:launched_at", "launched_at", _time),
-    ("OS-SRV-USG:terminated_at", "terminated_at", _time),
-    ("progress", "progress", _as_it_is),
-    ("security_groups", "security_groups", lambda groups: [group["name"] for group in groups]),
-    (_VOLUMES, "block_devices", _volumes),
-    ("locked", "locked", _as_it_is),
-    ("locked_reason", "locked_reason", _as_it_is),
-    ("description", "display_description", _as_it_is),
-    ("tags", "tags", list),
-    ("trusted_image_certificates", "trusted_image_certificates", _as_it_is),
-    ("pinned_availability_zone", "pinned_availability_zone", _as_it_is),
-    ("scheduler_hints", "scheduler_hints", _as_it_is),
-    (f"{_ADMIN}host", "host", _as_it_is),
-    (f"{_ADMIN}hypervisor_hostname", "node", _as_it_is),
-    (f"{_ADMIN}instance_name", "instance_name", _or_none),
-    (f"{_ADMIN}hostname", "hostname", _as_it_is),
-    *(
-        (f"{_ADMIN}{name}", name, _as_it_is)
-        for name in ("kernel_id", "launch_index", "ramdisk_id", "reservation_id", "root_device_name", "user_data")
-    ),
-    ("fault", "fault", _fault),
-)
+_MEMBERS = [(member.name, name, _reader_of(name, member)) for name, member in INSTANCE_FIELDS.members.items()]

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Select
 from sqlalchemy.exc import DBAPIError
 
 from fleetlight.cells.database.engines import reason_of, tells_of_damage
-from fleetlight.cells.kinds.nova_db.records import PLAIN_COLUMNS
+from fleetlight.cells.kinds.nova_db.tables import PLAIN_COLUMNS
 from fleetlight.resources.fields import Record
 
 MISSHAPEN = (ValueError, TypeError, LookupError, AttributeError)

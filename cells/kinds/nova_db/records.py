@@ -10,19 +10,14 @@ from sqlalchemy import Row
 
 from fleetlight.cells.kinds.nova_db.details import Details, image_properties
 from fleetlight.cells.kinds.nova_db.json_columns import addresses, current_flavor, decoded, flavor, trusted_certificates
-from fleetlight.cells.kinds.nova_db.tables import INSTANCE_NAME_PREFIX
+from fleetlight.cells.kinds.nova_db.tables import INSTANCE_NAME_PREFIX, PLAIN_COLUMNS
 from fleetlight.resources.fields import Kind, to_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
-_FROM_ELSEWHERE = {"deleted", "hidden", "locked", "flavor", "flavor_id", "instance_name", "ip_addresses"}
 _DETAILS = tuple(each.name for each in fields(Details))
 # Not in these databases, or not shown.
 _NOT_THERE: dict[str, Any] = dict.fromkeys(("security_groups", "keypairs", "shares", "ganeti")) | {"forthcoming": False}
 _ON_A_HOST = ("host", "node", "launched_on", "launched_at", "terminated_at")
-_FROM_JSON = {*_FROM_ELSEWHERE, *_NOT_THERE, *_DETAILS, "trusted_image_certificates"}
-PLAIN_COLUMNS = tuple(name for name in INSTANCE_FIELDS if name not in _FROM_JSON)
-"""The fields that are columns of `instances`, as they are."""
-
 
 # What is read of each row, and from where else a field comes.
 _ALWAYS_READ = {"id", "uuid", "deleted", "hidden", "locked_by", "vm_state", "task_state"}

@@ -28,10 +28,12 @@ from sqlalchemy import (
     literal,
     table,
 )
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
+from fleetlight.cells.capabilities import CAPABILITIES, CellKind
 from fleetlight.cells.kinds.nova_db.databases import NovaDialect
-from fleetlight.resources.fields import from_microseconds, to_microseconds
+from fleetlight.resources.fields import Kind, from_microseconds, to_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
 
 INSTANCE_NAME_PREFIX = "instance-"
 """How names begin that `[DEFAULT] instance_name_template` gives unless it is configured; the row's number follows."""
@@ -70,14 +72,19 @@ class Hexadecimal(TypeDecorator[str]):
     cache_ok = True
 
 
-_TEXTS = (
-    *("project_id", "user_id", "display_name", "display_description", "hostname", "host", "node", "launched_on"),
-    *("availability_zone", "vm_state", "task_state", "reservation_id", "image_ref", "kernel_id", "ramdisk_id"),
-    *("key_name", "os_type", "architecture", "root_device_name", "config_drive", "locked_by"),
-    *("access_ip_v4", "access_ip_v6"),
+# What Nova has elsewhere than in a column of `instances` of the same name, or as something else.
+_NOT_PLAIN = frozenset({"deleted", "hidden", "locked", "flavor_id", "instance_name", "forthcoming", "locked_reason"})
+_OF_API = CAPABILITIES[CellKind.NOVA_DB].fields_of_deployment
+_TYPES: dict[Kind, type[TypeEngine[Any]]] = {
+    **{Kind.TEXT: String, Kind.NUMBER: Integer, Kind.BOOL: Boolean, Kind.TIMESTAMP: NaiveTime}
+}
+_COMPARED = tuple(
+    name
+    for name, field in INSTANCE_FIELDS.items()
+    if field.kind is not Kind.OTHER and name not in _NOT_PLAIN and name not in _OF_API
 )
-_NUMBERS = ("power_state", "progress", "launch_index", "instance_type_id")
-_TIMES = ("created_at", "updated_at", "launched_at", "terminated_at", "deleted_at")
+PLAIN_COLUMNS = (*_COMPARED, "user_data")
+"""The fields that are columns of `instances`, as they are."""
 
 metadata = MetaData()
 
@@ -99,11 +106,8 @@ instances = _table(
     Column("uuid", Hexadecimal, nullable=False),
     Column("deleted", Integer),
     Column("hidden", Boolean),
-    Column("auto_disk_config", Boolean),
     Column("user_data", Text),
-    *(Column(name, String) for name in _TEXTS),
-    *(Column(name, Integer) for name in _NUMBERS),
-    *(Column(name, NaiveTime) for name in _TIMES),
+    *(Column(name, _TYPES[INSTANCE_FIELDS[name].kind]) for name in _COMPARED if name != "uuid"),
 )
 instance_extra = _of_instance("instance_extra", Column("flavor", Text), Column("trusted_certs", Text))
 instance_info_caches = _of_instance("instance_info_caches", Column("network_info", Text))
@@ -198,9 +202,7 @@ def field_columns(rows: FromClause, dialect: NovaDialect) -> dict[str, ColumnEle
     """The fields (fleetlight.resources.instance) that a column of `rows`, an alias of `instances`, holds, ready to be
     compared.
     """
-    columns: dict[str, ColumnElement[Any]] = {name: rows.c[name] for name in (*_NUMBERS, *_TIMES, "auto_disk_config")}
-    columns |= {name: _comparable_text(rows.c[name], dialect) for name in _TEXTS}
-    columns["uuid"] = rows.c.uuid
+    columns = {name: _comparable(rows.c[name], dialect) for name in _COMPARED}
     columns["instance_name"] = _instance_name(rows.c.id, dialect)
     columns["deleted"] = rows.c.deleted != 0
     columns["forthcoming"] = literal(False, Boolean)  # Nova has no reservations
@@ -226,9 +228,8 @@ def _instance_name(number: ColumnElement[Any], dialect: NovaDialect) -> ColumnEl
 
 def read_columns(rows: FromClause, dialect: NovaDialect) -> list[ColumnElement[Any]]:
     """What is read of each of `rows`, an alias of `instances`."""
-    readable = [rows.c[name] for name in ("id", "uuid", "deleted", "hidden", "auto_disk_config", "user_data")]
-    plain = [rows.c[name] for name in (*_NUMBERS, *_TIMES)]
-    return [*readable, *plain, *(as_text(rows.c[name], dialect).label(name) for name in _TEXTS)]
+    plain = (as_text(rows.c[name], dialect).label(name) for name in PLAIN_COLUMNS)
+    return [rows.c.id, rows.c.deleted, rows.c.hidden, *plain]
 
 
 def as_text(stored: ColumnElement[Any], dialect: NovaDialect) -> ColumnElement[Any]:
@@ -246,5 +247,5 @@ def utf8(stored: ColumnElement[Any]) -> ColumnElement[Any]:
     return cast(stored, Utf8)
 
 
-def _comparable_text(stored: ColumnElement[Any], dialect: NovaDialect) -> ColumnElement[Any]:
-    return utf8(stored) if dialect == "mysql" else as_text(stored, dialect)
+def _comparable(stored: ColumnElement[Any], dialect: NovaDialect) -> ColumnElement[Any]:
+    return utf8(stored) if dialect == "mysql" and type(stored.type) is String else as_text(stored, dialect)
