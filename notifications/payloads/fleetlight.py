@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field as PydanticField
 from pydantic import create_model
 
+from fleetlight.notifications.payloads.instance import InstancePayload
 from fleetlight.notifications.payloads.parts import BlockDevicePayload, FlavorPayload, KeypairPayload, SharePayload
 from fleetlight.notifications.versioned import VersionedPayload
 from fleetlight.notifications.wire_types import DiskConfig, Int64, PowerState, PreciseTime, Uuid, VmState
@@ -84,13 +85,8 @@ _OF_KIND: Mapping[Kind, Any] = {
     Kind.BOOL: bool | None,
     Kind.TIMESTAMP: PreciseTime | None,
 }
-_NAMES_OF_NOVA = {
-    "project_id": "tenant_id",
-    "hostname": "host_name",
-    "image_ref": "image_uuid",
-    "vm_state": "state",
-    "fault": "server_fault",
-}
+# Nova's own `fault` is the exception of an action.
+_NAMES_OF_NOVA = {name: field.alias for name, field in InstancePayload.model_fields.items()} | {"fault": "server_fault"}
 
 
 def payload_fields(fields: ItemType) -> dict[str, Any]:
