@@ -23,6 +23,7 @@ from fleetlight.resources.instance import DEFAULT_ZONE, INSTANCE_FIELDS
 from fleetlight.resources.server_status import UNKNOWN, WITH_FAULT, WITH_PROGRESS, status_of
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
+_NAMES = {name: member.name for name, member in INSTANCE_FIELDS.members.items()}
 _DAY = 24 * 60 * 60
 Segment = Callable[[Record], Struct]
 """Makes some members of an item."""
@@ -32,35 +33,35 @@ class Members(Struct, gc=False):
     """Some members of an item, in the order of their fields; the collector of garbage need not look at them."""
 
 
-class IdentityMembers(Members, gc=False):
+class IdentityMembers(Members, rename=_NAMES, gc=False):
     """What an item of `GET /servers` has besides its links."""
 
     id: str
-    name: str | None
+    display_name: str | None
 
 
-class CommonMembers(Members, gc=False):
+class CommonMembers(Members, rename=_NAMES, gc=False):
     """What every microversion and every caller gets alike, besides `IdentityMembers` (section 7.3)."""
 
     status: str
-    tenant_id: str
+    project_id: str
     user_id: str
-    created: datetime | None
-    updated: datetime | None
+    created_at: datetime | None
+    updated_at: datetime | None
     host_id: str = field(name="hostId")
     metadata: Mapping[str, str]
-    access_ip_v4: str = field(name="accessIPv4")
-    access_ip_v6: str = field(name="accessIPv6")
-    addresses: Mapping[str, Sequence["Address"]]
+    access_ip_v4: str
+    access_ip_v6: str
+    ip_addresses: Mapping[str, Sequence["Address"]]
     key_name: str | None
     config_drive: str | None
-    disk_config: str = field(name="OS-DCF:diskConfig")
-    availability_zone: str = field(name="OS-EXT-AZ:availability_zone")
-    task_state: str | None = field(name="OS-EXT-STS:task_state")
-    vm_state: str | None = field(name="OS-EXT-STS:vm_state")
-    power_state: int | None = field(name="OS-EXT-STS:power_state")
-    launched_at: str | None = field(name="OS-SRV-USG:launched_at")
-    terminated_at: str | None = field(name="OS-SRV-USG:terminated_at")
+    auto_disk_config: str
+    availability_zone: str
+    task_state: str | None
+    vm_state: str | None
+    power_state: int | None
+    launched_at: str | None
+    terminated_at: str | None
     progress: int | UnsetType | None
     security_groups: Sequence["SecurityGroupName"] | UnsetType
 
@@ -78,10 +79,10 @@ class SecurityGroupName(Struct, gc=False):
     name: str
 
 
-class Volumes(Members, gc=False):
+class Volumes(Members, rename=_NAMES, gc=False):
     """As from 2.3 on; before, a volume has its id only."""
 
-    attached: Sequence["Volume"] = field(name="os-extended-volumes:volumes_attached")
+    block_devices: Sequence["Volume"]
 
 
 class Volume(Struct, gc=False):
@@ -105,10 +106,10 @@ class FlavorSnapshot(Struct, gc=False):
     extra_specs: Mapping[str, Any]
 
 
-class Placement(Members, gc=False):
-    host: str | None = field(name="OS-EXT-SRV-ATTR:host")
-    node: str | None = field(name="OS-EXT-SRV-ATTR:hypervisor_hostname")
-    instance_name: str = field(name="OS-EXT-SRV-ATTR:instance_name")
+class Placement(Members, rename=_NAMES, gc=False):
+    host: str | None
+    node: str | None
+    instance_name: str
 
 
 class ImageMember(Struct, gc=False):
@@ -158,8 +159,7 @@ def _segment(names: Sequence[str]) -> Segment:
     """Shows the fields of these names, of which one that is shown `otherwise` is the only one."""
     members, first = INSTANCE_FIELDS.members, names[0]
     otherwise = members[first].otherwise
-    rename = {name: members[name].name for name in names}
-    make = defstruct("Shown", [(name, Any) for name in names], rename=rename, gc=False)
+    make = defstruct("Shown", [(name, Any) for name in names], rename=_NAMES, gc=False)
     if otherwise is not None:
         return lambda record: make(record[first] or otherwise)
     if len(names) == 1:
