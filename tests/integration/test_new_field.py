@@ -8,22 +8,14 @@ from pathlib import Path
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
-import fleetlight.resources.instance
+import fleetlight.resources.instance as definitions
 from fleetlight.resources.fields import Field, ItemType, Kind, Member
 
 # The one definition, and the member that shows it.
-fleetlight.resources.instance.INSTANCE_FIELDS = ItemType(
-    "instance",
-    (
-        *fleetlight.resources.instance.INSTANCE_FIELDS.values(),
-        Field("rack", "Rack", Kind.TEXT, "Rack that the host stands in"),
-    ),
-    members={
-        **fleetlight.resources.instance.INSTANCE_FIELDS.members,
-        "rack": Member("OS-EXT-SRV-ATTR:rack", 104, is_for_admins=True),
-    },
-)
-from fleetlight.resources.instance import INSTANCE_FIELDS
+known = definitions.INSTANCE_FIELDS
+rack = Field("rack", "Rack", Kind.TEXT, "Rack that the host stands in")
+shown = {**known.members, "rack": Member("OS-EXT-SRV-ATTR:rack", 104, is_for_admins=True)}
+INSTANCE_FIELDS = definitions.INSTANCE_FIELDS = ItemType("instance", (*known.values(), rack), members=shown)
 
 from sqlalchemy import select, text
 
