@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-NAMES = Path("build/tests-run-again.txt")
-"""The tests that a run has run again, in the checkout."""
+KEPT = Path("build/tests-run-again.txt")
+"""The tests that a run has run again, in the checkout, each with its first failure."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -20,15 +20,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    names = sorted({report.nodeid for report in terminalreporter.stats.get("rerun", [])})
-    if not names:
+    reasons = {report.nodeid: report.longreprtext for report in terminalreporter.stats.get("rerun", [])}
+    if not reasons:
         return
-    file = config.rootpath / NAMES
+    file = config.rootpath / KEPT
     file.parent.mkdir(exist_ok=True)
-    file.write_text("".join(f"{name}\n" for name in names))
+    file.write_text("".join(f"== {name}\n{reason}\n" for name, reason in sorted(reasons.items())))
     failed = {report.nodeid for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])}
-    for name in names:
+    for name, reason in sorted(reasons.items()):
         if name not in failed:
+            terminalreporter.write_line(reason)
             terminalreporter.write_line(
                 f"UNSTABLE: {name} failed, and passed when it ran again. Find out why before it is trusted", yellow=True
             )

@@ -42,7 +42,7 @@ def run(folder: Path, tests: str, *, parallel: bool = False, options: Sequence[s
 
 def again(folder: Path) -> list[str]:
     file = folder / "build" / "tests-run-again.txt"
-    return file.read_text().splitlines() if file.exists() else []
+    return re.findall(r"^== (.+)$", file.read_text(), re.MULTILINE) if file.exists() else []
 
 
 def unstable(count: int) -> str:
@@ -54,7 +54,7 @@ def test_two_tests_that_fail_once_pass_and_are_named(tmp_path: Path, parallel: b
     status, output = run(tmp_path, unstable(2), parallel=parallel)
     names = ["test_them.py::test_0", "test_them.py::test_1"]
     assert (status, again(tmp_path)) == (0, names), output
-    assert all(f"UNSTABLE: {name} " in output for name in names)
+    assert all(f"AssertionError\nUNSTABLE: {name} " in output for name in names), "with why it failed"
 
 
 @pytest.mark.parametrize("parallel", [False, True])
