@@ -1,10 +1,14 @@
 """Small fleets for tests that hold for every kind of store."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from fleetlight.indexer.backends.base import IndexWriter
+from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.indexer.backends.settings import IndexSettings
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.contract.identity_site import Site, Time
 from tests.support.servers.index_server import index_at
@@ -44,6 +48,23 @@ def fleet_of_any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
     index = index_at(url, prefix.rstrip("-"))
     with compute_fleet(tmp_path, index, request.getfixturevalue("new_postgresql_database")) as fleet:
         yield fleet
+
+
+@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=[pytest.mark.elasticsearch, pytest.mark.night])])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
+    """Of an empty index of each backend; a module that has its own overrides this."""
+    if request.param == "sqlite":
+        return IndexSettings(backend="sqlite", path=tmp_path / "index.db")
+    url, prefix = map(request.getfixturevalue, ("elasticsearch_url", "elasticsearch_prefix"))
+    return index_at(url, prefix)
+
+
+@pytest.fixture
+def writer(settings: IndexSettings) -> Iterator[IndexWriter]:
+    """The writing side of the index of `settings`."""
+    with closing(open_writer(settings)) as writer:
+        writer.prepare()
+        yield writer
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
 """What is altered in an index beside this program is found and repaired at once, in each backend."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.views.compute.view import PIECE_NAMES
 from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
-from tests.support.servers.index_server import index_at, index_client
+from tests.support.servers.index_server import index_client
 
 Alter = Callable[[str, str], None]
 """Does something (its name) to the document of an instance."""
@@ -29,21 +28,6 @@ ALTERATIONS = {
     "the cell": DifferenceKind.OTHER_CELL,
     "everything": DifferenceKind.MISSING,
 }
-
-
-@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=[pytest.mark.elasticsearch, pytest.mark.night])])
-def settings(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
-    if request.param == "sqlite":
-        return IndexSettings(backend="sqlite", path=tmp_path / "index.db")
-    url, prefix = map(request.getfixturevalue, ("elasticsearch_url", "elasticsearch_prefix"))
-    return index_at(url, prefix)
-
-
-@pytest.fixture
-def writer(settings: IndexSettings) -> Iterator[IndexWriter]:
-    with closing(open_writer(settings)) as writer:
-        writer.prepare()
-        yield writer
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """A copy that another program has put under another id is found by that id, and removed or replaced."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -9,7 +9,6 @@ import pytest
 
 from fleetlight.cells.model import ItemRow
 from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, IndexWriter
-from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.reconcile.announced import reconcile_announced
 from fleetlight.indexer.reconcile.differences import DifferenceKind, Verification
@@ -23,7 +22,7 @@ from tests.support.fleets.documents import make_record, make_uuid
 from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory.memory_fleet import MemoryAnnounced
 from tests.support.played.nova_cell import MemoryNovaCell
-from tests.support.servers.index_server import index_at, index_client
+from tests.support.servers.index_server import index_client
 
 pytestmark = pytest.mark.no_rerun
 
@@ -32,21 +31,6 @@ Copy = Callable[[str, str, str], None]
 
 NODE = "node"
 ELSEWHERE = "ffffffff-0000-4000-8000-00000000000f"
-
-
-@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=[pytest.mark.elasticsearch, pytest.mark.night])])
-def settings(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
-    if request.param == "sqlite":
-        return IndexSettings(backend="sqlite", path=tmp_path / "index.db")
-    url, prefix = map(request.getfixturevalue, ("elasticsearch_url", "elasticsearch_prefix"))
-    return index_at(url, prefix)
-
-
-@pytest.fixture
-def writer(settings: IndexSettings) -> Iterator[IndexWriter]:
-    with closing(open_writer(settings)) as writer:
-        writer.prepare()
-        yield writer
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import hypothesis.strategies as st
@@ -11,15 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from sqlalchemy import event, select
 from structlog.testing import capture_logs
 
-from fleetlight.cells.capabilities import CellKind
-from fleetlight.cells.database.engines import create_database_engine
-from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.tables import jobs
 from fleetlight.operations.jobs.canceling import cancel_job
 from fleetlight.operations.jobs.model import ENDED, JobPosition, NewOperation, Status
 from fleetlight.operations.jobs.worker import Worker
 from tests.support.examples import examples
+from tests.support.fleets.cell_databases import native_cell
 from tests.support.fleets.tiny_vocabulary import TINY, JobCell, conflicts, status_of
 
 _OPERATIONS = st.lists(
@@ -125,18 +120,8 @@ class Checks:
 
 @contextmanager
 def job_cell() -> Iterator[JobCell]:
-    with TemporaryDirectory() as folder:
-        fleet_engine = create_database_engine(f"sqlite:///{Path(folder) / 'fleet.db'}")
-        upgrade_fleet(fleet_engine)
-        fleet = Fleet(fleet_engine)
-        cell = fleet.add_cell("one", CellKind.NATIVE, f"sqlite:///{Path(folder) / 'one.db'}", "memory://")
-        engine = create_database_engine(cell.database_url)
-        upgrade_cell(engine)
-        try:
-            yield JobCell(engine, fleet, cell)
-        finally:
-            engine.dispose()
-            fleet.close()
+    with native_cell() as (engine, fleet, cell):
+        yield JobCell(engine, fleet, cell)
 
 
 @contextmanager

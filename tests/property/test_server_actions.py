@@ -3,19 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 from sqlalchemy import select
 
-from fleetlight.cells.capabilities import CellKind
-from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.errors import InstanceNotFoundError, NotResizedError, StateConflictError
-from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_adapter
-from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.tables import allocations, changes, jobs
 from fleetlight.indexer.transform.documents import NativeChange
 from fleetlight.indexer.transform.messages import interpret
@@ -28,6 +22,7 @@ from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.examples import examples
 from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell
+from tests.support.fleets.cell_databases import native_cell
 
 _BIGGER = {**FLAVOR, "flavorid": "m2", "name": "big", "memory_mb": 40_000}
 _NAMES = sorted(ACTIONS.keys() - {"create"})
@@ -37,18 +32,8 @@ _WISHES = st.lists(st.tuples(st.sampled_from(["create", *_NAMES]), st.integers(0
 
 @contextmanager
 def acting_cell() -> Iterator[ActingCell]:
-    with TemporaryDirectory() as folder:
-        fleet_engine = create_database_engine(f"sqlite:///{Path(folder) / 'fleet.db'}")
-        upgrade_fleet(fleet_engine)
-        fleet = Fleet(fleet_engine)
-        cell = fleet.add_cell("one", CellKind.NATIVE, f"sqlite:///{Path(folder) / 'one.db'}", "memory://")
-        engine = create_database_engine(cell.database_url)
-        upgrade_cell(engine)
-        try:
-            yield ActingCell(engine, fleet, cell)
-        finally:
-            engine.dispose()
-            fleet.close()
+    with native_cell() as (engine, fleet, cell):
+        yield ActingCell(engine, fleet, cell)
 
 
 @settings(max_examples=examples(10), suppress_health_check=[HealthCheck.too_slow])

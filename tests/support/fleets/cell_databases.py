@@ -1,7 +1,9 @@
-"""Fixtures: the databases of a fleet and of one native cell in it."""
+"""The databases of a fleet and of one native cell in it: as fixtures, and for each example of a property."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from sqlalchemy import Engine
@@ -33,3 +35,20 @@ def engine(cell: Cell) -> Iterator[Engine]:
     upgrade_cell(engine)
     yield engine
     engine.dispose()
+
+
+@contextmanager
+def native_cell() -> Iterator[tuple[Engine, Fleet, Cell]]:
+    """The database of the only cell of a fleet, both in a folder that goes with them."""
+    with TemporaryDirectory() as folder:
+        fleet_engine = create_database_engine(f"sqlite:///{Path(folder) / 'fleet.db'}")
+        upgrade_fleet(fleet_engine)
+        fleet = Fleet(fleet_engine)
+        cell = fleet.add_cell("one", CellKind.NATIVE, f"sqlite:///{Path(folder) / 'one.db'}", "memory://")
+        engine = create_database_engine(cell.database_url)
+        upgrade_cell(engine)
+        try:
+            yield engine, fleet, cell
+        finally:
+            engine.dispose()
+            fleet.close()
