@@ -1,10 +1,13 @@
 """Freshness of the index at one moment: how far it is behind the cells, and for which of them it may answer."""
 
+from dataclasses import dataclass, field
+
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.listing.answer import Consistency
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 
+@dataclass(frozen=True, slots=True)
 class Freshness:
     """One moment, for all cells of a list: a list over many cells asks several things of each of them.
 
@@ -15,12 +18,9 @@ class Freshness:
         is; otherwise nothing is fresh.
     """
 
-    __slots__ = ("_is_sure", "_limit_us", "_now")
-
-    def __init__(self, now: int, limit_s: float, *, is_sure: bool = True) -> None:
-        self._now = now
-        self._limit_us = limit_s * MICROSECONDS_PER_SECOND
-        self._is_sure = is_sure
+    now: int
+    limit_s: float
+    is_sure: bool = field(default=True, kw_only=True)
 
     def answers(self, progress: CellProgress | None, consistency: Consistency) -> bool:
         """Whether the rows of a cell come from the index, which follows it as `progress` says."""
@@ -33,12 +33,13 @@ class Freshness:
 
         A moment far in the future shows a clock that is wrong, and would stay fresh long after the indexer stopped.
         """
-        return self._is_sure and progress.is_complete and abs(self._now - progress.fresh_as_of) <= self._limit_us
+        limit_us = self.limit_s * MICROSECONDS_PER_SECOND
+        return self.is_sure and progress.is_complete and abs(self.now - progress.fresh_as_of) <= limit_us
 
     def behind_s(self, progress: CellProgress) -> float:
         """Seconds since the moment up to which the index is known to be complete; negative if that is still to come."""
-        return (self._now - progress.fresh_as_of) / MICROSECONDS_PER_SECOND
+        return (self.now - progress.fresh_as_of) / MICROSECONDS_PER_SECOND
 
     def age_s(self, progress: CellProgress) -> float:
         """As `behind_s`, and never negative."""
-        return max(0.0, (self._now - progress.fresh_as_of) / 1e6)
+        return max(0.0, (self.now - progress.fresh_as_of) / 1e6)

@@ -87,8 +87,8 @@ class IndexGateway:
         """Why lists do not ask the index now; None when they do."""
         if self._searcher is None:
             return "lists do not use the index (search.enabled)"
-        if self.safe_connect.is_tripped:
-            return f"the index failed and is not asked any more: {self.safe_connect.reason}"
+        if (reason := self.safe_connect.reason) is not None:
+            return f"the index failed and is not asked any more: {reason}"
         return None
 
     async def progress(self) -> ProgressByCell | None:

@@ -22,32 +22,28 @@ class SafeConnect:
     probe: asks the index something cheap; raises IndexerError while it is away.
     retry_after_s: wait before each probe; None: never probe.
     tripped_at: when the flag went up, in microseconds; None while it is down.
+    reason: what the index failed with, while the flag is up; may name servers, so it is not for callers.
     """
 
     def __init__(self, probe: Callable[[], Awaitable[object]], retry_after_s: float | None = None) -> None:
         self._probe = probe
         self._retry_after_s = retry_after_s
-        self._reason: str | None = None
+        self.reason: str | None = None
         self.tripped_at: int | None = None
         self._probing: asyncio.Task[None] | None = None
 
     @property
     def is_tripped(self) -> bool:
         """Whether the index must not be used."""
-        return self._reason is not None
-
-    @property
-    def reason(self) -> str | None:
-        """What the index failed with, while the flag is up; may name servers, so it is not for callers."""
-        return self._reason
+        return self.reason is not None
 
     def trip(self, error: IndexerError) -> None:
         """Put the flag up. Further failures, of requests that were under way, change nothing."""
         if self.is_tripped:
             return
-        self._reason = str(error)
+        self.reason = str(error)
         self.tripped_at = system_clock()
-        _log.warning("index_unavailable", reason=self._reason, retry_after_s=self._retry_after_s)
+        _log.warning("index_unavailable", reason=self.reason, retry_after_s=self._retry_after_s)
         if self._retry_after_s is not None:
             self._probing = asyncio.create_task(self._probe_until_it_answers(self._retry_after_s))
 
@@ -55,7 +51,7 @@ class SafeConnect:
         """Take the flag down, as a restart would."""
         self._stop_probing()
         if self.is_tripped:
-            self._reason = self.tripped_at = None
+            self.reason = self.tripped_at = None
             _log.info("index_in_use_again")
 
     def close(self) -> None:
@@ -68,7 +64,7 @@ class SafeConnect:
 
     async def _probe_until_it_answers(self, wait_s: float) -> None:
         def note(error: IndexerError, _attempt: int, _wait_s: float) -> None:
-            self._reason = str(error)
+            self.reason = str(error)
 
         await asyncio.sleep(wait_s)
         await retrying_every(wait_s, IndexerError, note)(self._probe)

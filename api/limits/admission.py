@@ -214,7 +214,7 @@ class _Queue(FairQueue):
         """As `acquire`; the wait is measured."""
         began = time.perf_counter()
         await self.acquire(flow, connection, is_begun=is_begun)
-        self._metrics.count_wait(time.perf_counter() - began)
+        self._metrics.wait.observe(time.perf_counter() - began)
 
     def refuses(self, flow: Hashable) -> bool:
         """Whether a request of this flow may not wait; it is counted as refused."""

@@ -55,20 +55,15 @@ class FairQueue:
     ) -> None:
         self._free = self._at_once = at_once
         self._most_waiting = most_waiting
-        self._most_in_flow = most_in_flow
+        self.most_in_flow = most_in_flow
         self._most_others = most_waiting if most_others is None else most_others
         self._refusal = refusal
         self._wait_s = wait_s
         self._flows: OrderedDict[Hashable, deque[_Waiting]] = OrderedDict()
 
-    @property
-    def most_in_flow(self) -> int:
-        """How many of one flow may wait."""
-        return self._most_in_flow
-
     def left_for(self, flow: Hashable) -> int:
         """How many more of a flow may wait."""
-        return self._most_in_flow - len(self._flows.get(flow, ()))
+        return self.most_in_flow - len(self._flows.get(flow, ()))
 
     @property
     def waiting(self) -> int:
@@ -126,7 +121,7 @@ class FairQueue:
         """Why a request that comes now is refused; None if it is served, or may wait."""
         if self._free:
             return None
-        if len(self._flows.get(flow, ())) >= self._most_in_flow:
+        if len(self._flows.get(flow, ())) >= self.most_in_flow:
             return QueueRefusal.OWN
         return QueueRefusal.FULL if self._is_full(is_preferred=is_preferred) and not self._giving_way_to(flow) else None
 

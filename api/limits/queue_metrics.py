@@ -55,16 +55,13 @@ class QueueMetrics:
     def __init__(self, waiting: Gauge, served: Gauge, wait: Histogram, refused: Mapping[QueueRefusal, Counter]) -> None:
         self._waiting = waiting
         self._served = served
-        self._wait = wait
+        self.wait = wait
         self._refused = refused
 
     def show(self, waiting: Callable[[], int], served: Callable[[], int]) -> None:
         """Ask these when the metrics are read."""
         self._waiting.set_function(waiting)
         self._served.set_function(served)
-
-    def count_wait(self, seconds: float) -> None:
-        self._wait.observe(seconds)
 
     def count_refusal(self, why: QueueRefusal) -> None:
         self._refused[why].inc()
