@@ -44,7 +44,7 @@ _EQUAL = {"==", "="}
 # What OR and AND make memberships of.
 _JOINED = {"|": _EQUAL, "&": {"!="}}
 _SIZE_OF_COMPARISON = 3
-_ORDERED: dict[str, Callable[[str, Any], Leaf]] = {"<": Lt, "<=": Le, ">": Gt, ">=": Ge}
+_COMPARED: dict[str, Callable[[str, Any], Leaf]] = {"==": Eq, "<": Lt, "<=": Le, ">": Gt, ">=": Ge}
 _NUMBER_OF_JOB = re.compile(r"[0-9]{1,18}")
 _LONGEST_SHOWN = 80
 
@@ -246,8 +246,8 @@ def _comparison(operator: str, field: QueryField, value: object) -> Leaf:
         value = int(value)
     if field.kind is Kind.TIMESTAMP:
         value = _moment(field, value)
-    value = _with_point(field, value)
-    leaf = _ORDERED[operator](field.name, value) if operator != "==" else _equality(field, value)
+    is_of_name = operator == "==" and FieldFlag.HOSTNAME in field.flags and isinstance(value, str)
+    leaf = (HasName if is_of_name else _COMPARED[operator])(field.name, _with_point(field, value))
     leaf.check(field)
     return leaf
 
@@ -256,12 +256,6 @@ def _with_point(field: QueryField, value: Any) -> Any:
     """The value of a field of numbers with a point, whose whole ones are shown, and so given, without it."""
     is_exact = field.kind is Kind.FLOAT and type(value) is int and abs(value) <= MOST_EXACT
     return float(value) if is_exact else value
-
-
-def _equality(field: QueryField, value: Any) -> Leaf:
-    if FieldFlag.HOSTNAME in field.flags and isinstance(value, str):
-        return HasName(field.name, value)
-    return Eq(field.name, value)
 
 
 def _order_of_anything(operator: str, field: QueryField, value: object) -> Leaf:

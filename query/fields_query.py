@@ -15,11 +15,9 @@ def definitions(fields: QueryFields, names: Sequence[str] | None = None) -> list
     """
     if names is None:
         names = sorted(fields, key=nice_key)
-    return [_definition(fields, name) for name in names]
-
-
-def _definition(fields: QueryFields, name: str) -> dict[str, Any]:
-    field = fields.get(name)
-    if isinstance(field, QueryField):
-        return field.as_json()
-    return {"name": name, "title": name, "kind": Kind.UNKNOWN.value, "doc": f"Unknown field '{name}'"}
+    return [
+        field.as_json()
+        if isinstance(field := fields.get(name), QueryField)
+        else {"name": name, "title": name, "kind": Kind.UNKNOWN.value, "doc": f"Unknown field '{name}'"}
+        for name in names
+    ]

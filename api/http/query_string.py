@@ -11,6 +11,7 @@ class QueryString:
 
     def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
         self.pairs = tuple(pairs)
+        self._last = dict(self.pairs)
 
     @classmethod
     def parse(cls, raw: bytes, *, splits_at_semicolons: bool = False) -> "QueryString":
@@ -29,30 +30,27 @@ class QueryString:
 
     def __iter__(self) -> Iterator[str]:
         """Each name once, by its last occurrence."""
-        return iter(self._last())
+        return iter(self._last)
 
     def __contains__(self, name: str) -> bool:
         return any(name == known for known, _ in self.pairs)
 
     def last(self, name: str) -> str | None:
         """The value that counts where only one can: the last."""
-        return self._last().get(name)
+        return self._last.get(name)
 
     def all(self, name: str) -> list[str]:
         return [value for known, value in self.pairs if known == name]
 
     def with_marker(self, marker: str, repeatable: frozenset[str]) -> str:
         """The query string of the next page: sorted by name, what may be repeated in its order, the rest once."""
-        kept = [(name, value) for name in sorted(self._last()) for value in self._kept(name, repeatable)]
+        kept = [
+            (name, value)
+            for name, last in sorted(self._last.items())
+            for value in (self.all(name) if name in repeatable else [last])
+        ]
         if "marker" in self:
             kept = [(name, marker if name == "marker" else value) for name, value in kept]
         else:
             kept.append(("marker", marker))
         return urlencode(kept)
-
-    def _kept(self, name: str, repeatable: frozenset[str]) -> list[str]:
-        values = self.all(name)
-        return values if name in repeatable else values[-1:]
-
-    def _last(self) -> dict[str, str]:
-        return dict(self.pairs)

@@ -61,7 +61,7 @@ def _add_names(names: list[str | int], expression: object, name_field: str, leve
 
 def columns_of(known: QueryFields, names: Sequence[str]) -> Sequence[str]:
     """The columns that `looked_up` needs of each item, to tell of the fields `names`."""
-    return [known.name_field, *["uuid"] * _has_uuid(known), *names]
+    return [known.name_field, *["uuid"] * ("uuid" in known), *names]
 
 
 def filter_of(known: QueryFields, wanted: Sequence[str | int]) -> Filter:
@@ -81,7 +81,7 @@ def filter_of(known: QueryFields, wanted: Sequence[str | int]) -> Filter:
 
 def uuids_in(known: QueryFields, wanted: Sequence[str | int]) -> Sequence[str]:
     """Those names that may be uuids of items."""
-    return [name.lower() for name in wanted if _has_uuid(known) and isinstance(name, str) and is_uuid(name)]
+    return [name.lower() for name in wanted if "uuid" in known and isinstance(name, str) and is_uuid(name)]
 
 
 def is_uuid(name: str) -> bool:
@@ -99,7 +99,7 @@ class NamedItem(NamedTuple, Generic[T]):
 
 def found_of(known: QueryFields, cells: Cells, rest: T) -> NamedItem[T]:
     """cells: those of the columns that `columns_of` has before others."""
-    return NamedItem(cells[0][1], cells[1][1] if _has_uuid(known) else None, rest)
+    return NamedItem(cells[0][1], cells[1][1] if "uuid" in known else None, rest)
 
 
 def looked_up(
@@ -144,7 +144,8 @@ class _Called(Generic[T]):
             if item.name is not None:  # one without a name is here for its uuid
                 self._by_name.setdefault(str(item.name).lower(), []).append(item.rest)
         self._full: dict[str, list[str]] = {}
-        for full in self._by_name if _is_abbreviated(known) else ():
+        is_abbreviated = FieldFlag.HOSTNAME in field_of(known, known.name_field).flags
+        for full in self._by_name if is_abbreviated else ():
             for number in (number for number, character in enumerate(full) if character == "."):
                 self._full.setdefault(full[:number], []).append(full)
         # A uuid names an item, and is not its name, which the expression asks for: so that has to be asked for too.
@@ -175,14 +176,6 @@ class _Called(Generic[T]):
 def kind_of(known: QueryFields) -> str:
     """What items are called in the words of Ganeti's errors."""
     return _KINDS.get(known.name, known.name.capitalize())
-
-
-def _has_uuid(known: QueryFields) -> bool:
-    return "uuid" in known
-
-
-def _is_abbreviated(known: QueryFields) -> bool:
-    return FieldFlag.HOSTNAME in field_of(known, known.name_field).flags
 
 
 def lost_job(known: QueryFields, names: Sequence[str], number: str | int, *, is_certain: bool) -> Cells:

@@ -89,13 +89,11 @@ def proof_headers(page: Page, caller: Caller) -> dict[str, str]:
     For administrators the route is a dictionary of RFC 8941, with a member for each cell; where the cells are too
     many for a header, with one for each route.
     """
-    route = _routes(page.cells) if caller.is_admin else page.summary
+    if not caller.is_admin:
+        route = page.summary
+    elif len(route := ", ".join(map(_member, page.cells))) > _LONGEST_ROUTE:
+        route = ", ".join(_summed_up(page.cells))
     return {"Fleetlight-Complete": "true" if page.is_complete else "false", "Fleetlight-Route": route}
-
-
-def _routes(cells: Sequence[CellAnswer]) -> str:
-    of_cells = ", ".join(map(_member, cells))
-    return of_cells if len(of_cells) <= _LONGEST_ROUTE else ", ".join(_summed_up(cells))
 
 
 def _summed_up(cells: Sequence[CellAnswer]) -> Iterator[str]:
