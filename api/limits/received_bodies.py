@@ -42,7 +42,7 @@ class ReceivedBodies:
         body = _Body(scope, receive, self._held, self._turn)
 
         async def send_and_close(message: Message) -> None:
-            if message["type"] == "http.response.start" and body.lacks_much:
+            if message["type"] == "http.response.start" and body.missing > _MOST_UNREAD_BYTES:
                 message = {**message, "headers": [*message.get("headers", ()), _CLOSE]}
             await send(message)
 
@@ -53,7 +53,10 @@ class ReceivedBodies:
 
 
 class _Body:
-    """The `receive` of one request. turn: who has it reads on in this round of the event loop."""
+    """The `receive` of one request. turn: who has it reads on in this round of the event loop.
+
+    missing: how many bytes of the body are still to come.
+    """
 
     def __init__(self, scope: Scope, receive: Receive, held: HeldBytes, turn: asyncio.Lock) -> None:
         self._scope = scope
@@ -63,16 +66,12 @@ class _Body:
         self._counted = Counter[Hashable]()
         headers = Headers(scope=scope)
         # Of a body in chunks nobody knows how long it is.
-        self._missing = inf if "transfer-encoding" in headers else int(headers.get("content-length", "0"))
-
-    @property
-    def lacks_much(self) -> bool:
-        """Whether more of the body is to come than a connection is kept for."""
-        return self._missing > _MOST_UNREAD_BYTES
+        self.missing = inf if "transfer-encoding" in headers else int(headers.get("content-length", "0"))
 
     async def __call__(self) -> Message:
         """Raises TooManyBodiesError."""
-        flow = self._flow()
+        admission = admission_of(self._scope)
+        flow = admission.flow if admission else ClientConnection(address_of_client(self._scope) or "").network
         if (why := self._held.refusal_of(flow)) is not None:
             raise TooManyBodiesError(is_own=why is QueueRefusal.OWN)
         if self._counted:
@@ -82,7 +81,7 @@ class _Body:
                 await asyncio.sleep(0)
         message = await self._receive()
         size = len(message.get("body", b""))
-        self._missing = self._missing - size if message.get("more_body", False) else 0
+        self.missing = self.missing - size if message.get("more_body", False) else 0
         if size:
             self._counted[flow] += size
             self._held.add(flow, size)
@@ -94,12 +93,6 @@ class _Body:
             self._held.add(flow, -size)
         self._counted.clear()
         self._receive, self._scope = _disconnected, {}
-
-    def _flow(self) -> Hashable:
-        admission = admission_of(self._scope)
-        if admission is not None:
-            return admission.flow
-        return ClientConnection(address_of_client(self._scope) or "").network
 
 
 async def _disconnected() -> Message:
