@@ -14,7 +14,7 @@ from fleetlight.api.identity.tokens.directory import Credential, Directory
 from fleetlight.api.identity.tokens.directory_file import DirectoryFile
 from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.identity_site import TOKENS, Site
-from tests.support.callers import client_at
+from tests.support.callers import asked_flows, client_at
 from tests.support.fleets.identity import DEMO, OTHER, login, project_scope, weak_hash
 from tests.support.waiting import eventually
 
@@ -231,6 +231,7 @@ def test_many_changes_of_one_user_at_once_are_refused_and_another_user_has_a_tur
         return changed
 
     monkeypatch.setattr(DirectoryFile, "change", held_change)
+    flows = asked_flows(monkeypatch)
 
     async def story() -> None:
         async with client_at(site.api.app, "192.0.2.1") as client:
@@ -243,8 +244,7 @@ def test_many_changes_of_one_user_at_once_are_refused_and_another_user_has_a_tur
             # One is under way, and sixteen may wait.
             await eventually(lambda: sum(each.done() for each in of_rita) == 13)
             bob = asyncio.create_task(revoke(of_bob))
-            for _ in range(100):
-                await asyncio.sleep(0)
+            await eventually(lambda: len(flows) == 2)
             go_on.set()
             assert await bob == 204
             assert sorted(await asyncio.gather(*of_rita)) == [204] * 17 + [429] * 13

@@ -13,7 +13,7 @@ from fleetlight.api.identity.passwords import PasswordChecks
 from fleetlight.api.limits.login_limit import CHECKS_AT_ONCE, MOST_WAITING_OF_ADDRESS
 from tests.contract.compute_fleet import Api, ComputeFleet
 from tests.contract.identity_site import TOKENS, Site
-from tests.support.callers import ELSEWHERE, HeldChecks, client_at, hang_up
+from tests.support.callers import ELSEWHERE, HeldChecks, asked_flows, client_at, hang_up
 from tests.support.fleets.identity import PASSWORD, password_login, project_scope, weak_hash
 from tests.support.waiting import eventually
 
@@ -57,9 +57,10 @@ async def log_in(client: httpx.AsyncClient, name: str, password: str, strategy: 
 
 @pytest.mark.parametrize("strategy", ["tokens", "basic"])
 def test_right_login_gets_through_a_flood_of_wrong_ones_under_invented_names(
-    site: Site, basic: Api, checks: HeldChecks, strategy: str
+    site: Site, basic: Api, checks: HeldChecks, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     api = basic if strategy == "basic" else site.api
+    flows = asked_flows(monkeypatch)
 
     async def story() -> None:
         async with client_at(api.app, "192.0.2.66") as flooding, client_at(api.app, ELSEWHERE) as bob:
@@ -68,8 +69,7 @@ def test_right_login_gets_through_a_flood_of_wrong_ones_under_invented_names(
             await eventually(lambda: sum(each.done() for each in flood) == FLOOD - _MOST_CHECKED)
             assert checks.checked == ["wrong"] * CHECKS_AT_ONCE
             right = asyncio.create_task(log_in(bob, "bob", PASSWORD, strategy))
-            for _ in range(100):
-                await asyncio.sleep(0)
+            await eventually(lambda: len(flows) == 2)
             checks.release()
             assert (await right).is_success
             # Before it: those under way when it came, and one of the flood.
@@ -117,7 +117,10 @@ def test_password_of_a_caller_who_hung_up_is_not_checked(
     api.run(story())
 
 
-def test_body_that_came_while_its_caller_waited_for_a_login_is_all_there(basic: Api, checks: HeldChecks) -> None:
+def test_body_that_came_while_its_caller_waited_for_a_login_is_all_there(
+    basic: Api, checks: HeldChecks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flows = asked_flows(monkeypatch)
     keypair = {"keypair": {"name": "waited"}}
 
     async def story() -> None:
@@ -126,8 +129,7 @@ def test_body_that_came_while_its_caller_waited_for_a_login_is_all_there(basic: 
             await eventually(lambda: len(checks.checked) == CHECKS_AT_ONCE)
             headers = with_password("bob", PASSWORD)
             waiting = asyncio.create_task(bob.post("/v2.1/os-keypairs", headers=headers, json=keypair))
-            for _ in range(100):
-                await asyncio.sleep(0)
+            await eventually(lambda: len(flows) == 2)
             checks.release()
             answer = await waiting
             await asyncio.gather(*busy)

@@ -1,12 +1,16 @@
 """Callers of an application in this process: from other addresses, and such as do not wait for their answer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
+import pytest
 from starlette.applications import Starlette
 from starlette.types import Message
+
+from fleetlight.api.limits.fair_queue import FairQueue
 
 ELSEWHERE = "198.51.100.7"
 
@@ -58,6 +62,19 @@ async def hang_up(
     await app(scope, receive, send)
     status: int = sent[0]["status"]
     return status
+
+
+def asked_flows(monkeypatch: pytest.MonkeyPatch) -> set[Hashable]:
+    """The flows of which a request has asked a `FairQueue` for its turn from now on, those that still wait included."""
+    flows = set[Hashable]()
+    acquire = FairQueue.acquire
+
+    async def noted(queue: FairQueue, flow: Hashable, *args: Any, **kwargs: Any) -> None:
+        flows.add(flow)
+        await acquire(queue, flow, *args, **kwargs)
+
+    monkeypatch.setattr(FairQueue, "acquire", noted)
+    return flows
 
 
 class HeldChecks:
