@@ -24,15 +24,13 @@ from fleetlight.api.explaining import routes as explaining
 from fleetlight.api.health import Health, HealthEndpoints
 from fleetlight.api.http.addresses import Addresses
 from fleetlight.api.http.faults import fault, no_such_address
-from fleetlight.api.http.foreign_pages import ForeignPages
 from fleetlight.api.http.request_metrics import RequestMetrics
 from fleetlight.api.http.request_traces import trace_request
-from fleetlight.api.identity.browser import CONSOLE, CONSOLE_HEADER, CookieLogins
+from fleetlight.api.identity.browser import BrowserLogins
 from fleetlight.api.identity.ended_sessions import EndsSessions
 from fleetlight.api.identity.openid.strategy import embedded_service
 from fleetlight.api.image import routes as image
-from fleetlight.api.limits.paced_bodies import PacedBodies
-from fleetlight.api.limits.received_bodies import ReceivedBodies
+from fleetlight.api.limits.bodies import BoundedBodies
 from fleetlight.api.limits.repeated_refusals import RepeatedRefusals
 from fleetlight.api.monitoring import routes as monitoring
 from fleetlight.api.operating import routes as operating
@@ -143,13 +141,11 @@ def create_app(parts: ApiParts) -> Application:
         # In the order in which a request passes them.
         middleware=[
             Middleware(RequestMetrics, observe=services.metrics.count_request, trace=trace),  # outermost: refusals too
-            Middleware(ReceivedBodies, held=services.admission.unanswered),  # whatever refuses a request
-            Middleware(PacedBodies),  # so that the time of an answer ends when its caller has taken it
+            # Whatever refuses a request; and the time of an answer ends when its caller has taken it.
+            Middleware(BoundedBodies, held=services.admission.unanswered),
             Middleware(Addresses, refusal=_no_route),  # what follows reads addresses as text, with single slashes
-            Middleware(ForeignPages, refusal=_refuse_foreign_page),  # a browser's login is not for pages of others
-            Middleware(  # what follows reads logins in headers
-                CookieLogins, refusal=_refuse_without_header, link_prefix=parts.api.compute_link_prefix
-            ),
+            # What follows reads logins in headers, and no page of another site uses them.
+            Middleware(BrowserLogins, refusal=_forbidden, link_prefix=parts.api.compute_link_prefix),
             Middleware(RepeatedRefusals),  # before anything is done for a request
         ],
         exception_handlers={HTTPException: answer_http_exception},
@@ -158,14 +154,6 @@ def create_app(parts: ApiParts) -> Application:
     web.router.redirect_slashes = False
     application = Application(web, services, query_engine, live, health, series, comparisons)
     return application
-
-
-def _refuse_foreign_page(path: str) -> Response:
-    return _forbidden(path, "A page of another site must not change anything here.")
-
-
-def _refuse_without_header(path: str) -> Response:
-    return _forbidden(path, f"With the cookie of a login, what changes something needs {CONSOLE_HEADER}: {CONSOLE}.")
 
 
 def _forbidden(path: str, text: str) -> Response:

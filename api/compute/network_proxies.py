@@ -12,7 +12,7 @@ from fleetlight.api.compute.protocol.paging import whole_number
 from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import NotFoundError
-from fleetlight.api.http.query_parameters import QueryParameters
+from fleetlight.api.http.query_string import QueryParameters
 from fleetlight.api.http.shapes import ListOf, Shape
 from fleetlight.api.shared.endpoint import ApiRequest
 

@@ -34,7 +34,7 @@ from fleetlight.api.compute.servers.parts import ServerPartHandlers
 from fleetlight.api.compute.servers.shape import SERVER_DETAILS, SERVER_EVENTS, SERVER_LIST, SHOWN_SERVER
 from fleetlight.api.compute.servers.tags import ServerTagHandlers
 from fleetlight.api.compute.servers.update import ServerChangeHandlers
-from fleetlight.api.http.query_parameters import QueryParameters
+from fleetlight.api.http.query_string import QueryParameters
 from fleetlight.api.http.shapes import Shape
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, LAST_EVENT_ID, ROUTE, TOKEN

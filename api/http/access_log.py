@@ -5,7 +5,7 @@ import time
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fleetlight.api.http.client import address_of_client, shown
+from fleetlight.api.http.connection import address_of_client, shown
 
 _log = structlog.get_logger(__name__)
 

@@ -29,17 +29,11 @@ class Addresses:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
             raw_path = scope.get("raw_path") or b""
-            if not _is_text(raw_path):
+            single = _SLASHES.sub(b"/", raw_path)
+            try:
+                path = unquote_to_bytes(single).decode()
+            except UnicodeDecodeError:
                 return self._refusal(scope["method"], scope["path"])(scope, receive, send)
-            if b"//" in raw_path:
-                scope["raw_path"] = _SLASHES.sub(b"/", raw_path)
-                scope["path"] = unquote_to_bytes(scope["raw_path"]).decode()
+            if single != raw_path:
+                scope["raw_path"], scope["path"] = single, path
         return self._app(scope, receive, send)
-
-
-def _is_text(raw_path: bytes) -> bool:
-    try:
-        unquote_to_bytes(raw_path).decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""Where a request comes from, as far as it matters to logins: its address, and whether its caller still waits."""
+"""Where a request comes from, as logs and logins need it: its address, and whether its caller still waits."""
 
 import asyncio
 from collections import deque
@@ -8,10 +8,24 @@ from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
 
 from starlette.requests import Request
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Scope
 
-from fleetlight.api.http.client import address_of_client
 from fleetlight.api.http.errors import TryAgainLaterError
+
+_LONGEST = 255
+
+
+def address_of_client(scope: Scope) -> str | None:
+    """The address that a request came from; behind a trusted proxy the one that the proxy names."""
+    client = scope.get("client")
+    return None if client is None else str(client[0])
+
+
+def shown(text: str) -> str:
+    """What callers call themselves, or ask for: not too long for a log, and nothing that changes a terminal."""
+    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in cut)
+
 
 _IPV6_PREFIX = 64
 # What a caller sends while it waits is held; one that sends more than any request has is not looked after further.

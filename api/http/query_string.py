@@ -1,6 +1,7 @@
-"""The query string of a request as names and values, in the order they came in."""
+"""The query string of a request as names and values, in the order they came in, and which names an address knows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlencode
 
 from fleetlight.api.http.errors import BadRequestError
@@ -54,3 +55,42 @@ class QueryString:
         else:
             kept.append(("marker", marker))
         return urlencode(kept)
+
+
+_LISTS_REFUSE_SINCE = 75
+_OTHERS_REFUSE_SINCE = 102
+
+
+@dataclass(frozen=True, slots=True)
+class QueryParameters:
+    """The parameters of an address, and what becomes of others (contracts/nova-rest, section 0).
+
+    names: of parameters, with the microversion 2.N from which each is known.
+
+    refuses_unknown_since: from this microversion an unknown name gets 400, before it is ignored; None: the handler
+        decides.
+    once: names that may be given once at most, with the microversion from which that holds.
+    """
+
+    names: Mapping[str, int] = field(default_factory=dict)
+    refuses_unknown_since: int | None = _OTHERS_REFUSE_SINCE
+    once: Mapping[str, int] = field(default_factory=dict)
+
+    def accept(self, query: QueryString, minor: int) -> None:
+        """Raises BadRequestError for a name that must not come twice, or at all, at microversion 2.`minor`."""
+        for name, since in self.once.items():
+            if minor >= since and len(query.all(name)) > 1:
+                raise BadRequestError(f"Query parameter '{name}' must not be given more than once")
+        if self.refuses_unknown_since is None or minor < self.refuses_unknown_since:
+            return
+        for name in query:
+            if name not in self.names or minor < self.names[name]:
+                raise BadRequestError(f"Additional query parameters are not allowed ('{name}' was unexpected)")
+
+
+def list_parameters(names: Mapping[str, int]) -> QueryParameters:
+    """Those of a list: strict earlier than others."""
+    return QueryParameters(names, _LISTS_REFUSE_SINCE)
+
+
+NO_PARAMETERS = QueryParameters()

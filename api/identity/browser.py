@@ -2,7 +2,7 @@
 
 The cookie holds a token of the strategy, which checks it with each request as it checks that header, on every face. A
 browser sends cookies by itself, so what changes something needs a header besides, which pages of other sites cannot
-add.
+add. Nor may such a page use any other login that a browser remembers, or a network that only the browser can reach.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,6 +28,7 @@ ENDED_CHALLENGE = "Fleetlight-Session"
 """Of a session that has ended. At the challenge of `basic` a browser would ask for the password by itself."""
 
 _READS = {"GET", "HEAD", "OPTIONS"}
+_OWN_SITE = {"same-origin", "none"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,33 +87,51 @@ class BrowserIdentity(Identity, Protocol):
         ...
 
 
-class CookieLogins:
+class BrowserLogins:
     """Turns the cookie of a session into the header of its token, unless the request has a login of its own.
 
-    refusal: the answer to a request for a path, which changes something and lacks CONSOLE_HEADER.
-    link_prefix: `api.compute_link_prefix`.
+    What changes something is refused from a page of another site, and with a cookie that lacks CONSOLE_HEADER.
+    refusal: the answer to a request for a path, with the reason. link_prefix: `api.compute_link_prefix`.
     """
 
-    def __init__(self, app: ASGIApp, refusal: Callable[[str], Response], link_prefix: str | None) -> None:
+    def __init__(self, app: ASGIApp, refusal: Callable[[str, str], Response], link_prefix: str | None) -> None:
         self._app = app
         self._refusal = refusal
         self._link_prefix = link_prefix
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        session = session_of(scope, self._link_prefix) if scope["type"] == "http" else None
+        if scope["type"] != "http":
+            return self._app(scope, receive, send)
+        headers, is_change = Headers(scope=scope), scope["method"] not in _READS
+        if is_change and _is_foreign(headers):
+            why = "A page of another site must not change anything here."
+            return self._refusal(scope["path"], why)(scope, receive, send)
+        session = _session_of(scope, headers, self._link_prefix)
         if session is None:
             return self._app(scope, receive, send)
-        if scope["method"] not in _READS and Headers(scope=scope).get(CONSOLE_HEADER) != CONSOLE:
-            return self._refusal(scope["path"])(scope, receive, send)
+        if is_change and headers.get(CONSOLE_HEADER) != CONSOLE:
+            why = f"With the cookie of a login, what changes something needs {CONSOLE_HEADER}: {CONSOLE}."
+            return self._refusal(scope["path"], why)(scope, receive, send)
         # In place: what is outside of this reads of the same scope which route was found.
         scope["headers"] = list(scope["headers"])
         MutableHeaders(scope=scope)[TOKEN_HEADER] = session
         return self._app(scope, receive, send)
 
 
-def session_of(scope: Scope, link_prefix: str | None) -> str | None:
+def _is_foreign(headers: Headers) -> bool:
+    """Whether a page of another site has sent the request: a browser says so in `Sec-Fetch-Site`, or in `Origin`.
+
+    Clients that are no browsers send neither (https://www.w3.org/TR/fetch-metadata, and RFC 6454, 7).
+    """
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site not in _OWN_SITE
+    origin = headers.get("origin")
+    return origin is not None and origin.partition("://")[2] != headers.get("host")
+
+
+def _session_of(scope: Scope, headers: Headers, link_prefix: str | None) -> str | None:
     """What the cookie holds by which a request is logged in; None without, or with a login of its own."""
-    headers = Headers(scope=scope)
     if TOKEN_HEADER in headers or "Authorization" in headers:
         return None
     cookies = cookie_parser("; ".join(headers.getlist("cookie")))

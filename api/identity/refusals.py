@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from fleetlight.api.http.client import shown
+from fleetlight.api.http.connection import shown
 from fleetlight.api.http.errors import TooManyLoginsError
 
 _log = structlog.get_logger(__name__)

@@ -8,34 +8,119 @@ taken yet have a bound of their own. Each process counts for itself.
 """
 
 import asyncio
+import collections
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.types import Scope
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import RETRY_LISTS_AFTER_S, TooManyListsError
 from fleetlight.api.limits.fair_queue import FairQueue, QueueRefusal
-from fleetlight.api.limits.queue_metrics import ListQueueMetrics
-from fleetlight.api.limits.rate_limit import RateLimit
 from fleetlight.api.settings import ApiSettings
 
 LISTS: Final = "lists"
 LIVE: Final = "live"
+WATCHES = "watches"
 _SHARE_OF_CALLER = 4
 _MIB = 2**20
+SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""The buckets of what takes a part of a second, or a few."""
+
+
+class ListQueueMetrics:
+    """What is measured of all queues in which pages wait, in `registry`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._list_wait = Histogram(
+            "fleetlight_list_wait_seconds",
+            "Time for which a page waited for a place, by queue: `lists`, or `live` where cells are asked",
+            ["queue"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._waiting_lists = Gauge(
+            "fleetlight_lists_waiting",
+            "Pages that wait for a place, by queue: `lists`, or `live` where cells are asked",
+            ["queue"],
+            registry=registry,
+        )
+        self._lists_in_the_making = Gauge(
+            "fleetlight_lists_in_the_making",
+            "Pages that are made now, by queue: `lists`, or `live` where cells are asked",
+            ["queue"],
+            registry=registry,
+        )
+        self._refused_lists = Counter(
+            "fleetlight_lists_refused",
+            "Pages refused with 503: `full`, as many wait as may; `own`, as many of the caller; `late`, waited long",
+            ["queue", "reason"],
+            registry=registry,
+        )
+
+    def of_queue(self, queue: str) -> "QueueMetrics":
+        return QueueMetrics(
+            self._waiting_lists.labels(queue),
+            self._lists_in_the_making.labels(queue),
+            self._list_wait.labels(queue),
+            {reason: self._refused_lists.labels(queue, reason) for reason in QueueRefusal},
+        )
+
+
+class QueueMetrics:
+    """What is measured of one queue: how many wait and are served, how long they waited, and how many were refused."""
+
+    def __init__(self, waiting: Gauge, served: Gauge, wait: Histogram, refused: Mapping[QueueRefusal, Counter]) -> None:
+        self._waiting = waiting
+        self._served = served
+        self.wait = wait
+        self._refused = refused
+
+    def show(self, waiting: Callable[[], int], served: Callable[[], int]) -> None:
+        """Ask these when the metrics are read."""
+        self._waiting.set_function(waiting)
+        self._served.set_function(served)
+
+    def count_refusal(self, why: QueueRefusal) -> None:
+        self._refused[why].inc()
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """What an answer says of a limit on its caller, in the fields of draft-ietf-httpapi-ratelimit-headers-10.
+
+    All our limits are of requests at the same time (`qu="concurrent-requests"`), so there is no window, and what is
+    left changes whenever one ends.
+    name: of what is limited. quota: how many a caller may have at the same time. left: how many more now.
+
+    wait_s: when to try again, in seconds.
+    """
+
+    name: str
+    quota: int
+    left: int
+    wait_s: int | None = None
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], tuple[str, str]]:
+        wait = "" if self.wait_s is None else f";t={self.wait_s}"
+        return (
+            ("RateLimit-Policy", f'"{self.name}";q={self.quota};qu="concurrent-requests"'),
+            ("RateLimit", f'"{self.name}";r={max(0, self.left)}{wait}'),
+        )
 
 
 class ListAdmission:
     """The slots of one process, for one event loop.
 
     has_identity: whether callers log in; otherwise callers are the addresses that requests come from.
-    unanswered: the bytes of bodies whose requests are not answered yet (fleetlight.api.limits.received_bodies).
+    unanswered: the bytes of bodies whose requests are not answered yet (fleetlight.api.limits.bodies).
     """
 
     def __init__(self, settings: ApiSettings, metrics: ListQueueMetrics, *, has_identity: bool) -> None:
@@ -146,7 +231,9 @@ class _Slot:
         request = self._request
         is_begun = request.is_begun or queue in request.entered
         try:
-            await queue.acquire_timed(request.flow, request.connection, is_begun=is_begun)
+            began = time.perf_counter()
+            await queue.acquire(request.flow, request.connection, is_begun=is_begun)
+            queue.metrics.wait.observe(time.perf_counter() - began)
         except TooManyListsError:
             request.refused_by = queue
             raise
@@ -180,7 +267,7 @@ class HeldBytes:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._of = Counter[Hashable]()
+        self._of = collections.Counter[Hashable]()
         self._total = 0
 
     def add(self, flow: Hashable, size: int) -> None:
@@ -200,7 +287,7 @@ class _Queue(FairQueue):
     """Slots of one kind, with what is measured of them."""
 
     def __init__(self, kind: str, at_once: int, settings: ApiSettings, metrics: ListQueueMetrics) -> None:
-        self._metrics = metrics.of_queue(kind)
+        self.metrics = metrics.of_queue(kind)
         super().__init__(
             at_once,
             most_waiting=settings.max_waiting_lists,
@@ -208,22 +295,16 @@ class _Queue(FairQueue):
             refusal=self.refused,
             wait_s=settings.list_wait_s,
         )
-        self._metrics.show(lambda: self.waiting, lambda: self.served)
-
-    async def acquire_timed(self, flow: Hashable, connection: ClientConnection, *, is_begun: bool) -> None:
-        """As `acquire`; the wait is measured."""
-        began = time.perf_counter()
-        await self.acquire(flow, connection, is_begun=is_begun)
-        self._metrics.wait.observe(time.perf_counter() - began)
+        self.metrics.show(lambda: self.waiting, lambda: self.served)
 
     def refuses(self, flow: Hashable) -> bool:
         """Whether a request of this flow may not wait; it is counted as refused."""
         why = self.refusal_of(flow)
         if why is not None:
-            self._metrics.count_refusal(why)
+            self.metrics.count_refusal(why)
         return why is not None
 
     def refused(self, why: QueueRefusal) -> TooManyListsError:
         """The error of a request that is refused; it is counted."""
-        self._metrics.count_refusal(why)
+        self.metrics.count_refusal(why)
         return TooManyListsError(is_own=why is QueueRefusal.OWN)

@@ -6,7 +6,7 @@ whatever its query says, as long as this caller may not wait in the queue that r
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fleetlight.api.http.client import address_of_client
+from fleetlight.api.http.connection import address_of_client
 from fleetlight.api.http.request_metrics import route_found
 from fleetlight.api.limits.admission import admission_of
 
@@ -39,18 +39,20 @@ class RepeatedRefusals:
         self._app = app
         self._refused: OrderedDict[bytes, _Refusal] = OrderedDict()
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "GET":
-            return self._app(scope, receive, send)
-        key = _key(scope)
+            await self._app(scope, receive, send)
+            return
+        # The same for requests that differ in their query alone.
+        asked = repr((scope["path"], address_of_client(scope), scope["headers"]))
+        key = blake2b(asked.encode(), digest_size=16).digest()
         refused = self._refused.get(key)
         if refused is not None and refused.still_counts():
             scope.update(refused.route)
-            return _send_again(refused, send)
+            for message in refused.messages:
+                await send(_with_its_own_id(message))
+            return
         self._refused.pop(key, None)
-        return self._pass_on(key, scope, receive, send)
-
-    async def _pass_on(self, key: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         sent: list[Message] = []
 
         async def send_and_look(message: Message) -> None:
@@ -67,16 +69,6 @@ class RepeatedRefusals:
             self._refused[key] = _Refusal(tuple(sent), route_found(scope), is_full)
             if len(self._refused) > _MOST_REMEMBERED:
                 self._refused.popitem(last=False)
-
-
-async def _send_again(refused: _Refusal, send: Send) -> None:
-    for message in refused.messages:
-        await send(_with_its_own_id(message))
-
-
-def _key(scope: Scope) -> bytes:
-    """The same for requests that differ in their query alone."""
-    return blake2b(repr((scope["path"], address_of_client(scope), scope["headers"])).encode(), digest_size=16).digest()
 
 
 def _with_its_own_id(message: Message) -> Message:

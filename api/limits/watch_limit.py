@@ -10,7 +10,7 @@ from mmap import mmap
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import TooManyOwnWatchesError, TooManyWatchesError
-from fleetlight.api.limits.rate_limit import WATCHES, RateLimit
+from fleetlight.api.limits.admission import WATCHES, RateLimit
 from fleetlight.api.limits.shared_memory import SharedMemory
 
 # No slot is known to become free at a certain moment.

@@ -17,8 +17,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from fleetlight.api.caller import Caller
-from fleetlight.api.http.client import address_of_client
-from fleetlight.api.http.connection import ClientConnection, LookingAhead
+from fleetlight.api.http.connection import ClientConnection, LookingAhead, address_of_client
 from fleetlight.api.http.errors import NotFoundError, status_of
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.request_metrics import name_route

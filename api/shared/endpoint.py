@@ -17,8 +17,7 @@ from starlette.responses import Response
 
 from fleetlight.api.caller import Caller, Identity
 from fleetlight.api.documented import ApiOperation, DocumentedRoute, Endpoint
-from fleetlight.api.http.client import address_of_client
-from fleetlight.api.http.connection import ClientConnection, LookingAhead
+from fleetlight.api.http.connection import ClientConnection, LookingAhead, address_of_client
 from fleetlight.api.http.errors import (
     BadRequestError,
     DirectoryUnavailableError,
@@ -35,8 +34,7 @@ from fleetlight.api.http.links import Links
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.request_metrics import name_project
 from fleetlight.api.identity.faults import unauthorized
-from fleetlight.api.limits.admission import ListAdmission, RequestAdmission, admission_of
-from fleetlight.api.limits.rate_limit import WATCHES, RateLimit
+from fleetlight.api.limits.admission import WATCHES, ListAdmission, RateLimit, RequestAdmission, admission_of
 from fleetlight.api.shared.microversion import OLDEST, Microversion, negotiate, response_headers
 from fleetlight.api.shared.policy import authorize
 from fleetlight.api.shared.proof import TOKEN_HEADER

@@ -10,7 +10,7 @@ from keystoneauth1.session import Session
 from novaclient import client, exceptions
 from openstack.connection import Connection
 
-from fleetlight.api.compute.server_lists.sorting import SORTED
+from fleetlight.api.compute.server_lists.filter_and_order import SORTED
 from tests.clients.conftest import INSTANCES
 from tests.support.servers.live_api import LiveApi
 from tests.support.waiting import wait_until

@@ -12,7 +12,7 @@ from openstack.compute.v2.server import Server
 from openstack.connection import Connection
 
 from fleetlight.api.compute.protocol.parameters import PAGING_NAMES, PARAMETERS
-from fleetlight.api.compute.server_lists.sorting import SORTED
+from fleetlight.api.compute.server_lists.filter_and_order import SORTED
 from tests.clients.conftest import INSTANCES, connection, identity_of, user_id_of
 from tests.support.servers.live_api import LiveApi
 from tests.support.waiting import wait_until

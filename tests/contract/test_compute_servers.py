@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fleetlight.api.compute.protocol.parameters import PARAMETERS
-from fleetlight.api.compute.server_lists.sorting import SORTED
+from fleetlight.api.compute.server_lists.filter_and_order import SORTED
 from fleetlight.api.settings import ApiSettings
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 from tests.support.examples import examples

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleetlight.api.compute.protocol.parameters import FORBIDDEN, PARAMETERS
-from fleetlight.api.compute.server_lists.sorting import IGNORED, SORTED
+from fleetlight.api.compute.server_lists.filter_and_order import IGNORED, SORTED
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 from tests.support.examples import examples
 

@@ -18,7 +18,7 @@ from fleetlight.api.compute.protocol.parameters import strict_bool
 from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import ParameterError
-from fleetlight.api.http.query_parameters import list_parameters
+from fleetlight.api.http.query_string import list_parameters
 from fleetlight.api.http.shapes import (
     BOOL,
     INTEGER,

@@ -17,7 +17,7 @@ from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError,
 from fleetlight.cells.kinds.native.nodes import COMPUTE, ComputeService
 from fleetlight.cells.model import Cell, CellAdapter, HostReportingAdapter
 from fleetlight.listing.sources import CellReader
-from fleetlight.views.compute.view import HOST_STATUS_SINCE, HostStatuses
+from fleetlight.views.compute.view import HOST_STATUS_SINCE, HostStatuses, ItemTemplate
 
 _log = structlog.get_logger(__name__)
 _READ_AGAIN_AFTER_S = 2.0
@@ -102,3 +102,15 @@ def _status(service: ComputeService) -> str:
     if not service.is_up:
         return "DOWN"
     return "MAINTENANCE" if service.disabled else "UP"
+
+
+def full_template(request: ApiRequest, host_statuses: HostStatuses | None) -> ItemTemplate:
+    """The item of `GET /servers/detail` and `GET /servers/{id}`; without `host_status` unless statuses are given."""
+    versioned, plain = request.links.as_json
+    return ItemTemplate.full(
+        request.minor,
+        is_admin=request.caller.is_admin,
+        versioned_base=versioned,
+        plain_base=plain,
+        host_statuses=host_statuses,
+    )

@@ -13,7 +13,7 @@ from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts, FoundNode, Foun
 from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import NotFoundError, NotSupportedError
-from fleetlight.api.http.query_parameters import QueryParameters
+from fleetlight.api.http.query_string import QueryParameters
 from fleetlight.api.http.shapes import INTEGER, TEXT, Shape, page
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess

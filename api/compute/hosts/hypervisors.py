@@ -23,7 +23,7 @@ from fleetlight.api.compute.protocol.paging import Paging, next_link, paging_of
 from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError, ParameterError
-from fleetlight.api.http.query_parameters import QueryParameters
+from fleetlight.api.http.query_string import QueryParameters
 from fleetlight.api.http.shapes import Shape, page
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess, OfCells

@@ -15,7 +15,7 @@ from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts, FoundService
 from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
-from fleetlight.api.http.query_parameters import list_parameters
+from fleetlight.api.http.query_string import list_parameters
 from fleetlight.api.http.shapes import BOOL, INTEGER, TEXT, Key, OneOf, Shape, TypeSince, optional, or_null, page
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import OfCells

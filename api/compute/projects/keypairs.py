@@ -12,7 +12,7 @@ from fleetlight.api.compute.protocol.paging import PAGING, Paging, next_link, pa
 from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import ForbiddenError
-from fleetlight.api.http.query_parameters import list_parameters
+from fleetlight.api.http.query_string import list_parameters
 from fleetlight.api.http.shapes import BOOL, INTEGER, TEXT, Key, Shape, optional, or_null, page
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from fleetlight.api.compute.projects.quota_names import FILES_UNTIL, IMAGE_METADATA_UNTIL, NETWORK_UNTIL
 from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
-from fleetlight.api.http.query_parameters import list_parameters
+from fleetlight.api.http.query_string import list_parameters
 from fleetlight.api.http.shapes import INTEGER, NOTHING, Key, ListOf, Shape
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess

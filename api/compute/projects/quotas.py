@@ -20,7 +20,7 @@ from fleetlight.api.compute.projects.quota_names import (
 from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, NotSupportedError
-from fleetlight.api.http.query_parameters import list_parameters
+from fleetlight.api.http.query_string import list_parameters
 from fleetlight.api.http.shapes import INTEGER, TEXT, Shape
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess

@@ -19,7 +19,7 @@ from fleetlight.api.bodies.request_body import Body
 from fleetlight.api.http.errors import GoneError, NoEventsError, NotInMicroversionError
 from fleetlight.api.http.faults import no_such_address
 from fleetlight.api.http.headers import Header
-from fleetlight.api.http.query_parameters import NO_PARAMETERS, QueryParameters
+from fleetlight.api.http.query_string import NO_PARAMETERS, QueryParameters
 from fleetlight.api.http.request_metrics import name_route
 from fleetlight.api.http.shapes import JsonType
 from fleetlight.api.shared.endpoint import ApiRequest, Handler, Middleware

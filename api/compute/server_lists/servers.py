@@ -1,27 +1,28 @@
 """The handlers of `GET /servers` and `GET /servers/detail`."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import structlog
 from starlette.responses import Response
 
 from fleetlight.api.caller import Caller
-from fleetlight.api.compute.hosts.host_status import HostStatusCache
+from fleetlight.api.compute.hosts.host_status import HostStatusCache, full_template
 from fleetlight.api.compute.protocol.parameters import PAGING_NAMES, REPEATABLE, accept, known
 from fleetlight.api.compute.server_lists import down_cells
-from fleetlight.api.compute.server_lists.filters import (
+from fleetlight.api.compute.server_lists.filter_and_order import (
     build_filter,
+    build_order,
+    check_sort_keys,
     found_before_the_marker,
     is_for_all_tenants,
     names_no_status,
 )
-from fleetlight.api.compute.server_lists.item_templates import full_template
-from fleetlight.api.compute.server_lists.sorting import build_order, check_sort_keys
 from fleetlight.api.compute.server_lists.watches import ServerWatches
 from fleetlight.api.http.links import Links
 from fleetlight.api.http.parts_response import HeadResponse, PartsResponse
@@ -38,7 +39,6 @@ from fleetlight.listing.errors import CellDownError, MarkerNotFoundError
 from fleetlight.listing.explanation import Observer
 from fleetlight.listing.find_instance import InstanceFinder
 from fleetlight.listing.list_instances import InstanceLister
-from fleetlight.listing.page_ends import PageEnds
 from fleetlight.listing.sources import CellFailure, ask_fleet
 from fleetlight.query.filters import Filter
 from fleetlight.query.page import PageRequest
@@ -49,6 +49,33 @@ from fleetlight.views.compute.view import MINIMAL_ITEMS_SINCE, ItemTemplate
 _log = structlog.get_logger(__name__)
 # More digits than the largest page has, and few enough for int() to accept.
 _MAX_LIMIT_DIGITS = 18
+_MOST_PAGE_ENDS = 4096
+
+
+class PageEnds:
+    """The ends of the newest pages, by caller: no caller learns a position from another caller's page.
+
+    A client that pages names the last row that it was shown. Its position in an order of what no instance ever changes
+    is known: to query it again costs a page from the index one request more, and a page from the cells two. Another
+    process, or one that has forgotten, queries it.
+    """
+
+    def __init__(self) -> None:
+        self._positions: OrderedDict[Hashable, tuple[Any, ...]] = OrderedDict()
+
+    def remember(self, caller: Hashable, order: SortOrder, position: tuple[Any, ...]) -> None:
+        """position: stored values of the order's keys at the last row, uuid last."""
+        # A value that is not known yet may still become known.
+        if not order.keeps_places or None in position:
+            return
+        self._positions[caller, order, position[-1]] = position
+        self._positions.move_to_end((caller, order, position[-1]))
+        if len(self._positions) > _MOST_PAGE_ENDS:
+            self._positions.popitem(last=False)
+
+    def position_of(self, caller: Hashable, order: SortOrder, uuid: str) -> tuple[Any, ...] | None:
+        """None if no page that was remembered ended with it."""
+        return self._positions.get((caller, order, uuid))
 
 
 class _Identity(msgspec.Struct):

@@ -7,9 +7,8 @@ from functools import partial
 import msgspec
 from starlette.responses import Response
 
-from fleetlight.api.compute.hosts.host_status import HostStatusCache
+from fleetlight.api.compute.hosts.host_status import HostStatusCache, full_template
 from fleetlight.api.compute.server_lists import down_cells
-from fleetlight.api.compute.server_lists.item_templates import full_template
 from fleetlight.api.http.errors import BadRequestError, ServerNotFoundError
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.proof import proof_headers, wanted_cell_timeout

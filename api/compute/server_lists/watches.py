@@ -6,10 +6,9 @@ from contextlib import ExitStack
 import msgspec
 from starlette.responses import Response
 
-from fleetlight.api.compute.hosts.host_status import HostStatusCache
+from fleetlight.api.compute.hosts.host_status import HostStatusCache, full_template
 from fleetlight.api.compute.protocol.parameters import accept
-from fleetlight.api.compute.server_lists.filters import build_filter, build_scope
-from fleetlight.api.compute.server_lists.item_templates import full_template
+from fleetlight.api.compute.server_lists.filter_and_order import build_filter, build_scope
 from fleetlight.api.identity.rights import CallerRights
 from fleetlight.api.limits.watch_limit import WatchSlots
 from fleetlight.api.shared.endpoint import ApiRequest

@@ -12,7 +12,7 @@ from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.compute.protocol.times import time_of
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
-from fleetlight.api.http.query_parameters import QueryParameters
+from fleetlight.api.http.query_string import QueryParameters
 from fleetlight.api.http.shapes import TEXT, Key, ListOf, Shape, optional, or_null, page
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess

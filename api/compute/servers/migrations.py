@@ -15,7 +15,7 @@ from fleetlight.api.compute.protocol.times import time_of
 from fleetlight.api.compute.servers.attachment_bodies import FORCE_COMPLETE
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
-from fleetlight.api.http.query_parameters import QueryParameters
+from fleetlight.api.http.query_string import QueryParameters
 from fleetlight.api.http.shapes import INTEGER, LINKS, TEXT, Key, Shape, or_null, page
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess

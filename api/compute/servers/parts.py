@@ -17,7 +17,7 @@ from fleetlight.api.compute.servers.attachment_bodies import NEW_CONSOLE, NEW_IN
 from fleetlight.api.compute.servers.details import find_readable, read_record
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError, NotSupportedError
-from fleetlight.api.http.query_parameters import list_parameters
+from fleetlight.api.http.query_string import list_parameters
 from fleetlight.api.http.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
 from fleetlight.api.shared.endpoint import ApiRequest, Handler
 from fleetlight.api.shared.fleet_access import FleetAccess

@@ -22,7 +22,7 @@ from joserfc.errors import BadSignatureError, InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
-from fleetlight.api.http.client import shown
+from fleetlight.api.http.connection import shown
 from fleetlight.api.http.errors import IdentityServiceError
 from fleetlight.api.identity.openid.errors import LoginRefusedError
 from fleetlight.api.identity.openid.rights import Claims

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fleetlight.api.caller import Caller, Identity, with_implied
-from fleetlight.api.http.client import shown
-from fleetlight.api.http.connection import UNKNOWN, ClientConnection
+from fleetlight.api.http.connection import UNKNOWN, ClientConnection, shown
 from fleetlight.api.http.errors import IdentityServiceError, UnauthorizedError
 from fleetlight.api.identity.browser import (
     ENDED_CHALLENGE,

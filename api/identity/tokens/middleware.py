@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fleetlight.api.caller import Caller
-from fleetlight.api.http.client import address_of_client
+from fleetlight.api.http.connection import address_of_client
 from fleetlight.api.http.errors import DirectoryUnavailableError, ForbiddenError, UnauthorizedError, status_of
 from fleetlight.api.http.links import Links
 from fleetlight.api.identity.faults import identity_fault_of

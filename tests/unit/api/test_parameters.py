@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fleetlight.api.compute.protocol.parameters import PARAMETERS, accept, parse_time
-from fleetlight.api.compute.server_lists.filters import build_filter
-from fleetlight.api.compute.server_lists.sorting import IGNORED, SORTED, build_order
+from fleetlight.api.compute.server_lists.filter_and_order import IGNORED, SORTED, build_filter, build_order
 from fleetlight.api.http.errors import BadRequestError, ForbiddenError, ParameterError
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.identity import Caller

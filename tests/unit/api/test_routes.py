@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from fleetlight.api.bodies.request_body import Body, RequestModel
 from fleetlight.api.compute.protocol.route_table import ApiRoute, RouteTable, gone
 from fleetlight.api.http.methods import METHODS
-from fleetlight.api.http.query_parameters import QueryParameters
+from fleetlight.api.http.query_string import QueryParameters
 from fleetlight.api.identity import NoIdentity
 from fleetlight.api.limits.admission import ListAdmission
 from fleetlight.api.metrics import ApiMetrics

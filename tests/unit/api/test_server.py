@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from structlog.testing import capture_logs
 
-from fleetlight.api.http.client import address_of_client
+from fleetlight.api.http.connection import address_of_client
 from fleetlight.api.http.errors import InsecureListeningError
 from fleetlight.api.http.host_names import ANY_HOST, ServedHosts
 from fleetlight.api.http.listening import address_of, listen

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleetlight.listing import page_ends
-from fleetlight.listing.page_ends import PageEnds
+from fleetlight.api.compute.server_lists import servers
+from fleetlight.api.compute.server_lists.servers import PageEnds
 from fleetlight.query.sort import Direction, SortKey, SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
@@ -28,7 +28,7 @@ def test_place_that_may_change_is_not_remembered(order: SortOrder, position: tup
 
 
 def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_ends, "_KEPT", 2)
+    monkeypatch.setattr(servers, "_MOST_PAGE_ENDS", 2)
     ends = PageEnds()
     for uuid in ("u1", "u2", "u1", "u3"):
         ends.remember("ada", BY_AGE, (7, uuid))

@@ -1,11 +1,15 @@
-"""Bodies of requests that are under way: how many bytes of them a process keeps, of one caller and in all.
+"""Bodies of requests that come in, and of answers that go out: how many bytes a process keeps of them, by caller.
 
-A body is kept from when it begins to come until its request is answered, however slowly it comes. What is too much is
-refused where the face reads it, before anything is made of it. The caller is a user as soon as that is known, and the
-network that the request comes from before.
+The body of a request is kept from when it begins to come until its request is answered, however slowly it comes. What
+is too much is refused where the face reads it, before anything is made of it. The caller is a user as soon as that is
+known, and the network that the request comes from before. An answer that is given before its body has come ends the
+connection, unless little of the body is missing: the server would read the rest only to throw it away, and others would
+wait meanwhile.
 
-An answer that is given before its body has come ends the connection, unless little of the body is missing: the server
-would read the rest only to throw it away, and others would wait meanwhile.
+A large answer goes out in pieces, of which each is sent when the caller has taken the one before. A server that gets an
+answer of megabytes at once keeps it until the caller has read it, and cannot say how far that is. Each piece has a
+deadline (`fleetlight.api.limits.request_deadlines`), and the bytes that callers have not taken yet are counted: while
+one caller, or all of them, have too many, no further page is begun (`fleetlight.api.limits.admission`).
 """
 
 import asyncio
@@ -16,19 +20,23 @@ from math import inf
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fleetlight.api.http.client import address_of_client
-from fleetlight.api.http.connection import ClientConnection
+from fleetlight.api.http.connection import ClientConnection, address_of_client
 from fleetlight.api.http.errors import TooManyBodiesError
 from fleetlight.api.limits.admission import HeldBytes, admission_of
 from fleetlight.api.limits.fair_queue import QueueRefusal
+from fleetlight.listing.admission import NO_LIMIT
 
+PIECE_BYTES = 256 * 1024
 # What a client sends that has not looked for an answer yet, without harm to others.
 _MOST_UNREAD_BYTES = 256 * 1024
 _CLOSE = (b"connection", b"close")
 
 
-class ReceivedBodies:
-    """Passes on every request. held: the bytes of all bodies that are under way."""
+class BoundedBodies:
+    """Passes on every request, and sends its answer in pieces of at most PIECE_BYTES.
+
+    held: the bytes of all bodies of requests that are under way.
+    """
 
     def __init__(self, app: ASGIApp, held: HeldBytes) -> None:
         self._app = app
@@ -39,17 +47,22 @@ class ReceivedBodies:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body = _Body(scope, receive, self._held, self._turn)
+        received = _Body(scope, receive, self._held, self._turn)
 
-        async def send_and_close(message: Message) -> None:
-            if message["type"] == "http.response.start" and body.missing > _MOST_UNREAD_BYTES:
+        async def send_bounded(message: Message) -> None:
+            if message["type"] == "http.response.start" and received.missing > _MOST_UNREAD_BYTES:
                 message = {**message, "headers": [*message.get("headers", ()), _CLOSE]}
-            await send(message)
+            size = len(message.get("body", b""))
+            if size <= PIECE_BYTES:
+                await send(message)
+                return
+            with (admission_of(scope) or NO_LIMIT).handing_over(size):
+                await _send_pieces(message, send)
 
         try:
-            await self._app(scope, body, send_and_close)
+            await self._app(scope, received, send_bounded)
         finally:
-            body.close()
+            received.close()
 
 
 class _Body:
@@ -97,3 +110,11 @@ class _Body:
 
 async def _disconnected() -> Message:
     return {"type": "http.disconnect"}
+
+
+async def _send_pieces(message: Message, send: Send) -> None:
+    body = memoryview(message["body"])
+    last = (len(body) - 1) // PIECE_BYTES * PIECE_BYTES
+    for begin in range(0, last, PIECE_BYTES):
+        await send({**message, "body": body[begin : begin + PIECE_BYTES], "more_body": True})
+    await send({**message, "body": body[last:]})

@@ -1,4 +1,4 @@
-"""Bytes of bodies that are under way have a bound for each caller, and for all of them."""
+"""Bytes of bodies under way, and of answers that are not taken yet, have a bound for each caller, and for all."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -7,10 +7,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
+from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import LookingAhead
-from fleetlight.api.http.errors import TooManyBodiesError, status_of
-from fleetlight.api.limits.admission import HeldBytes
-from fleetlight.api.limits.received_bodies import ReceivedBodies
+from fleetlight.api.http.errors import TooManyBodiesError, TooManyListsError, status_of
+from fleetlight.api.limits.admission import HeldBytes, ListAdmission, RequestAdmission
+from fleetlight.api.limits.bodies import PIECE_BYTES, BoundedBodies
+from fleetlight.api.metrics import ApiMetrics
+from fleetlight.api.settings import ApiSettings
 
 MIB = 2**20
 
@@ -24,7 +27,7 @@ class Sender:
         self.refusals: list[Exception] = []
         self.receive: Receive | None = None
         scope = {"type": "http", "client": (address, 1), "headers": [], "state": {}}
-        self._task = asyncio.create_task(ReceivedBodies(self._app, held)(scope, self._messages.get, self._send))
+        self._task = asyncio.create_task(BoundedBodies(self._app, held)(scope, self._messages.get, self._send))
 
     async def _app(self, _scope: Scope, receive: Receive, _send: Send) -> None:
         self.receive = receive
@@ -142,7 +145,7 @@ def test_of_many_bodies_one_piece_is_read_in_a_round_of_the_loop() -> None:
         async def nothing_is_sent(_message: Message) -> None:
             raise AssertionError("nothing is answered")
 
-        limited = ReceivedBodies(read_all, HeldBytes(4 * MIB))
+        limited = BoundedBodies(read_all, HeldBytes(4 * MIB))
         scope = {"type": "http", "client": ("192.0.2.1", 1), "headers": [], "state": {}}
         tasks = [asyncio.create_task(limited(scope, ready, nothing_is_sent)) for _ in range(bodies)]
         while not all(task.done() for task in tasks):
@@ -155,3 +158,74 @@ def test_of_many_bodies_one_piece_is_read_in_a_round_of_the_loop() -> None:
     assert sum(rounds) == bodies * pieces
     # The first pieces have been read by the server before anybody asks for them.
     assert sorted(rounds, reverse=True)[:2] == [bodies, 1]
+
+
+ADA, BOB, EVE, DAN, JOE = (Caller(name, None, frozenset()) for name in ("ada", "bob", "eve", "dan", "joe"))
+
+
+async def nothing() -> Message:
+    raise AssertionError
+
+
+async def sent_of(parts: list[bytes]) -> list[Message]:
+    """What a server gets of a body in these parts."""
+    sent: list[Message] = []
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        for number, part in enumerate(parts):
+            await send({"type": "http.response.body", "body": part, "more_body": number < len(parts) - 1})
+
+    async def take(message: Message) -> None:
+        sent.append(message)
+
+    await BoundedBodies(app, HeldBytes(4 * MIB))({"type": "http", "headers": []}, nothing, take)
+    return sent
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES, 3 * PIECE_BYTES + 5])
+def test_pieces_are_the_body_and_the_last_one_says_so(size: int) -> None:
+    body = bytes(number % 251 for number in range(size))
+    sent = asyncio.run(sent_of([b"{", body, b"}"]))
+    assert b"".join(bytes(message["body"]) for message in sent) == b"{" + body + b"}"
+    assert max(len(message["body"]) for message in sent) <= PIECE_BYTES
+    assert [message["more_body"] for message in sent] == [True] * (len(sent) - 1) + [False]
+    sent = asyncio.run(sent_of([body]))
+    assert [message["more_body"] for message in sent] == [True] * (len(sent) - 1) + [False]
+
+
+def test_caller_that_takes_nothing_gets_no_more_while_others_do() -> None:
+    async def main() -> None:
+        limits = ApiSettings(max_unread_mib=4)
+        admission = ListAdmission(limits, ApiMetrics().list_queues, has_identity=True)
+        taken = asyncio.Event()
+
+        async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.body", "body": b"x" * MIB})
+
+        async def take(_message: Message) -> None:
+            await taken.wait()
+
+        async def answer(of_request: RequestAdmission) -> None:
+            await BoundedBodies(app, HeldBytes(4 * MIB))(
+                {"type": "http", "headers": [], "state": {"admission": of_request}}, nothing, take
+            )
+
+        async def ask(caller: Caller) -> RequestAdmission:
+            of_request = admission.of(caller)
+            (await of_request.enter(is_small=False)).leave()
+            return of_request
+
+        answers = [asyncio.create_task(answer(await ask(ADA)))]
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyListsError, match="You"):
+            await ask(ADA)
+        for caller in (BOB, EVE, DAN):
+            answers.append(asyncio.create_task(answer(await ask(caller))))
+            await asyncio.sleep(0)
+        with pytest.raises(TooManyListsError, match="are asked for"):
+            await ask(JOE)
+        taken.set()
+        await asyncio.gather(*answers)
+        await ask(ADA)
+
+    asyncio.run(main())
