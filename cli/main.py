@@ -1,12 +1,16 @@
 """Where the `fleetlight` command begins: before anything is imported that takes a moment."""
 
+import resource
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 
 from fleetlight.cli.errors import INTERRUPTED
 from fleetlight.cli.interpreter import look_for_garbage_seldom
-from fleetlight.cli.open_files import allow_open_files
+
+# More than any fleet needs; the hard limit of a container may be a thousand times as much.
+_ENOUGH_FILES = 2**20
 
 
 def main() -> None:
@@ -27,3 +31,14 @@ def main() -> None:
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def allow_open_files() -> None:
+    """Let the process open as many files as it may: the 1,024 of a shell are used up by fewer than a hundred cells."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    # Some systems allow less than the hard limit says.
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

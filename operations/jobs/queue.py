@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     Connection,
+    Engine,
     Integer,
     Select,
     and_,
@@ -23,10 +24,12 @@ from sqlalchemy import (
     update,
 )
 
-from fleetlight.cells.model import RequestContext
+from fleetlight.cells.database.engines import cell_failures, writing
+from fleetlight.cells.job_numbers import number_in_cell
+from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.cells.tables import instances, job_dependencies, job_operations, jobs
 from fleetlight.operations.jobs.locks import want_locks
-from fleetlight.operations.jobs.model import Job, JobPosition, NewJob, Stage, Status
+from fleetlight.operations.jobs.model import ENDED, Job, JobPosition, NewJob, Stage, Status
 from fleetlight.operations.jobs.vocabulary import Vocabulary
 
 _LIMIT, _JOB, _PLACES = "most", "of_job", "places"
@@ -324,3 +327,29 @@ _SAVE = (
         ended_at=bindparam("ended_at"),
     )
 )
+
+
+def cancel_job(engine: Engine, cell: Cell, number: int) -> tuple[bool, str]:
+    """Cancel what has not begun of the job with a number in the fleet, and say whether there was something.
+
+    The row of the job notes the request; a worker ends it. An operation that is running goes on to its end. Raises
+    CellUnreachableError.
+    """
+    job_id = number_in_cell(cell, number)
+    if job_id is None:
+        return False, f"Job {number} not found in queue"
+    with cell_failures(cell.name), writing(engine) as connection:
+        row = connection.execute(select(jobs).where(jobs.c.id == job_id).with_for_update()).one_or_none()
+        if row is None or row.status in ENDED:
+            return False, f"Job {number} not found in queue"
+        is_running = row.stage == Stage.STEPS
+        first = row.position + 1 if is_running else row.position
+        if first == row.operation_count:
+            return False, f"Job {number} is no longer waiting in the queue"
+        canceling = {"status": Status.CANCELING}
+        connection.execute(update(jobs).where(jobs.c.id == job_id).values(**canceling, is_ready=True))
+        columns = job_operations.c
+        connection.execute(
+            update(job_operations).where(columns.job_id == job_id, columns.position >= first).values(canceling)
+        )
+        return True, f"Job {number} will be canceled"

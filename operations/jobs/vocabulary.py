@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, insert, literal, select
 
 from fleetlight.cells.errors import InstanceNotFoundError
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import job_log
 from fleetlight.operations.instances.locked_instance import LockedInstance
-from fleetlight.operations.jobs.log import add_entry
 from fleetlight.operations.jobs.model import Job, Lock
 from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.resources.fields import Record
@@ -56,8 +56,19 @@ class Task:
         return self.job.notes
 
     def log(self, text: str) -> None:
-        """Add to the log of the job."""
-        add_entry(self.connection, self.job.id, self.job.position, self.now, text)
+        """Add an entry to the log of the job; serials rise over all of its operations."""
+        columns, job_id = job_log.c, self.job.id
+        last = select(func.coalesce(func.max(columns.serial), 0) + 1).where(columns.job_id == job_id).scalar_subquery()
+        values = select(
+            literal(job_id, columns.job_id.type),
+            last,
+            literal(self.job.position, columns.position.type),
+            literal(self.now, columns.logged_at.type),
+            literal("message", columns.type.type),
+            literal(text, columns.data.type),
+        )
+        names = ["job_id", "serial", "position", "logged_at", "type", "data"]
+        self.connection.execute(insert(job_log).from_select(names, values))
 
 
 def _always(_task: Task) -> bool:

@@ -19,8 +19,7 @@ from fleetlight.operations.nodes.metrics import CacheCounts
 from fleetlight.operations.nodes.model import AgentNode
 from fleetlight.operations.nodes.rpc import NodeRpc
 from fleetlight.operations.nodes.settings import NodesSettings
-from fleetlight.operations.nodes.stores.nothing import NoStore
-from fleetlight.operations.nodes.stores.store import Store
+from fleetlight.operations.nodes.stores.store import NoStore, Store
 
 
 class NodeRpcs:

@@ -12,6 +12,7 @@ from sqlalchemy import Engine, event, func, select
 
 from fleetlight.cells.model import NO_REQUEST
 from fleetlight.cells.tables import allocations, instances, job_locks, job_operations, jobs, network_nics, nic_macs
+from fleetlight.operations.cell_worker import SimulatedHosts
 from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.jobs.worker import Worker
 from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
@@ -21,7 +22,6 @@ from fleetlight.operations.opcodes.instances.place_reservation import InstancePl
 from fleetlight.operations.opcodes.instances.power import InstanceReboot, InstanceShutdown, InstanceStartup
 from fleetlight.operations.opcodes.instances.remove import InstanceRemove
 from fleetlight.operations.opcodes.opcode import OpCode
-from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
 from fleetlight.operations.submitting import JobSubmission
 from fleetlight.operations.vocabulary import ALL_OPERATIONS
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet

@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import select
 
 from fleetlight.cells.tables import changes
+from fleetlight.operations.cell_worker import SimulatedHosts
 from fleetlight.operations.jobs.errors import NodeCallError
 from fleetlight.operations.jobs.nodes import NodeCall
-from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
 

@@ -20,12 +20,12 @@ from fleetlight.cli.balance import cells_to_balance
 from fleetlight.cli.settings import load_settings
 from fleetlight.operations.balancing.cluster import Cluster, DiskTemplate
 from fleetlight.operations.balancing.cluster_file import read_cluster
+from fleetlight.operations.cell_worker import SimulatedHosts
 from fleetlight.operations.jobs.errors import NodeCallError
 from fleetlight.operations.jobs.nodes import NodeCall
 from fleetlight.operations.opcodes.instances.place_reservation import InstancePlace
 from fleetlight.operations.scheduling.request_spec import RequestSpec
 from fleetlight.operations.scheduling.select_destinations import claim_host
-from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
 from fleetlight.operations.submitting import JobSubmission
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet

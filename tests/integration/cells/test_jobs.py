@@ -15,11 +15,11 @@ from structlog.testing import capture_logs
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.cells.tables import jobs
-from fleetlight.operations.jobs.canceling import cancel_job
 from fleetlight.operations.jobs.ending import end_jobs
 from fleetlight.operations.jobs.errors import NodeCallError
 from fleetlight.operations.jobs.model import NewOperation, Status
 from fleetlight.operations.jobs.pruning import Pruner
+from fleetlight.operations.jobs.queue import cancel_job
 from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
 from fleetlight.operations.jobs.worker import Worker
 from tests.support.fleets.tiny_vocabulary import TINY, JobCell, RememberingNodes, no_op, status_of

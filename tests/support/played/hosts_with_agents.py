@@ -18,6 +18,7 @@ from fleetlight.agents.wire import CallRequest
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import instances, job_locks
+from fleetlight.operations.cell_worker import SimulatedHosts
 from fleetlight.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.operations.jobs.worker import Worker
 from fleetlight.operations.nodes.cache import NodeStateCache
@@ -27,7 +28,6 @@ from fleetlight.operations.nodes.opening import NodeRpcs
 from fleetlight.operations.nodes.rpc import NodeRpc
 from fleetlight.operations.nodes.settings import NodesSettings
 from fleetlight.operations.nodes.stores.store import Store
-from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
 from fleetlight.operations.vocabulary import ALL_OPERATIONS
 from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.memory.memory_store import MemoryStore

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fleetlight.cli.open_files import allow_open_files
+from fleetlight.cli.main import allow_open_files
 
 OPEN_FILES = resource.RLIMIT_NOFILE
 

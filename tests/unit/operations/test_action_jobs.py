@@ -16,9 +16,9 @@ from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import instance_action_events, job_locks, job_log, job_operations, jobs
 from fleetlight.operations.actions.vocabulary import VOCABULARY
 from fleetlight.operations.instances.instance_actions import ERROR, InstanceActionLog
-from fleetlight.operations.jobs.canceling import cancel_job
 from fleetlight.operations.jobs.errors import NodeCallError
 from fleetlight.operations.jobs.failures import ends_alone
+from fleetlight.operations.jobs.queue import cancel_job
 from fleetlight.operations.jobs.worker import Worker
 from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.fleets.tiny_vocabulary import RememberingNodes

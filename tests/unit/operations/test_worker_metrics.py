@@ -7,11 +7,11 @@ from threading import Event
 import pytest
 from prometheus_client import CollectorRegistry
 
+from fleetlight.operations.cell_worker import SimulatedHosts
 from fleetlight.operations.jobs.maintenance import AT_ONCE, MaintenanceTask
 from fleetlight.operations.jobs.metrics import WorkerMetrics
 from fleetlight.operations.jobs.vocabulary import Vocabulary
 from fleetlight.operations.jobs.worker import Worker
-from fleetlight.operations.simulation.simulated_hosts import SimulatedHosts
 from fleetlight.operations.vocabulary import ALL_OPERATIONS
 from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell, acting_cell_in
 

@@ -13,7 +13,7 @@ from fleetlight.cells.model import Cell
 from fleetlight.operations.nodes.errors import NoCertificateError
 from fleetlight.operations.nodes.opening import NodeRpcs, opened_nodes
 from fleetlight.operations.nodes.settings import NodesSettings
-from fleetlight.operations.nodes.stores.nothing import NoStore
+from fleetlight.operations.nodes.stores.store import NoStore
 from tests.support.played.agents import Certificates
 
 CELL = Cell("c0a5b6a2-5a0d-4f3e-9a64-0f9d3c0d1e2f", "cell1", CellKind.NATIVE, "sqlite://", "memory://")
