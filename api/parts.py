@@ -17,8 +17,8 @@ from fleetlight.indexer.backends.base import IndexSearcher
 from fleetlight.indexer.stream.liveness import Probes
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellReader
-from fleetlight.operations.native_cells import NativeCells
-from fleetlight.operations.nodes.opening import NodeRpcs
+from fleetlight.manager.operations.native_cells import NativeCells
+from fleetlight.manager.operations.nodes.opening import NodeRpcs
 from fleetlight.resources.clock import Clock, system_clock
 
 if TYPE_CHECKING:

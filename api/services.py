@@ -21,7 +21,7 @@ from fleetlight.listing.list_items import ItemLister
 from fleetlight.listing.watches.changelogs import Changelogs
 from fleetlight.listing.watches.feed import ChangeFeed
 from fleetlight.listing.watches.positions import PositionCodec
-from fleetlight.operations.simulation.default_images import is_default_image
+from fleetlight.manager.operations.simulation.default_images import is_default_image
 
 
 @dataclass(frozen=True, slots=True)

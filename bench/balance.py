@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.measure import Figure, at_most, figure, interleaved
-from fleetlight.operations.balancing.cluster_file import read_cluster
-from fleetlight.operations.balancing.search import balance
-from fleetlight.operations.balancing.situation import Situation
+from fleetlight.manager.operations.balancing.cluster_file import read_cluster
+from fleetlight.manager.operations.balancing.search import balance
+from fleetlight.manager.operations.balancing.situation import Situation
 
 _HTOOLS = Path(os.environ.get("FLEETLIGHT_TEST_HTOOLS", "/usr/lib/ganeti/3.0/usr/bin"))
 _MEMORY_MIB, _DISK_MIB = 262_144, 4_194_304

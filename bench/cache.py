@@ -22,17 +22,17 @@ from uuid import uuid4
 from bench import live_lists
 from bench.faults.proxy import TcpProxy
 from bench.measure import Figure, at_most, figure, seconds
-from fleetlight.agents.certificates import Pair, Role, issue, new_authority
-from fleetlight.agents.database import AgentDatabase
-from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, HostSize, SimulatedDriver
-from fleetlight.agents.tls import TlsFiles
-from fleetlight.operations.nodes.cache import NodeStateCache
-from fleetlight.operations.nodes.client import AgentClient
-from fleetlight.operations.nodes.model import AgentNode
-from fleetlight.operations.nodes.requests import NodeStateRequest
-from fleetlight.operations.nodes.rpc import NodeRpc
-from fleetlight.operations.nodes.stores.redis import RedisStore
-from fleetlight.operations.nodes.stores.store import Store
+from fleetlight.manager.agents.certificates import Pair, Role, issue, new_authority
+from fleetlight.manager.agents.database import AgentDatabase
+from fleetlight.manager.agents.drivers.simulated import BEHAVIOUR_FILE, HostSize, SimulatedDriver
+from fleetlight.manager.agents.tls import TlsFiles
+from fleetlight.manager.operations.nodes.cache import NodeStateCache
+from fleetlight.manager.operations.nodes.client import AgentClient
+from fleetlight.manager.operations.nodes.model import AgentNode
+from fleetlight.manager.operations.nodes.requests import NodeStateRequest
+from fleetlight.manager.operations.nodes.rpc import NodeRpc
+from fleetlight.manager.operations.nodes.stores.redis import RedisStore
+from fleetlight.manager.operations.nodes.stores.store import Store
 from scripts.servers.process import free_port
 from tests.support.memory.memory_store import MemoryStore
 from tests.support.waiting import wait_until

@@ -38,7 +38,7 @@ from fleetlight.indexer.transform.documents import to_document
 from fleetlight.listing.answer import Consistency
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import live_batch_size
-from fleetlight.operations.native_cells import NativeCells
+from fleetlight.manager.operations.native_cells import NativeCells
 from fleetlight.query.filters import Eq
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import Direction, SortKey, SortOrder

@@ -15,7 +15,7 @@ from sqlalchemy import update
 from bench.measure import Figure, at_most, figure, seconds
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.tables import compute_nodes
-from fleetlight.operations.hosts.cell_nodes import NewHost
+from fleetlight.manager.operations.hosts.cell_nodes import NewHost
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import Api, compute_fleet
 from tests.support.played.played_hosts import PlayedHosts, guest

@@ -22,15 +22,15 @@ from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.fleet.tables import instance_mappings
 from fleetlight.cells.model import NO_REQUEST
 from fleetlight.cells.tables import allocations, changes, instances, job_locks, job_operations, jobs
-from fleetlight.operations.cell_worker import new_worker
-from fleetlight.operations.hosts.cell_nodes import NewHost
-from fleetlight.operations.jobs.model import NewJob, Status
-from fleetlight.operations.jobs.queue import add_jobs
-from fleetlight.operations.jobs.worker import POLL_INTERVAL_S
-from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
-from fleetlight.operations.opcodes.tags import TagsSet
-from fleetlight.operations.submitting import JobSubmission
-from fleetlight.operations.vocabulary import ALL_OPERATIONS
+from fleetlight.manager.operations.cell_worker import new_worker
+from fleetlight.manager.operations.hosts.cell_nodes import NewHost
+from fleetlight.manager.operations.jobs.model import NewJob, Status
+from fleetlight.manager.operations.jobs.queue import add_jobs
+from fleetlight.manager.operations.jobs.worker import POLL_INTERVAL_S
+from fleetlight.manager.operations.opcodes.instances.create_parameters import InstanceCreate
+from fleetlight.manager.operations.opcodes.tags import TagsSet
+from fleetlight.manager.operations.submitting import JobSubmission
+from fleetlight.manager.operations.vocabulary import ALL_OPERATIONS
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet

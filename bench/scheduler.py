@@ -16,10 +16,10 @@ from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.migrations import upgrade_cell
 from fleetlight.cells.model import Cell
-from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
-from fleetlight.operations.scheduling.choose_cell import rank_cells, read_capacity
-from fleetlight.operations.scheduling.request_spec import RequestSpec
-from fleetlight.operations.scheduling.select_destinations import select_destinations
+from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.manager.operations.scheduling.choose_cell import rank_cells, read_capacity
+from fleetlight.manager.operations.scheduling.request_spec import RequestSpec
+from fleetlight.manager.operations.scheduling.select_destinations import select_destinations
 from fleetlight.resources.amount import Amount
 
 _CELLS = 20

@@ -342,7 +342,7 @@ periodic_jobs = Table(
     Column("due_at", BigInteger, nullable=False),
 )
 
-# What was accepted, also what has ended, until it is pruned (fleetlight.operations.jobs.pruning). Each is a list of
+# What was accepted, also what has ended, until fleetlight.manager.operations.jobs.pruning forgets it. Each is a list of
 # operations, which run one after the other; `position` is that of the current one. A job is ready if a worker can do
 # something for it: an index finds those alone, however many wait. No number is given out twice, hence SQLite's
 # AUTOINCREMENT.

@@ -30,12 +30,18 @@ from fleetlight.cli.options import (
 from fleetlight.cli.output import counted, print_notice, print_paragraph, print_result, print_rows, print_table
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.cli.work_progress import shown_progress
-from fleetlight.operations.balancing.cluster import Cluster
-from fleetlight.operations.balancing.errors import UnknownGroupError
-from fleetlight.operations.balancing.moves import MoveKind
-from fleetlight.operations.balancing.plan import BalancePlan, GroupPlan, NodesOfInstance, PlannedMove, plan_balance
-from fleetlight.operations.rebalancing.execution import ExecutedMove, Execution, finish_unfinished
-from fleetlight.operations.rebalancing.jobs import MoveJobs
+from fleetlight.manager.operations.balancing.cluster import Cluster
+from fleetlight.manager.operations.balancing.errors import UnknownGroupError
+from fleetlight.manager.operations.balancing.moves import MoveKind
+from fleetlight.manager.operations.balancing.plan import (
+    BalancePlan,
+    GroupPlan,
+    NodesOfInstance,
+    PlannedMove,
+    plan_balance,
+)
+from fleetlight.manager.operations.rebalancing.execution import ExecutedMove, Execution, finish_unfinished
+from fleetlight.manager.operations.rebalancing.jobs import MoveJobs
 
 _POLL_INTERVAL_S = 0.2
 

@@ -27,8 +27,8 @@ from fleetlight.cli.options import (
 from fleetlight.cli.output import print_notice, print_result, print_rows
 from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.cli.sizes import size_option, size_text
-from fleetlight.operations.balancing.capacity import Tier, count_of, tiers_of, without_reservations
-from fleetlight.operations.balancing.cluster import Cluster, DiskTemplate
+from fleetlight.manager.operations.balancing.capacity import Tier, count_of, tiers_of, without_reservations
+from fleetlight.manager.operations.balancing.cluster import Cluster, DiskTemplate
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.units import MIB_PER_GIB
 

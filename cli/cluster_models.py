@@ -16,11 +16,11 @@ from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import named_cell, open_fleet
 from fleetlight.cli.output import print_notice
 from fleetlight.cli.settings import Settings
-from fleetlight.operations.balancing.cluster import Cluster
-from fleetlight.operations.balancing.cluster_file import read_cluster
-from fleetlight.operations.balancing.cluster_file_writer import write_cluster
-from fleetlight.operations.balancing.errors import ClusterFileError
-from fleetlight.operations.balancing.items import (
+from fleetlight.manager.operations.balancing.cluster import Cluster
+from fleetlight.manager.operations.balancing.cluster_file import read_cluster
+from fleetlight.manager.operations.balancing.cluster_file_writer import write_cluster
+from fleetlight.manager.operations.balancing.errors import ClusterFileError
+from fleetlight.manager.operations.balancing.items import (
     GROUP_ITEM,
     INSTANCE_ITEM,
     NODE_ITEM,

@@ -16,9 +16,9 @@ from fleetlight.cells.errors import CellError, DatabaseUrlError, UnknownCellErro
 from fleetlight.cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from fleetlight.cli.output import print_error, print_notice
 from fleetlight.indexer.errors import IndexerError
+from fleetlight.manager.operations.balancing.errors import BalancingError
+from fleetlight.manager.operations.nodes.errors import NodesSettingsError
 from fleetlight.notifications.errors import NotificationError
-from fleetlight.operations.balancing.errors import BalancingError
-from fleetlight.operations.nodes.errors import NodesSettingsError
 from fleetlight.query.errors import QueryError
 from fleetlight.resources.errors import FieldError
 

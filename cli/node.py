@@ -22,9 +22,9 @@ from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, exam
 from fleetlight.cli.output import counted, print_notice, print_result
 from fleetlight.cli.settings import load_settings
 from fleetlight.cli.work_progress import Show, shown_progress
-from fleetlight.operations.hosts.agent_addresses import AgentAddresses
-from fleetlight.operations.opcodes.refresh import NodeSnapshotRefresh
-from fleetlight.operations.submitting import JobSubmission
+from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.manager.operations.opcodes.refresh import NodeSnapshotRefresh
+from fleetlight.manager.operations.submitting import JobSubmission
 from fleetlight.resources.suggestions import did_you_mean
 
 app = typer.Typer(

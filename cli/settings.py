@@ -35,8 +35,8 @@ from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.logging import LogSettings, mask_url_passwords
 from fleetlight.indexer.settings import IndexerSettings, IndexSettings
 from fleetlight.listing.settings import SearchSettings
-from fleetlight.operations.nodes.settings import NodesSettings
-from fleetlight.operations.scheduling.settings import SchedulerSettings
+from fleetlight.manager.operations.nodes.settings import NodesSettings
+from fleetlight.manager.operations.scheduling.settings import SchedulerSettings
 from fleetlight.resources.secret_names import is_secret_name
 from fleetlight.resources.suggestions import did_you_mean
 

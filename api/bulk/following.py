@@ -14,7 +14,7 @@ from fleetlight.cells.batched import batched
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.bulk_changes import BulkChange, BulkItem, ItemState, Outcome
 from fleetlight.cells.model import Cell
-from fleetlight.operations.instances.instance_actions import ActionProgress, InstanceActionLog
+from fleetlight.manager.operations.instances.instance_actions import ActionProgress, InstanceActionLog
 from fleetlight.resources.clock import Clock
 
 _AT_ONCE = 500

@@ -31,7 +31,7 @@ from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.list_items import ItemLister
 from fleetlight.listing.past import PastLister
 from fleetlight.listing.sources import CellFailure, CellReader
-from fleetlight.operations.nodes.observing import OBSERVED_FIELDS
+from fleetlight.manager.operations.nodes.observing import OBSERVED_FIELDS
 from fleetlight.query.filters import EVERYTHING, Filter
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder

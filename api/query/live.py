@@ -18,9 +18,9 @@ from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.cells.kinds.native.items.agents import AGENT
 from fleetlight.cells.model import Cell
 from fleetlight.listing.list_items import ItemLister
-from fleetlight.operations.nodes.errors import NoCertificateError
-from fleetlight.operations.nodes.observing import NodeObserver
-from fleetlight.operations.nodes.opening import NodeRpcs
+from fleetlight.manager.operations.nodes.errors import NoCertificateError
+from fleetlight.manager.operations.nodes.observing import NodeObserver
+from fleetlight.manager.operations.nodes.opening import NodeRpcs
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import CLUSTER, Parameters
 from fleetlight.views.query2.projection import Row, UnfinishedRow, UnfinishedRows

@@ -17,9 +17,9 @@ from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.cells.model import Cell
-from fleetlight.operations.scheduling.host_candidates import HostCandidate, read_candidates
-from fleetlight.operations.scheduling.request_spec import RequestSpec
-from fleetlight.operations.scheduling.select_destinations import resources_of
+from fleetlight.manager.operations.scheduling.host_candidates import HostCandidate, read_candidates
+from fleetlight.manager.operations.scheduling.request_spec import RequestSpec
+from fleetlight.manager.operations.scheduling.select_destinations import resources_of
 from fleetlight.resources.amount import Amount
 
 CANDIDATES = ApiOperation(

@@ -31,16 +31,15 @@ from fleetlight.cells.fleet.compute.quotas import UNLIMITED
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import CellDownError
-from fleetlight.notifications.payloads.selection import Selection
-from fleetlight.operations.actions.new_instance import completed_flavor
-from fleetlight.operations.actions.request_spec import request_spec_payload
-from fleetlight.operations.scheduling.announced_selection import (
+from fleetlight.manager.operations.actions.new_instance import completed_flavor
+from fleetlight.manager.operations.actions.request_spec import request_spec_payload
+from fleetlight.manager.operations.scheduling.announced_selection import (
     Selections,
     announced_selection,
     claimed_in,
     tried_selection,
 )
-from fleetlight.operations.scheduling.choose_cell import (
+from fleetlight.manager.operations.scheduling.choose_cell import (
     CellCapacity,
     CellRequestSpec,
     rank_cells,
@@ -48,8 +47,14 @@ from fleetlight.operations.scheduling.choose_cell import (
     requested_cells,
     ways_to_place,
 )
-from fleetlight.operations.scheduling.host_candidates import release_claims
-from fleetlight.operations.scheduling.request_spec import RequestSpec, demand_of, flavor_conditions, with_members
+from fleetlight.manager.operations.scheduling.host_candidates import release_claims
+from fleetlight.manager.operations.scheduling.request_spec import (
+    RequestSpec,
+    demand_of,
+    flavor_conditions,
+    with_members,
+)
+from fleetlight.notifications.payloads.selection import Selection
 from fleetlight.resources.amount import Amount
 
 _UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"

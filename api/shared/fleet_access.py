@@ -22,9 +22,9 @@ from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import CellDownError
 from fleetlight.listing.find_instance import InstanceFinder
 from fleetlight.listing.sources import ask_fleet
-from fleetlight.operations.native_cells import NativeCells
-from fleetlight.operations.nodes.opening import NodeRpcs
-from fleetlight.operations.usage import size_in, with_sizes
+from fleetlight.manager.operations.native_cells import NativeCells
+from fleetlight.manager.operations.nodes.opening import NodeRpcs
+from fleetlight.manager.operations.usage import size_in, with_sizes
 from fleetlight.resources.uuids import is_uuid
 
 T = TypeVar("T")
@@ -184,7 +184,7 @@ class FleetAccess:
         return None
 
     async def in_use(self, project_id: str) -> "InUse":
-        """What counts against the quotas of a project (fleetlight.operations.usage). Raises FleetUnreachableError."""
+        """What counts against the quotas of a project. Raises FleetUnreachableError."""
         counted = await self.ask(partial(self.fleet.quotas.counts, project_id))
         wanted = await self.ask(partial(self.fleet.cells_of_project, project_id))
         cells = [cell for cell in await self.ask(self.native.cells) if cell.uuid in wanted]

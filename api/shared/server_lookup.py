@@ -7,7 +7,7 @@ from fleetlight.api.http.errors import NotSupportedError, ServerNotFoundError
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.model import Cell, InstanceRow
-from fleetlight.operations.actions.accepting import Acceptance
+from fleetlight.manager.operations.actions.accepting import Acceptance
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fleetlight.agents.certificates import Pair, Role, ends_at, is_due, issue, new_authority
-from fleetlight.agents.errors import CertificateError
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.output import print_result
+from fleetlight.manager.agents.certificates import Pair, Role, ends_at, is_due, issue, new_authority
+from fleetlight.manager.agents.errors import CertificateError
 
 _AUTHORITY = "authority"
 _KIND_OF_FILE = {Role.AGENT: "agent", Role.WORKER: "worker"}

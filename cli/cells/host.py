@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 import typer
 from sqlalchemy import Engine
 
-from fleetlight.agents.wire import PORT
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell
@@ -19,10 +18,11 @@ from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOp
 from fleetlight.cli.output import counted, print_notice, print_result, print_rows
 from fleetlight.cli.settings import load_settings
 from fleetlight.cli.sizes import disk_gib, size_from_zero_mib, size_option
-from fleetlight.operations.hosts.agent_addresses import AgentAddresses
-from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
-from fleetlight.operations.hosts.inventories import Inventories, InventoryChange
-from fleetlight.operations.nodes.opening import NodeRpcs
+from fleetlight.manager.agents.wire import PORT
+from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.manager.operations.hosts.inventories import Inventories, InventoryChange
+from fleetlight.manager.operations.nodes.opening import NodeRpcs
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.instance import DEFAULT_ZONE
 from fleetlight.resources.units import MIB_PER_GIB

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
 
-from fleetlight.agents.certificates import ends_at
 from fleetlight.bus.external_exchange import split_address
 from fleetlight.cells.findings import Finding, ok, wrong
 from fleetlight.cells.model import Cell
 from fleetlight.cli.doctor.checks import Check
 from fleetlight.cli.settings import Settings
+from fleetlight.manager.agents.certificates import ends_at
 from fleetlight.notifications.errors import BusError
 from fleetlight.resources.clock import Clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND

@@ -10,7 +10,7 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.output import counted, print_error, print_notice, print_result
-from fleetlight.operations.mapping_upkeep import COMPARISON_INTERVAL_S
+from fleetlight.manager.operations.mapping_upkeep import COMPARISON_INTERVAL_S
 from fleetlight.resources.fields import from_microseconds
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 

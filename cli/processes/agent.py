@@ -16,18 +16,18 @@ import structlog
 import typer
 import uvloop
 
-from fleetlight.agents.agent import Agent
-from fleetlight.agents.database import AgentDatabase
-from fleetlight.agents.drivers.libvirt import LibvirtDriver
-from fleetlight.agents.drivers.simulated import HostSize, SimulatedDriver
-from fleetlight.agents.errors import AgentError
-from fleetlight.agents.journal import Journal
-from fleetlight.agents.tls import RenewedContext, TlsFiles
-from fleetlight.agents.wire import PORT
 from fleetlight.cli.errors import CommandError
 from fleetlight.cli.logging import LogSettings, configure_logging
 from fleetlight.cli.options import examples
 from fleetlight.cli.sizes import size_option
+from fleetlight.manager.agents.agent import Agent
+from fleetlight.manager.agents.database import AgentDatabase
+from fleetlight.manager.agents.drivers.libvirt import LibvirtDriver
+from fleetlight.manager.agents.drivers.simulated import HostSize, SimulatedDriver
+from fleetlight.manager.agents.errors import AgentError
+from fleetlight.manager.agents.journal import Journal
+from fleetlight.manager.agents.tls import RenewedContext, TlsFiles
+from fleetlight.manager.agents.wire import PORT
 from fleetlight.resources.units import MIB_PER_GIB
 
 app = typer.Typer()
@@ -106,7 +106,7 @@ def node_agent(
 
 
 async def _serve(agent: Agent, host: str, port: int, tls: RenewedContext, *, until_stdin_ends: bool) -> None:
-    from fleetlight.agents.server import serve_agent  # noqa: PLC0415 -- has a web server, and this is imported for help, too
+    from fleetlight.manager.agents.server import serve_agent  # noqa: PLC0415 -- has a web server, and this is imported for help, too
 
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)

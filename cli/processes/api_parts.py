@@ -19,8 +19,8 @@ from fleetlight.cells.model import Cell
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.backends.opening import open_searcher
 from fleetlight.indexer.stream.liveness import Probes
-from fleetlight.operations.native_cells import NativeCells
-from fleetlight.operations.nodes.opening import opened_nodes
+from fleetlight.manager.operations.native_cells import NativeCells
+from fleetlight.manager.operations.nodes.opening import opened_nodes
 
 if TYPE_CHECKING:
     from fleetlight.bus.traces import Traces

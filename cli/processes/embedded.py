@@ -22,10 +22,10 @@ from fleetlight.cells.model import Cell
 from fleetlight.cells.settings import FailureLimits
 from fleetlight.cli.data_folder import DataFolder, sqlite_url
 from fleetlight.cli.fleet import IN_PROCESS_BUS
-from fleetlight.operations.actions.accepting import Acceptance
-from fleetlight.operations.hosts.cell_nodes import CellNodes
-from fleetlight.operations.simulation.simulated_instances import HOSTS_PER_CELL, new_hosts
-from fleetlight.operations.simulation.simulator import SimulatedCell
+from fleetlight.manager.operations.actions.accepting import Acceptance
+from fleetlight.manager.operations.hosts.cell_nodes import CellNodes
+from fleetlight.manager.operations.simulation.simulated_instances import HOSTS_PER_CELL, new_hosts
+from fleetlight.manager.operations.simulation.simulator import SimulatedCell
 
 _log = structlog.get_logger(__name__)
 

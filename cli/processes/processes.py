@@ -107,8 +107,8 @@ def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataD
     Any number may run.
     """
     from fleetlight.cli.processes.working import run_workers  # noqa: PLC0415
-    from fleetlight.operations.jobs.metrics import WorkerMetrics  # noqa: PLC0415
-    from fleetlight.operations.nodes.opening import opened_nodes  # noqa: PLC0415
+    from fleetlight.manager.operations.jobs.metrics import WorkerMetrics  # noqa: PLC0415
+    from fleetlight.manager.operations.nodes.opening import opened_nodes  # noqa: PLC0415
 
     settings = load_settings(config, data_dir)
     configure_logging(settings.log)

@@ -15,14 +15,14 @@ from threading import Event
 
 import structlog
 
-from fleetlight.agents.drivers.simulated import HostSize
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.processes.embedded import EmbeddedCell
-from fleetlight.operations.hosts.agent_addresses import AgentAddresses
-from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
-from fleetlight.operations.opcodes.refresh import postpone_refresh
-from fleetlight.operations.simulation.simulated_instances import node_of, zone_of
+from fleetlight.manager.agents.drivers.simulated import HostSize
+from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.manager.operations.opcodes.refresh import postpone_refresh
+from fleetlight.manager.operations.simulation.simulated_instances import node_of, zone_of
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.query_fields.cluster_parameters import CLUSTER_DEFAULTS
 from fleetlight.resources.units import MIB_PER_GIB

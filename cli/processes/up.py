@@ -55,10 +55,10 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import IndexerError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.stream.probes import IndexerProbes
-from fleetlight.operations.jobs.metrics import WorkerMetrics
-from fleetlight.operations.nodes.opening import NodeRpcs, opened_nodes
-from fleetlight.operations.simulation.simulated_instances import PROJECTS, hosts_for
-from fleetlight.operations.simulation.simulator import Simulator
+from fleetlight.manager.operations.jobs.metrics import WorkerMetrics
+from fleetlight.manager.operations.nodes.opening import NodeRpcs, opened_nodes
+from fleetlight.manager.operations.simulation.simulated_instances import PROJECTS, hosts_for
+from fleetlight.manager.operations.simulation.simulator import Simulator
 
 if TYPE_CHECKING:
     from fleetlight.bus.traces import Traces

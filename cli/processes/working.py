@@ -14,18 +14,18 @@ from fleetlight.cells.model import Cell
 from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
 from fleetlight.cli.processes.relaying import SendHeartbeat, no_heartbeat, run_for_cells, with_heartbeat
 from fleetlight.cli.settings import Settings
-from fleetlight.operations.actions.accepting import Acceptance
-from fleetlight.operations.actions.reclaiming import Reclaimer
-from fleetlight.operations.cell_worker import new_worker
-from fleetlight.operations.jobs.maintenance import MaintenanceTask
-from fleetlight.operations.jobs.metrics import WorkerMetrics
-from fleetlight.operations.jobs.pruning import Pruner
-from fleetlight.operations.jobs.worker import Worker
-from fleetlight.operations.mapping_upkeep import MappingUpkeep
-from fleetlight.operations.nodes.opening import NodeRpcs
-from fleetlight.operations.opcodes.filters.applying import HeldJobs
-from fleetlight.operations.opcodes.instances.expire_reservations import Expirer
-from fleetlight.operations.opcodes.refresh import Refresher
+from fleetlight.manager.operations.actions.accepting import Acceptance
+from fleetlight.manager.operations.actions.reclaiming import Reclaimer
+from fleetlight.manager.operations.cell_worker import new_worker
+from fleetlight.manager.operations.jobs.maintenance import MaintenanceTask
+from fleetlight.manager.operations.jobs.metrics import WorkerMetrics
+from fleetlight.manager.operations.jobs.pruning import Pruner
+from fleetlight.manager.operations.jobs.worker import Worker
+from fleetlight.manager.operations.mapping_upkeep import MappingUpkeep
+from fleetlight.manager.operations.nodes.opening import NodeRpcs
+from fleetlight.manager.operations.opcodes.filters.applying import HeldJobs
+from fleetlight.manager.operations.opcodes.instances.expire_reservations import Expirer
+from fleetlight.manager.operations.opcodes.refresh import Refresher
 
 if TYPE_CHECKING:
     from fleetlight.bus.traces import Traces

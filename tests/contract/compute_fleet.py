@@ -46,9 +46,9 @@ from fleetlight.indexer.transform.documents import to_document
 from fleetlight.listing.explanation import DescribesSearches
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellReader
-from fleetlight.operations.cell_worker import new_worker
-from fleetlight.operations.hosts.cell_nodes import NewHost
-from fleetlight.operations.native_cells import NativeCells
+from fleetlight.manager.operations.cell_worker import new_worker
+from fleetlight.manager.operations.hosts.cell_nodes import NewHost
+from fleetlight.manager.operations.native_cells import NativeCells
 from fleetlight.query.counts import CountRequest, Counts
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest

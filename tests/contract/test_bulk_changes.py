@@ -24,10 +24,10 @@ from fleetlight.cells.errors import CellUnreachableError, StateConflictError
 from fleetlight.cells.fleet.bulk_changes import KEPT_US, MAX_OF_USER, YOUNG_US, Outcome
 from fleetlight.cells.fleet.tables import bulk_changes, bulk_items
 from fleetlight.cells.tables import instance_actions, jobs
-from fleetlight.operations.instances.instance_actions import ActionProgress, InstanceActionLog
-from fleetlight.operations.jobs.ending import end_jobs
-from fleetlight.operations.jobs.errors import JobCanceledError
-from fleetlight.operations.jobs.model import Status
+from fleetlight.manager.operations.instances.instance_actions import ActionProgress, InstanceActionLog
+from fleetlight.manager.operations.jobs.ending import end_jobs
+from fleetlight.manager.operations.jobs.errors import JobCanceledError
+from fleetlight.manager.operations.jobs.model import Status
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet, searching
 from tests.support.waiting import wait_until

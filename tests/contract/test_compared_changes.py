@@ -15,10 +15,10 @@ from fleetlight.api.changes.comparisons import MAX_ROWS
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.model import NO_REQUEST, CellAdapter
-from fleetlight.operations.jobs.model import NewJob
-from fleetlight.operations.jobs.queue import add_jobs
-from fleetlight.operations.opcodes.groups import GroupAdd
-from fleetlight.operations.vocabulary import ALL_OPERATIONS
+from fleetlight.manager.operations.jobs.model import NewJob
+from fleetlight.manager.operations.jobs.queue import add_jobs
+from fleetlight.manager.operations.opcodes.groups import GroupAdd
+from fleetlight.manager.operations.vocabulary import ALL_OPERATIONS
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet
 from tests.contract.streams import STREAM, Stream, stream

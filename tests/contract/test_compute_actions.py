@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from fleetlight.cells.model import NO_REQUEST, InstanceRow
-from fleetlight.operations.actions.accepting import Acceptance
+from fleetlight.manager.operations.actions.accepting import Acceptance
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.support.values import IMAGE
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fleetlight.operations.hosts.cell_nodes import NewHost
+from fleetlight.manager.operations.hosts.cell_nodes import NewHost
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 from tests.support.values import IMAGE

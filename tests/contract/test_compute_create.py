@@ -13,9 +13,9 @@ from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.compute.quotas import UNLIMITED
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup, ServerGroups
 from fleetlight.cells.model import NO_REQUEST, Cell, InstanceRow
-from fleetlight.operations.actions.accepting import Acceptance
-from fleetlight.operations.scheduling import hosts as scheduled_hosts
-from fleetlight.operations.scheduling.choose_cell import CellCapacity, is_enough, read_capacity
+from fleetlight.manager.operations.actions.accepting import Acceptance
+from fleetlight.manager.operations.scheduling import hosts as scheduled_hosts
+from fleetlight.manager.operations.scheduling.choose_cell import CellCapacity, is_enough, read_capacity
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.support.values import IMAGE
 from tests.support.waiting import wait_until

@@ -17,7 +17,7 @@ from fleetlight.cells.model import InstanceRow
 from fleetlight.indexer.backends.base import FoundPage, FoundRow
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.indexer.stream.liveness import ALIVE, Probe
-from fleetlight.operations.native_cells import NativeCells
+from fleetlight.manager.operations.native_cells import NativeCells
 from fleetlight.query.filters import Eq
 from fleetlight.query.page import PageRequest
 from fleetlight.views.projection import Projection

@@ -13,9 +13,9 @@ from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.kinds.native import nodes
 from fleetlight.cells.kinds.native.nodes import ComputeService
 from fleetlight.cells.model import Cell
-from fleetlight.operations.hosts import cell_nodes
-from fleetlight.operations.hosts.agent_addresses import AgentAddresses
-from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.manager.operations.hosts import cell_nodes
+from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import MEMBER, AnyRequest, Api, ComputeFleet, microversion

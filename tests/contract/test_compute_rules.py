@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from fleetlight.cells.fleet.compute.quotas import DEFAULT_CLASS
-from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES
+from fleetlight.manager.operations.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
 

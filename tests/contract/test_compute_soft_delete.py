@@ -9,8 +9,8 @@ from sqlalchemy import Engine, select
 
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.tables import changes
-from fleetlight.operations.actions.accepting import Acceptance
-from fleetlight.operations.actions.reclaiming import Reclaimer
+from fleetlight.manager.operations.actions.accepting import Acceptance
+from fleetlight.manager.operations.actions.reclaiming import Reclaimer
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion, searching
 

@@ -16,7 +16,7 @@ from fleetlight.cells.fleet.audit_rounds import AuditRound
 from fleetlight.cells.fleet.restored_cells import RestoredCell
 from fleetlight.cells.tables import allocations, compute_nodes, instances, observed_statuses
 from fleetlight.listing import findings
-from fleetlight.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.power_states import RUNNING, SHUT_DOWN
 from tests.contract.compute_fleet import MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, searching

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleetlight.cells.model import RequestContext
-from fleetlight.operations.actions.accepting import Order
+from fleetlight.manager.operations.actions.accepting import Order
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet
 
 ADA = RequestContext("req-1", "ada", "demo")

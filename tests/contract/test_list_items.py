@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fleetlight.operations.hosts.cell_nodes import NewHost
+from fleetlight.manager.operations.hosts.cell_nodes import NewHost
 from fleetlight.resources.amount import Amount
 from tests.contract.answering import WAYS, Asked, asked_by, words
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, microversion

@@ -10,11 +10,11 @@ from urllib.parse import urlencode
 import pytest
 from sqlalchemy import update
 
-from fleetlight.agents.drivers.driver import RUNNING as RUNS_THERE
-from fleetlight.agents.drivers.driver import SHUT_DOWN
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.tables import compute_nodes, services
-from fleetlight.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.manager.agents.drivers.driver import RUNNING as RUNS_THERE
+from fleetlight.manager.agents.drivers.driver import SHUT_DOWN
+from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.resources.power_states import RUNNING as POWERED_ON
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet
 from tests.support.played.played_hosts import NODE, PlayedHosts, guest

@@ -11,8 +11,8 @@ from fleetlight.cells.fleet.tables import fleet_metadata
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import InstanceRow
-from fleetlight.operations.jobs.metrics import WorkerMetrics
-from fleetlight.operations.mapping_upkeep import MappingUpkeep
+from fleetlight.manager.operations.jobs.metrics import WorkerMetrics
+from fleetlight.manager.operations.mapping_upkeep import MappingUpkeep
 from tests.contract.compute_fleet import (
     CELLS,
     MEMBER,

@@ -14,8 +14,8 @@ from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.migrations import upgrade_cell
 from fleetlight.cells.tables import cell_state
-from fleetlight.operations.jobs.metrics import WorkerMetrics
-from fleetlight.operations.mapping_upkeep import MappingUpkeep
+from fleetlight.manager.operations.jobs.metrics import WorkerMetrics
+from fleetlight.manager.operations.mapping_upkeep import MappingUpkeep
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, searching
 from tests.support.waiting import wait_until
 

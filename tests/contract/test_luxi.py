@@ -15,9 +15,9 @@ from fleetlight.api.luxi import frames, server
 from fleetlight.api.luxi.calls import LuxiCalls, Result
 from fleetlight.api.luxi.server import LuxiSocketError, serving_luxi
 from fleetlight.cells.database.engines import writing
-from fleetlight.operations.actions.vocabulary import VOCABULARY
-from fleetlight.operations.jobs.model import NewJob, NewOperation
-from fleetlight.operations.jobs.queue import add_jobs
+from fleetlight.manager.operations.actions.vocabulary import VOCABULARY
+from fleetlight.manager.operations.jobs.model import NewJob, NewOperation
+from fleetlight.manager.operations.jobs.queue import add_jobs
 from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet, searching
 
 Answer = dict[str, Any]

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from fleetlight.agents.drivers.driver import SHUT_DOWN
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.job_numbers import number_in_cell
 from fleetlight.cells.model import NO_REQUEST
 from fleetlight.cells.tables import changes, compute_nodes, job_operations, jobs, services
+from fleetlight.manager.agents.drivers.driver import SHUT_DOWN
+from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.manager.operations.jobs.model import NewJob, NewOperation
+from fleetlight.manager.operations.jobs.queue import add_jobs
+from fleetlight.manager.operations.nodes.model import AgentNode
+from fleetlight.manager.operations.opcodes.cluster import ClusterSetParams
+from fleetlight.manager.operations.opcodes.refresh import NodeSnapshotRefresh, Refresher, postpone_refresh
+from fleetlight.manager.operations.submitting import JobSubmission
+from fleetlight.manager.operations.vocabulary import ALL_OPERATIONS
 from fleetlight.notifications.envelope import decode
 from fleetlight.notifications.registry import parse_payload
-from fleetlight.operations.hosts.agent_addresses import AgentAddresses
-from fleetlight.operations.jobs.model import NewJob, NewOperation
-from fleetlight.operations.jobs.queue import add_jobs
-from fleetlight.operations.nodes.model import AgentNode
-from fleetlight.operations.opcodes.cluster import ClusterSetParams
-from fleetlight.operations.opcodes.refresh import NodeSnapshotRefresh, Refresher, postpone_refresh
-from fleetlight.operations.submitting import JobSubmission
-from fleetlight.operations.vocabulary import ALL_OPERATIONS
 from fleetlight.resources.power_states import RUNNING
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.played.played_hosts import PlayedHosts, guest

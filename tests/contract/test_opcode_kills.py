@@ -12,18 +12,18 @@ from sqlalchemy import Engine, event, func, select
 
 from fleetlight.cells.model import NO_REQUEST
 from fleetlight.cells.tables import allocations, instances, job_locks, job_operations, jobs, network_nics, nic_macs
-from fleetlight.operations.cell_worker import SimulatedHosts
-from fleetlight.operations.jobs.nodes import NodeCall
-from fleetlight.operations.jobs.worker import Worker
-from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
-from fleetlight.operations.opcodes.instances.modify import InstanceGrowDisk, InstanceRename, InstanceSetParams
-from fleetlight.operations.opcodes.instances.move import InstanceFailover, InstanceMigrate, InstanceReplaceDisks
-from fleetlight.operations.opcodes.instances.place_reservation import InstancePlace
-from fleetlight.operations.opcodes.instances.power import InstanceReboot, InstanceShutdown, InstanceStartup
-from fleetlight.operations.opcodes.instances.remove import InstanceRemove
-from fleetlight.operations.opcodes.opcode import OpCode
-from fleetlight.operations.submitting import JobSubmission
-from fleetlight.operations.vocabulary import ALL_OPERATIONS
+from fleetlight.manager.operations.cell_worker import SimulatedHosts
+from fleetlight.manager.operations.jobs.nodes import NodeCall
+from fleetlight.manager.operations.jobs.worker import Worker
+from fleetlight.manager.operations.opcodes.instances.create_parameters import InstanceCreate
+from fleetlight.manager.operations.opcodes.instances.modify import InstanceGrowDisk, InstanceRename, InstanceSetParams
+from fleetlight.manager.operations.opcodes.instances.move import InstanceFailover, InstanceMigrate, InstanceReplaceDisks
+from fleetlight.manager.operations.opcodes.instances.place_reservation import InstancePlace
+from fleetlight.manager.operations.opcodes.instances.power import InstanceReboot, InstanceShutdown, InstanceStartup
+from fleetlight.manager.operations.opcodes.instances.remove import InstanceRemove
+from fleetlight.manager.operations.opcodes.opcode import OpCode
+from fleetlight.manager.operations.submitting import JobSubmission
+from fleetlight.manager.operations.vocabulary import ALL_OPERATIONS
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 
 MIRRORED: Mapping[str, Any] = {

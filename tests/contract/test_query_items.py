@@ -20,9 +20,9 @@ from fleetlight.cells.tables import (
     networks,
     node_groups,
 )
-from fleetlight.operations.actions.vocabulary import VOCABULARY
-from fleetlight.operations.jobs.model import NewJob, NewOperation
-from fleetlight.operations.jobs.queue import add_jobs
+from fleetlight.manager.operations.actions.vocabulary import VOCABULARY
+from fleetlight.manager.operations.jobs.model import NewJob, NewOperation
+from fleetlight.manager.operations.jobs.queue import add_jobs
 from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet, searching
 from tests.support.servers.real_servers import new_databases
 

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from fleetlight.api.identity.tokens.directory import Directory
 from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.database.engines import writing
-from fleetlight.operations.actions.vocabulary import VOCABULARY
-from fleetlight.operations.jobs.model import NewJob, NewOperation
-from fleetlight.operations.jobs.queue import add_jobs
+from fleetlight.manager.operations.actions.vocabulary import VOCABULARY
+from fleetlight.manager.operations.jobs.model import NewJob, NewOperation
+from fleetlight.manager.operations.jobs.queue import add_jobs
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet, searching
 from tests.contract.identity_site import Site

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleetlight.operations.opcodes.filters.applying import HeldJobs
+from fleetlight.manager.operations.opcodes.filters.applying import HeldJobs
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
 

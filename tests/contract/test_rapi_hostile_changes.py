@@ -8,14 +8,14 @@ import pytest
 from sqlalchemy import Connection, func, select
 
 from fleetlight.cells.tables import network_nics, nic_macs
-from fleetlight.operations.jobs.errors import NodeCallError
-from fleetlight.operations.jobs.nodes import NodeCall
-from fleetlight.operations.jobs.worker import Worker
-from fleetlight.operations.opcodes.instances import interfaces, node_claims
-from fleetlight.operations.opcodes.instances.expire_reservations import Expirer
-from fleetlight.operations.scheduling import hosts, select_destinations
-from fleetlight.operations.scheduling.hosts import Host
-from fleetlight.operations.vocabulary import ALL_OPERATIONS
+from fleetlight.manager.operations.jobs.errors import NodeCallError
+from fleetlight.manager.operations.jobs.nodes import NodeCall
+from fleetlight.manager.operations.jobs.worker import Worker
+from fleetlight.manager.operations.opcodes.instances import interfaces, node_claims
+from fleetlight.manager.operations.opcodes.instances.expire_reservations import Expirer
+from fleetlight.manager.operations.scheduling import hosts, select_destinations
+from fleetlight.manager.operations.scheduling.hosts import Host
+from fleetlight.manager.operations.vocabulary import ALL_OPERATIONS
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
 

@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import select
 
 from fleetlight.cells.tables import changes
-from fleetlight.operations.cell_worker import SimulatedHosts
-from fleetlight.operations.jobs.errors import NodeCallError
-from fleetlight.operations.jobs.nodes import NodeCall
+from fleetlight.manager.operations.cell_worker import SimulatedHosts
+from fleetlight.manager.operations.jobs.errors import NodeCallError
+from fleetlight.manager.operations.jobs.nodes import NodeCall
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
 

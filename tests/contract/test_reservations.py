@@ -13,11 +13,11 @@ from sqlalchemy.sql.elements import ReleaseSavepointClause, SavepointClause
 
 from fleetlight.cells.kinds.native.items.nodes import read_node_records
 from fleetlight.cells.model import NO_REQUEST
-from fleetlight.operations.cell_worker import new_worker
-from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
-from fleetlight.operations.opcodes.instances.expire_reservations import Expirer
-from fleetlight.operations.simulation.default_images import DEFAULT_IMAGES
-from fleetlight.operations.submitting import JobSubmission
+from fleetlight.manager.operations.cell_worker import new_worker
+from fleetlight.manager.operations.opcodes.instances.create_parameters import InstanceCreate
+from fleetlight.manager.operations.opcodes.instances.expire_reservations import Expirer
+from fleetlight.manager.operations.simulation.default_images import DEFAULT_IMAGES
+from fleetlight.manager.operations.submitting import JobSubmission
 from tests.contract.compute_fleet import BrokenCells, ComputeFleet, compute_fleet, microversion
 from tests.support.rapi_calls import RapiCalls
 

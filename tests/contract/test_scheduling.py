@@ -18,10 +18,10 @@ from fleetlight.cells.errors import CellUnreachableError, NoValidHostError
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.model import NO_REQUEST
 from fleetlight.cells.tables import allocations, changes, compute_nodes, node_traits, services
+from fleetlight.manager.operations.actions.accepting import create_in_several
 from fleetlight.notifications.payloads.request_spec import RequestSpecPayload
 from fleetlight.notifications.payloads.selection import Selection
 from fleetlight.notifications.registry import parse_payload
-from fleetlight.operations.actions.accepting import create_in_several
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, ComputeFleet, compute_fleet
 
 ADMIN = {"X-Project-Id": "red", "X-User-Id": "ada"}

@@ -20,7 +20,7 @@ from fleetlight.api.compute.servers.create_body import CREATE_SERVER
 from fleetlight.api.identity.tokens.requests import LOGIN, NEW_CREDENTIAL
 from fleetlight.cells.model import InstanceRow
 from fleetlight.cli.logging import LogSettings, configure_logging
-from fleetlight.operations.actions.accepting import Acceptance
+from fleetlight.manager.operations.actions.accepting import Acceptance
 from tests.contract.compute_fleet import ComputeFleet
 from tests.support.terminal import terminal
 from tests.support.values import IMAGE

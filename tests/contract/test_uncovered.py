@@ -13,7 +13,7 @@ from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.writing.announced import to_announced
-from fleetlight.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import BLANK_INSTANCE

@@ -18,15 +18,15 @@ from fleetlight.cells.tables import allocations, compute_nodes, instances, job_l
 from fleetlight.cli.app import app
 from fleetlight.cli.balance import cells_to_balance
 from fleetlight.cli.settings import load_settings
-from fleetlight.operations.balancing.cluster import Cluster, DiskTemplate
-from fleetlight.operations.balancing.cluster_file import read_cluster
-from fleetlight.operations.cell_worker import SimulatedHosts
-from fleetlight.operations.jobs.errors import NodeCallError
-from fleetlight.operations.jobs.nodes import NodeCall
-from fleetlight.operations.opcodes.instances.place_reservation import InstancePlace
-from fleetlight.operations.scheduling.request_spec import RequestSpec
-from fleetlight.operations.scheduling.select_destinations import claim_host
-from fleetlight.operations.submitting import JobSubmission
+from fleetlight.manager.operations.balancing.cluster import Cluster, DiskTemplate
+from fleetlight.manager.operations.balancing.cluster_file import read_cluster
+from fleetlight.manager.operations.cell_worker import SimulatedHosts
+from fleetlight.manager.operations.jobs.errors import NodeCallError
+from fleetlight.manager.operations.jobs.nodes import NodeCall
+from fleetlight.manager.operations.opcodes.instances.place_reservation import InstancePlace
+from fleetlight.manager.operations.scheduling.request_spec import RequestSpec
+from fleetlight.manager.operations.scheduling.select_destinations import claim_host
+from fleetlight.manager.operations.submitting import JobSubmission
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls
@@ -202,9 +202,9 @@ def test_behind_a_move_that_fails_nothing_is_submitted_and_another_call_plans_an
 ) -> None:
     crowd(fleet)
     before = places(fleet)
-    monkeypatch.setattr("fleetlight.operations.rebalancing.execution.MOST_AT_ONCE", 1)
+    monkeypatch.setattr("fleetlight.manager.operations.rebalancing.execution.MOST_AT_ONCE", 1)
     with monkeypatch.context() as failing:
-        failing.setattr("fleetlight.operations.cell_worker.SimulatedHosts", FailingHosts)
+        failing.setattr("fleetlight.manager.operations.cell_worker.SimulatedHosts", FailingHosts)
         result = run("--execute", "--output", "json")
     moves = json.loads(result.stdout)["moves"]
     assert (result.exit_code, "not all moves were made" in result.stderr) == (1, True)
@@ -224,7 +224,7 @@ def test_behind_a_move_that_fails_nothing_is_submitted_and_another_call_plans_an
 def test_moves_that_count_on_one_that_fails_end_with_it(fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that are submitted already; what has nothing to do with it is made."""
     crowd(fleet)
-    monkeypatch.setattr("fleetlight.operations.cell_worker.SimulatedHosts", FailingHosts)
+    monkeypatch.setattr("fleetlight.manager.operations.cell_worker.SimulatedHosts", FailingHosts)
     result = run("--execute", "--output", "json")
     moves = json.loads(result.stdout)["moves"]
     failed: set[str] = set()
@@ -246,7 +246,7 @@ def test_interrupted_call_says_what_goes_on_and_the_next_one_goes_on_behind_it(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as interrupted:
-        interrupted.setattr("fleetlight.operations.rebalancing.execution.MOST_AT_ONCE", 2)
+        interrupted.setattr("fleetlight.manager.operations.rebalancing.execution.MOST_AT_ONCE", 2)
         interrupted.setattr("fleetlight.cli.balance._pause", interrupt)
         result = run("--execute")
     assert result.exit_code == 130

@@ -118,12 +118,12 @@ def test_new_file_of_the_checkout_is_seen_at_once() -> None:
 def test_distributions_with_the_names_of_our_folders_come_and_go(environment: Environment, tmp_path: Path) -> None:
     # Found and not imported, since theirs need libraries of their own.
     code = """from importlib.util import find_spec
-print(*(find_spec(name).origin for name in ("agents", "fleetlight.agents")))"""
+print(*(find_spec(name).origin for name in ("notifications", "fleetlight.notifications")))"""
     theirs, ours = environment.python(code, tmp_path).split()
-    assert Path(ours) == environment.site_packages / "fleetlight" / "agents" / "__init__.py"
-    assert Path(theirs) == environment.site_packages / "agents" / "__init__.py"
-    environment.pip("uninstall", "--quiet", "--yes", "openai-agents", "django-notifications-hq")
-    environment.python("import fleetlight.cli.processes.up, fleetlight.agents.server", tmp_path)
+    assert Path(ours) == environment.site_packages / "fleetlight" / "notifications" / "__init__.py"
+    assert Path(theirs) == environment.site_packages / "notifications" / "__init__.py"
+    environment.pip("uninstall", "--quiet", "--yes", "django-notifications-hq")
+    environment.python("import fleetlight.cli.processes.up, fleetlight.manager.agents.server", tmp_path)
 
 
 def test_installed_fleet_runs_beside_them_outside_of_the_checkout(environment: Environment, tmp_path: Path) -> None:

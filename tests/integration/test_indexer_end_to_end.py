@@ -22,8 +22,8 @@ from fleetlight.cells.migrations import upgrade_fleet
 from fleetlight.cells.tables import changes
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.manager.operations.simulation.simulated_instances import new_instance, new_metadata
 from fleetlight.notifications.envelope import Notification, encode, read_sample
-from fleetlight.operations.simulation.simulated_instances import new_instance, new_metadata
 from tests.support.fleets.changing_nodes import ChangingNodes
 from tests.support.fleets.indexer_worlds import World
 from tests.support.fleets.instance_operations import InstanceOperations

@@ -10,11 +10,11 @@ from sqlalchemy import select
 
 from fleetlight.cells.model import NO_REQUEST
 from fleetlight.cells.tables import jobs
-from fleetlight.operations.cell_worker import new_worker
-from fleetlight.operations.hosts.cell_nodes import NewHost
-from fleetlight.operations.opcodes.cluster import RedistributeConfiguration
-from fleetlight.operations.opcodes.filters.storing import JobFilters, NewFilter
-from fleetlight.operations.submitting import JobSubmission
+from fleetlight.manager.operations.cell_worker import new_worker
+from fleetlight.manager.operations.hosts.cell_nodes import NewHost
+from fleetlight.manager.operations.opcodes.cluster import RedistributeConfiguration
+from fleetlight.manager.operations.opcodes.filters.storing import JobFilters, NewFilter
+from fleetlight.manager.operations.submitting import JobSubmission
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.rapi_calls import RapiCalls

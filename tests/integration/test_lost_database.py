@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 
 from bench.faults.proxy import TcpProxy
 from fleetlight.cells.tables import allocations, changes, job_locks, jobs
-from fleetlight.operations.cell_worker import new_worker
-from fleetlight.operations.hosts.cell_nodes import NewHost
+from fleetlight.manager.operations.cell_worker import new_worker
+from fleetlight.manager.operations.hosts.cell_nodes import NewHost
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.support.servers.real_servers import new_databases

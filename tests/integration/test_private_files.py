@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetlight.agents.database import AgentDatabase
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.manager.agents.database import AgentDatabase
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.model import Cell
 from fleetlight.cli.data_folder import DataFolder, sqlite_url
-from fleetlight.operations.hosts.agent_addresses import AgentAddresses
-from fleetlight.operations.nodes.opening import NodeRpcs, node_of
-from fleetlight.operations.nodes.settings import NodesSettings
+from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.manager.operations.nodes.opening import NodeRpcs, node_of
+from fleetlight.manager.operations.nodes.settings import NodesSettings
 from tests.integration.test_up import Up
 from tests.support.waiting import wait_until
 

@@ -25,7 +25,7 @@ from fleetlight.indexer.reconcile.fill import sync_cell
 from fleetlight.indexer.reconcile.native_cell import NativeComparison
 from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.transform.documents import to_document
-from fleetlight.operations.actions.new_instance import new_record
+from fleetlight.manager.operations.actions.new_instance import new_record
 from tests.support.fleets.documents import make_record
 from tests.support.fleets.indexer_worlds import World, in_thread, new_world
 from tests.support.waiting import wait_until

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fleetlight.operations.actions.new_instance import new_record
+from fleetlight.manager.operations.actions.new_instance import new_record
 from fleetlight.query.filters import (
     And,
     Eq,

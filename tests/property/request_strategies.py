@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fleetlight.operations.actions.new_instance import new_record
+from fleetlight.manager.operations.actions.new_instance import new_record
 from tests.contract.answering import words
 from tests.support.fleets.requested_fleet import Change
 from tests.support.oracles.list_oracle import (

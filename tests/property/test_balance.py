@@ -4,17 +4,17 @@ from random import Random
 
 import pytest
 
-from fleetlight.operations.balancing.cluster import Cluster, NodeGroup
-from fleetlight.operations.balancing.cluster_file import read_cluster
-from fleetlight.operations.balancing.cluster_file_writer import write_cluster
-from fleetlight.operations.balancing.estimates import Estimates
-from fleetlight.operations.balancing.known_shares import KnownShares
-from fleetlight.operations.balancing.limits import Obstacle
-from fleetlight.operations.balancing.move_candidates import moves_with_estimates, placements_with_estimates
-from fleetlight.operations.balancing.moves import changes_of, changes_of_placing, is_movable, moves_of, placements_of
-from fleetlight.operations.balancing.plan import plan_balance
-from fleetlight.operations.balancing.score import score, score_parts
-from fleetlight.operations.balancing.situation import NO_NODE, Situation, chosen_groups
+from fleetlight.manager.operations.balancing import moves
+from fleetlight.manager.operations.balancing.cluster import Cluster, NodeGroup
+from fleetlight.manager.operations.balancing.cluster_file import read_cluster
+from fleetlight.manager.operations.balancing.cluster_file_writer import write_cluster
+from fleetlight.manager.operations.balancing.estimates import Estimates
+from fleetlight.manager.operations.balancing.known_shares import KnownShares
+from fleetlight.manager.operations.balancing.limits import Obstacle
+from fleetlight.manager.operations.balancing.move_candidates import moves_with_estimates, placements_with_estimates
+from fleetlight.manager.operations.balancing.plan import plan_balance
+from fleetlight.manager.operations.balancing.score import score, score_parts
+from fleetlight.manager.operations.balancing.situation import NO_NODE, Situation, chosen_groups
 from tests.support.oracles.cluster_files import cluster_file
 from tests.support.servers.htools import Htools
 
@@ -52,7 +52,7 @@ def test_score_and_each_of_its_parts_are_those_of_hbal(htools: Htools, reserved:
 
 @pytest.mark.parametrize("reserved", RESERVED)
 def test_hbal_scores_the_outcome_no_worse_than_before_and_than_its_own_best(htools: Htools, reserved: float) -> None:
-    moves = 0
+    made = 0
     for seed, text, cluster, group in drawn(reserved, 40):
         own = htools.balance(text, group.name)
         if own is None:
@@ -64,8 +64,8 @@ def test_hbal_scores_the_outcome_no_worse_than_before_and_than_its_own_best(htoo
         [of_group] = plan.groups
         assert of_group.score_before == pytest.approx(own.before, abs=EXACT), seed
         assert of_group.score_after == pytest.approx(outcome.before, abs=EXACT), seed
-        moves += len(of_group.moves)
-    assert moves > 20
+        made += len(of_group.moves)
+    assert made > 20
 
 
 def test_without_reservations_moves_gain_what_those_of_hbal_gain(htools: Htools) -> None:
@@ -103,20 +103,20 @@ def test_estimates_of_all_moves_are_the_scores_after_them(reserved: float) -> No
                 for candidate in moves_with_estimates(known, placed, place, online)
             }
             expected = {}
-            for move in moves_of(placed, place, online):
-                changes = changes_of(situation.states, placed, place, move)
+            for move in moves.moves_of(placed, place, online):
+                changes = moves.changes_of(situation.states, placed, place, move)
                 if not isinstance(changes, Obstacle):
                     expected[move] = score([changes.get(index, situation.states[index]) for index in members])
             assert estimated == pytest.approx(expected, abs=EXACT), (seed, placed.instance.name)
-            if not (is_reserved and is_movable(placed.instance)):
+            if not (is_reserved and moves.is_movable(placed.instance)):
                 continue
             estimated = {
                 candidate.move_of(placed.index): candidate.estimate
                 for candidate in placements_with_estimates(known, placed, place, online)
             }
             expected = {}
-            for move in placements_of(placed, place, online):
-                changes = changes_of_placing(situation.states, placed, place, move.place)
+            for move in moves.placements_of(placed, place, online):
+                changes = moves.changes_of_placing(situation.states, placed, place, move.place)
                 if not isinstance(changes, Obstacle):
                     expected[move] = score([changes.get(index, situation.states[index]) for index in members])
             assert estimated == pytest.approx(expected, abs=EXACT), (seed, placed.instance.name)

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from fleetlight.operations.balancing.capacity import Tier, count_of, tiers_of
-from fleetlight.operations.balancing.cluster import DiskTemplate
-from fleetlight.operations.balancing.cluster_file import read_cluster
+from fleetlight.manager.operations.balancing.capacity import Tier, count_of, tiers_of
+from fleetlight.manager.operations.balancing.cluster import DiskTemplate
+from fleetlight.manager.operations.balancing.cluster_file import read_cluster
 from fleetlight.resources.amount import Amount
 from tests.support.oracles.cluster_files import cluster_file
 from tests.support.servers.htools import Htools

@@ -10,9 +10,9 @@ from sqlalchemy import event, select
 from structlog.testing import capture_logs
 
 from fleetlight.cells.tables import jobs
-from fleetlight.operations.jobs.model import ENDED, JobPosition, NewOperation, Status
-from fleetlight.operations.jobs.queue import cancel_job
-from fleetlight.operations.jobs.worker import Worker
+from fleetlight.manager.operations.jobs.model import ENDED, JobPosition, NewOperation, Status
+from fleetlight.manager.operations.jobs.queue import cancel_job
+from fleetlight.manager.operations.jobs.worker import Worker
 from tests.support.examples import examples
 from tests.support.fleets.cell_databases import native_cell
 from tests.support.fleets.tiny_vocabulary import TINY, JobCell, conflicts, status_of

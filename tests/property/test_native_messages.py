@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 
 from fleetlight.cells.payloads.instance_payload import from_payload
 from fleetlight.indexer.transform.native_messages import read_record
+from fleetlight.manager.operations.simulation.simulated_instances import new_instance
 from fleetlight.notifications.envelope import Notification, decode, encode
 from fleetlight.notifications.errors import NotificationError
 from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
 from fleetlight.notifications.registry import parse_payload
 from fleetlight.notifications.versioned import Wrapped
-from fleetlight.operations.simulation.simulated_instances import new_instance
 from fleetlight.resources.fields import Record
 from tests.property.payload_strategies import JSON_VALUES, wrapped_payloads
 from tests.support.examples import examples

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from fleetlight.operations.nodes.stores.store import Store
+from fleetlight.manager.operations.nodes.stores.store import Store
 from tests.support.examples import examples
 from tests.support.memory.memory_store import MemoryStore
 from tests.support.oracles.node_state_machine import TTL_S, NodeStateMachine

@@ -15,16 +15,16 @@ from structlog.testing import capture_logs
 from fleetlight.cells.errors import InstanceNotFoundError, NoValidHostError
 from fleetlight.cells.model import NO_REQUEST
 from fleetlight.cells.tables import allocations, compute_nodes, instances, job_locks, jobs
-from fleetlight.operations.actions.accepting import Acceptance, Order
-from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
-from fleetlight.operations.jobs.worker import Worker
-from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
-from fleetlight.operations.opcodes.instances.modify import InstanceSetParams
-from fleetlight.operations.opcodes.instances.move import InstanceFailover, InstanceReplaceDisks
-from fleetlight.operations.opcodes.instances.remove import InstanceRemove
-from fleetlight.operations.opcodes.opcode import OpCode
-from fleetlight.operations.submitting import JobSubmission
-from fleetlight.operations.vocabulary import ALL_OPERATIONS
+from fleetlight.manager.operations.actions.accepting import Acceptance, Order
+from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.manager.operations.jobs.worker import Worker
+from fleetlight.manager.operations.opcodes.instances.create_parameters import InstanceCreate
+from fleetlight.manager.operations.opcodes.instances.modify import InstanceSetParams
+from fleetlight.manager.operations.opcodes.instances.move import InstanceFailover, InstanceReplaceDisks
+from fleetlight.manager.operations.opcodes.instances.remove import InstanceRemove
+from fleetlight.manager.operations.opcodes.opcode import OpCode
+from fleetlight.manager.operations.submitting import JobSubmission
+from fleetlight.manager.operations.vocabulary import ALL_OPERATIONS
 from fleetlight.resources.amount import Amount
 from tests.property.test_jobs import AnyWorker, Killed, job_cell, killed_at
 from tests.support.examples import examples

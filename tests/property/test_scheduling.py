@@ -22,8 +22,8 @@ from fleetlight.cells.errors import NoValidHostError
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations, cell_metadata, compute_nodes, node_traits, services
-from fleetlight.operations.scheduling.request_spec import RequestSpec
-from fleetlight.operations.scheduling.select_destinations import claim_pair, select_destinations
+from fleetlight.manager.operations.scheduling.request_spec import RequestSpec
+from fleetlight.manager.operations.scheduling.select_destinations import claim_pair, select_destinations
 from fleetlight.resources.amount import Amount
 from tests.support.examples import examples
 

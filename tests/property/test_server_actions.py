@@ -14,8 +14,8 @@ from fleetlight.cells.tables import allocations, changes, jobs
 from fleetlight.indexer.transform.documents import NativeChange
 from fleetlight.indexer.transform.messages import interpret
 from fleetlight.indexer.transform.other_items import OtherItemChange
-from fleetlight.operations.actions.server_actions import ACTIONS
-from fleetlight.operations.scheduling.request_spec import demand_of
+from fleetlight.manager.operations.actions.server_actions import ACTIONS
+from fleetlight.manager.operations.scheduling.request_spec import demand_of
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder

@@ -20,8 +20,8 @@ EXTRAS = {
         "cells/kinds/nova_db/commit_log/stream.py",
         "cells/kinds/nova_db/commit_log/server.py",
     },
-    "redis": {"operations/nodes/stores/redis.py"},
-    "libvirt": {"agents/drivers/libvirt.py"},
+    "redis": {"manager/operations/nodes/stores/redis.py"},
+    "libvirt": {"manager/agents/drivers/libvirt.py"},
     "export": {"cli/export_files.py"},
     "traces": {"bus/traces.py", "cli/processes/tracing.py"},
 }

@@ -1,7 +1,8 @@
 """What Nova's API refuses a flavor for when a server is to have it: extra specs that make no sense, or not together.
 
 They are the checks of `nova.compute.api.API.create` in their order, for an image without properties (a test asks them),
-with Nova's messages. What they accept may still find no host (fleetlight.operations.scheduling.unsupported_specs).
+with Nova's messages. What they accept may still find no host:
+fleetlight.manager.operations.scheduling.unsupported_specs.
 """
 
 import re

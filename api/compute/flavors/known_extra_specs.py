@@ -2,7 +2,7 @@
 
 They are those of Nova with microversion 2.104 (a test asks it). A flavor shall be refused here for what Nova would
 refuse it for, and for nothing else; what no host can fulfil is a matter of the scheduler
-(fleetlight.operations.scheduling.unsupported_specs).
+(fleetlight.manager.operations.scheduling.unsupported_specs).
 """
 
 import re

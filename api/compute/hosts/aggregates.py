@@ -19,7 +19,7 @@ from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.api.shared.times import without_zone
 from fleetlight.cells.errors import AggregateInUseError, HostInUseError, HostNotFoundError, ZoneTakenError
 from fleetlight.cells.fleet.compute.aggregates import ZONE_KEY, Aggregate
-from fleetlight.operations.host_zones import HostZones
+from fleetlight.manager.operations.host_zones import HostZones
 
 _UUIDS_SINCE = 41
 _IMAGES_SINCE = 81

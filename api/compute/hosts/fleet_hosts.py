@@ -12,7 +12,7 @@ from fleetlight.api.shared.fleet_access import FleetAccess, OfCells
 from fleetlight.cells.errors import HostInUseError, HostNotFoundError
 from fleetlight.cells.kinds.native.nodes import COMPUTE, ComputeNode, ComputeService
 from fleetlight.cells.model import Cell
-from fleetlight.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.resources.uuids import is_uuid
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.fleet.compute.quotas import check
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
-from fleetlight.operations.usage import project_lock
+from fleetlight.manager.operations.usage import project_lock
 
 _OWNERS_SINCE = 13
 _ONE_POLICY_SINCE = 64

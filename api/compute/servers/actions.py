@@ -35,7 +35,7 @@ from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.api.shared.headers import TOKEN
 from fleetlight.api.shared.server_lookup import FoundServer, find_server
 from fleetlight.cells.model import InstanceRow
-from fleetlight.operations.usage import check_restored_instance, project_lock
+from fleetlight.manager.operations.usage import check_restored_instance, project_lock
 from fleetlight.resources.fields import Record
 
 _Act = Callable[[ApiRequest, FoundServer, Any], Awaitable[Response]]

@@ -31,9 +31,9 @@ from fleetlight.cells.fleet.compute.quotas import check
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.listing.errors import CellDownError
-from fleetlight.operations.actions.accepting import create_in_several
-from fleetlight.operations.actions.request_spec import hints_as_lists
-from fleetlight.operations.scheduling.choose_cell import (
+from fleetlight.manager.operations.actions.accepting import create_in_several
+from fleetlight.manager.operations.actions.request_spec import hints_as_lists
+from fleetlight.manager.operations.scheduling.choose_cell import (
     CellCapacity,
     CellRequestSpec,
     is_enough,
@@ -42,8 +42,8 @@ from fleetlight.operations.scheduling.choose_cell import (
     requested_cells,
     ways_to_place,
 )
-from fleetlight.operations.scheduling.request_spec import RequestSpec, demand_of, flavor_conditions
-from fleetlight.operations.usage import check_new_instances, project_lock
+from fleetlight.manager.operations.scheduling.request_spec import RequestSpec, demand_of, flavor_conditions
+from fleetlight.manager.operations.usage import check_new_instances, project_lock
 
 _DESCRIPTIONS_SINCE = 19
 _PASSWORD_LENGTH = 12

@@ -19,7 +19,11 @@ from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.api.shared.server_lookup import FoundServer, find_server
 from fleetlight.api.shared.times import without_zone
 from fleetlight.listing.errors import MarkerNotFoundError
-from fleetlight.operations.instances.instance_actions import InstanceAction, InstanceActionEvent, InstanceActionLog
+from fleetlight.manager.operations.instances.instance_actions import (
+    InstanceAction,
+    InstanceActionEvent,
+    InstanceActionLog,
+)
 
 _DELETED_SINCE = 21
 _EVENTS_FOR_ALL_SINCE = 51

@@ -24,7 +24,7 @@ from fleetlight.api.shared.server_lookup import FoundServer, find_server
 from fleetlight.api.shared.times import without_zone
 from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import MarkerNotFoundError
-from fleetlight.operations.instances.instance_migrations import (
+from fleetlight.manager.operations.instances.instance_migrations import (
     IN_PROGRESS,
     LIVE,
     Migration,

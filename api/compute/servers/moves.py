@@ -22,7 +22,7 @@ from fleetlight.api.shared.server_lookup import FoundServer
 from fleetlight.cells.fleet.compute.flavors import Flavor
 from fleetlight.cells.kinds.native.nodes import ComputeNode
 from fleetlight.cells.model import InstanceRow
-from fleetlight.operations.usage import check_larger_flavor, project_lock
+from fleetlight.manager.operations.usage import check_larger_flavor, project_lock
 from fleetlight.resources.fields import Record
 
 _PINNED = "pinned_availability_zone"

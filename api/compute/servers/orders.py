@@ -12,8 +12,8 @@ from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.api.shared.server_lookup import FoundServer
 from fleetlight.cells.model import InstanceRow
-from fleetlight.operations.actions.accepting import Order, refuse_unless_allowed
-from fleetlight.operations.actions.server_actions import ACTIONS
+from fleetlight.manager.operations.actions.accepting import Order, refuse_unless_allowed
+from fleetlight.manager.operations.actions.server_actions import ACTIONS
 from fleetlight.resources.fields import Record
 
 
@@ -29,13 +29,13 @@ def order_of(
     values: Mapping[str, Any] | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Order:
-    """What the caller wants to be done. See fleetlight.operations.actions.accepting.Order."""
+    """What the caller wants to be done. See fleetlight.manager.operations.actions.accepting.Order."""
     return Order(action, values or {}, parameters or {}, request.origin, request.caller.is_admin)
 
 
 def require_ready(request: ApiRequest, server: FoundServer, action: str) -> None:
     """Raise what keeps the server, as it was found, from `action` (a name in
-    fleetlight.operations.actions.server_actions).
+    fleetlight.manager.operations.actions.server_actions).
     """
     refuse_unless_allowed(ACTIONS[action], server.row.record, is_admin=request.caller.is_admin)
 

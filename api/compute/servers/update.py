@@ -21,7 +21,7 @@ from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.api.shared.headers import TOKEN
 from fleetlight.api.shared.server_lookup import find_server
-from fleetlight.operations.actions.accepting import Order
+from fleetlight.manager.operations.actions.accepting import Order
 from fleetlight.resources.fields import Record
 
 _Zone = Annotated[str, Field(min_length=1, max_length=255)] | None

@@ -13,9 +13,15 @@ from fleetlight.api.rapi.changing.opcode_request import opcode_of
 from fleetlight.api.rapi.changing.submitting import Submitter
 from fleetlight.api.rapi.changing.target import Targets
 from fleetlight.api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
-from fleetlight.operations.opcodes.groups import GroupAdd, GroupAssignNodes, GroupRemove, GroupRename, GroupSetParams
-from fleetlight.operations.opcodes.lookups import groups_called, networks_called
-from fleetlight.operations.opcodes.networks import (
+from fleetlight.manager.operations.opcodes.groups import (
+    GroupAdd,
+    GroupAssignNodes,
+    GroupRemove,
+    GroupRename,
+    GroupSetParams,
+)
+from fleetlight.manager.operations.opcodes.lookups import groups_called, networks_called
+from fleetlight.manager.operations.opcodes.networks import (
     NetworkAdd,
     NetworkConnect,
     NetworkDisconnect,
@@ -23,7 +29,7 @@ from fleetlight.operations.opcodes.networks import (
     NetworkRename,
     NetworkSetParams,
 )
-from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.manager.operations.opcodes.opcode import OpCode
 
 
 @dataclass(frozen=True, slots=True)

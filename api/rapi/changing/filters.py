@@ -19,8 +19,8 @@ from fleetlight.api.rapi.items import answer
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import job_filters
-from fleetlight.operations.opcodes.filters.predicates import PredicateError, check_predicate
-from fleetlight.operations.opcodes.filters.storing import JobFilters, NewFilter
+from fleetlight.manager.operations.opcodes.filters.predicates import PredicateError, check_predicate
+from fleetlight.manager.operations.opcodes.filters.storing import JobFilters, NewFilter
 from fleetlight.resources.uuids import is_uuid
 
 _ONE = f"/filters/(?P<filter>{NAME})"

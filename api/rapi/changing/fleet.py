@@ -15,8 +15,8 @@ from fleetlight.api.rapi.faults import RapiError
 from fleetlight.api.rapi.items import answer
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.job_numbers import number_in_cell
-from fleetlight.operations.jobs.queue import cancel_job
-from fleetlight.operations.opcodes.cluster import ClusterSetParams, RedistributeConfiguration
+from fleetlight.manager.operations.jobs.queue import cancel_job
+from fleetlight.manager.operations.opcodes.cluster import ClusterSetParams, RedistributeConfiguration
 
 
 class FleetChanges:

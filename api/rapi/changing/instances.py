@@ -13,7 +13,7 @@ from fleetlight.api.rapi.changing.submitting import Submitter
 from fleetlight.api.rapi.changing.target import Targets
 from fleetlight.api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
 from fleetlight.api.rapi.faults import RapiError
-from fleetlight.operations.opcodes.instances.contents import (
+from fleetlight.manager.operations.opcodes.instances.contents import (
     BackupExport,
     BackupPrepare,
     BackupRemove,
@@ -23,13 +23,13 @@ from fleetlight.operations.opcodes.instances.contents import (
     InstanceRecreateDisks,
     InstanceReinstall,
 )
-from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
-from fleetlight.operations.opcodes.instances.modify import InstanceGrowDisk, InstanceRename, InstanceSetParams
-from fleetlight.operations.opcodes.instances.move import InstanceFailover, InstanceMigrate, InstanceReplaceDisks
-from fleetlight.operations.opcodes.instances.power import InstanceReboot, InstanceShutdown, InstanceStartup
-from fleetlight.operations.opcodes.instances.remove import InstanceRemove
-from fleetlight.operations.opcodes.instances.several import InstanceMultiAlloc
-from fleetlight.operations.opcodes.opcode import InstanceOpCode, OpCode
+from fleetlight.manager.operations.opcodes.instances.create_parameters import InstanceCreate
+from fleetlight.manager.operations.opcodes.instances.modify import InstanceGrowDisk, InstanceRename, InstanceSetParams
+from fleetlight.manager.operations.opcodes.instances.move import InstanceFailover, InstanceMigrate, InstanceReplaceDisks
+from fleetlight.manager.operations.opcodes.instances.power import InstanceReboot, InstanceShutdown, InstanceStartup
+from fleetlight.manager.operations.opcodes.instances.remove import InstanceRemove
+from fleetlight.manager.operations.opcodes.instances.several import InstanceMultiAlloc
+from fleetlight.manager.operations.opcodes.opcode import InstanceOpCode, OpCode
 from fleetlight.resources.amount import Amount
 
 _ONE = f"/instances/(?P<instance>{NAME})"

@@ -14,10 +14,10 @@ from fleetlight.api.rapi.changing.target import Targets
 from fleetlight.api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
 from fleetlight.api.rapi.faults import RapiError
 from fleetlight.cells.model import Cell
-from fleetlight.operations.opcodes.evacuation import NodeEvacuate, NodeMigrate
-from fleetlight.operations.opcodes.lookups import nodes_called
-from fleetlight.operations.opcodes.nodes import NodePowercycle, NodeSetParams
-from fleetlight.operations.opcodes.storage import NodeModifyStorage, NodeQueryStorage, RepairNodeStorage
+from fleetlight.manager.operations.opcodes.evacuation import NodeEvacuate, NodeMigrate
+from fleetlight.manager.operations.opcodes.lookups import nodes_called
+from fleetlight.manager.operations.opcodes.nodes import NodePowercycle, NodeSetParams
+from fleetlight.manager.operations.opcodes.storage import NodeModifyStorage, NodeQueryStorage, RepairNodeStorage
 
 _ONE = f"/nodes/(?P<node>{NAME})"
 _FLAGS_OF_ROLES: Mapping[str, Mapping[str, bool]] = {

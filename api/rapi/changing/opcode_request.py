@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError
-from fleetlight.operations.opcodes.opcode import OpCode
+from fleetlight.manager.operations.opcodes.opcode import OpCode
 
 Op = TypeVar("Op", bound=OpCode)
 _MOST_NAMED = 3

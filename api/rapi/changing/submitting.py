@@ -11,8 +11,8 @@ from fleetlight.api.rapi.faults import RapiError
 from fleetlight.api.rapi.items import answer
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.model import Cell, RequestContext
-from fleetlight.operations.opcodes.opcode import OpCode, OtherCellError
-from fleetlight.operations.submitting import JobSubmission
+from fleetlight.manager.operations.opcodes.opcode import OpCode, OtherCellError
+from fleetlight.manager.operations.submitting import JobSubmission
 
 
 class Submitter:

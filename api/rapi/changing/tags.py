@@ -12,8 +12,8 @@ from fleetlight.api.rapi.changing.submitting import Submitter
 from fleetlight.api.rapi.changing.target import Targets
 from fleetlight.api.rapi.endpoint import NAME, RapiRequest, Resource, Verb, resource
 from fleetlight.cells.model import Cell
-from fleetlight.operations.opcodes.lookups import groups_called, networks_called, nodes_called
-from fleetlight.operations.opcodes.tags import TagsDel, TagsSet
+from fleetlight.manager.operations.opcodes.lookups import groups_called, networks_called, nodes_called
+from fleetlight.manager.operations.opcodes.tags import TagsDel, TagsSet
 
 _NAME = "name"
 # By the collection of a path: what the operation calls them, and what finds one.

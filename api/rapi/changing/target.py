@@ -12,12 +12,12 @@ from fleetlight.api.shared.fleet_access import FleetAccess, OfCells
 from fleetlight.cells.database.engines import cell_failures
 from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import CellDownError
-from fleetlight.operations.opcodes.instances.create_parameters import InstanceCreate
-from fleetlight.operations.opcodes.instances.node_claims import nodes_called
-from fleetlight.operations.opcodes.lookups import groups_called
-from fleetlight.operations.opcodes.named_instances import instances_called, instances_with_name
-from fleetlight.operations.scheduling.choose_cell import rank_cells, read_capacity
-from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.manager.operations.opcodes.instances.create_parameters import InstanceCreate
+from fleetlight.manager.operations.opcodes.instances.node_claims import nodes_called
+from fleetlight.manager.operations.opcodes.lookups import groups_called
+from fleetlight.manager.operations.opcodes.named_instances import instances_called, instances_with_name
+from fleetlight.manager.operations.scheduling.choose_cell import rank_cells, read_capacity
+from fleetlight.manager.operations.scheduling.request_spec import RequestSpec
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.uuids import is_uuid
 

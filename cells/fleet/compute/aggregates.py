@@ -1,5 +1,5 @@
 """Aggregates: named groups of hosts of native cells. What their zones mean to the hosts:
-fleetlight.operations.host_zones.
+fleetlight.manager.operations.host_zones.
 """
 
 from collections.abc import Mapping, Sequence

@@ -60,7 +60,7 @@ def _on_unknown_hosts(connection: Connection, cell: str, limit: int) -> Iterator
 
 
 def _observed_instances(connection: Connection, cell: str, limit: int) -> Iterator[Finding]:
-    """By what the nodes said when they were asked last (fleetlight.operations.nodes.differences)."""
+    """By what the nodes said when they were asked last (fleetlight.manager.operations.nodes.differences)."""
     columns, observed = instances.c, observed_statuses.c
     statement = (
         select(columns.uuid, columns.node, observed.status, observed.observed_at)

@@ -1,6 +1,6 @@
 """The hosts of a native cell: compute services, their nodes, and how much of them is taken up.
 
-fleetlight.operations.hosts changes them.
+fleetlight.manager.operations.hosts changes them.
 """
 
 from collections.abc import Sequence

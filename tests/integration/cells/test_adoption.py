@@ -17,8 +17,8 @@ from fleetlight.cells.fleet.tables import fleet_metadata, instance_mappings
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.cells.tables import instances
-from fleetlight.operations.jobs.metrics import WorkerMetrics
-from fleetlight.operations.mapping_upkeep import MappingUpkeep
+from fleetlight.manager.operations.jobs.metrics import WorkerMetrics
+from fleetlight.manager.operations.mapping_upkeep import MappingUpkeep
 from fleetlight.query.page import PageRequest
 from tests.support.fleets.documents import make_uuid
 from tests.support.fleets.instance_operations import InstanceOperations

@@ -7,8 +7,8 @@ from fleetlight.cells.errors import HostNotFoundError
 from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.cells.kinds.native.capacity import read_capacity
 from fleetlight.cells.model import Cell
-from fleetlight.operations.hosts.agent_addresses import AgentAddresses
-from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.amount import Amount
 
 SIZE = Amount.of_gib(vcpus=16, memory_mib=65_536, disk_gib=1000)

@@ -11,9 +11,9 @@ from fleetlight.cells.database.engines import writing
 from fleetlight.cells.kinds.native.nodes import ComputeNode
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations
-from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
-from fleetlight.operations.scheduling.choose_cell import CellCapacity, CellRequestSpec, is_enough, read_capacity
-from fleetlight.operations.scheduling.request_spec import RequestSpec
+from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.manager.operations.scheduling.choose_cell import CellCapacity, CellRequestSpec, is_enough, read_capacity
+from fleetlight.manager.operations.scheduling.request_spec import RequestSpec
 from fleetlight.resources.amount import Amount
 
 ZONES = ("west", "east", "empty")

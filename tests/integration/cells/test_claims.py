@@ -21,16 +21,16 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.nodes import ComputeNode
 from fleetlight.cells.model import NO_REQUEST, Cell
 from fleetlight.cells.tables import allocations, instances, jobs
-from fleetlight.operations.actions.accepting import Acceptance
-from fleetlight.operations.actions.vocabulary import VOCABULARY
-from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
-from fleetlight.operations.jobs.errors import NodeCallError
-from fleetlight.operations.jobs.nodes import NodeCall
-from fleetlight.operations.jobs.worker import Worker
-from fleetlight.operations.scheduling import hosts
-from fleetlight.operations.scheduling.announced_selection import tried_selection
-from fleetlight.operations.scheduling.request_spec import RequestSpec
-from fleetlight.operations.scheduling.select_destinations import claim_alternate, claim_host
+from fleetlight.manager.operations.actions.accepting import Acceptance
+from fleetlight.manager.operations.actions.vocabulary import VOCABULARY
+from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.manager.operations.jobs.errors import NodeCallError
+from fleetlight.manager.operations.jobs.nodes import NodeCall
+from fleetlight.manager.operations.jobs.worker import Worker
+from fleetlight.manager.operations.scheduling import hosts
+from fleetlight.manager.operations.scheduling.announced_selection import tried_selection
+from fleetlight.manager.operations.scheduling.request_spec import RequestSpec
+from fleetlight.manager.operations.scheduling.select_destinations import claim_alternate, claim_host
 from fleetlight.resources.amount import Amount
 
 NEW = str(UUID(int=1_000_000))
@@ -168,7 +168,7 @@ def test_node_that_filled_up_meanwhile_is_passed_over(
     def locked(connection: Connection, question: hosts.HostQuery, node_id: int) -> hosts.Host | None:
         return None if node_id in full else read(connection, question, node_id)
 
-    monkeypatch.setattr("fleetlight.operations.scheduling.select_destinations.read_host", locked)
+    monkeypatch.setattr("fleetlight.manager.operations.scheduling.select_destinations.read_host", locked)
     assert claimed(engine, Amount.of_gib(1, 512, 1), RequestSpec()) == "h6"
     assert claimed(engine, Amount.of_gib(1, 512, 1), RequestSpec(without=("h6",))) is None
 

@@ -7,9 +7,9 @@ from structlog.testing import capture_logs
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
-from fleetlight.operations.actions.reclaiming import Reclaimer
-from fleetlight.operations.instances.instance_actions import ERROR, InstanceActionLog
-from fleetlight.operations.instances.instance_migrations import MigrationLog, MigrationQuery
+from fleetlight.manager.operations.actions.reclaiming import Reclaimer
+from fleetlight.manager.operations.instances.instance_actions import ERROR, InstanceActionLog
+from fleetlight.manager.operations.instances.instance_migrations import MigrationLog, MigrationQuery
 from tests.support.fleets.acting_cell import REQUEST, ActingCell
 from tests.support.fleets.indexer_worlds import in_thread
 from tests.support.waiting import wait_until

@@ -15,13 +15,13 @@ from structlog.testing import capture_logs
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.cells.tables import jobs
-from fleetlight.operations.jobs.ending import end_jobs
-from fleetlight.operations.jobs.errors import NodeCallError
-from fleetlight.operations.jobs.model import NewOperation, Status
-from fleetlight.operations.jobs.pruning import Pruner
-from fleetlight.operations.jobs.queue import cancel_job
-from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
-from fleetlight.operations.jobs.worker import Worker
+from fleetlight.manager.operations.jobs.ending import end_jobs
+from fleetlight.manager.operations.jobs.errors import NodeCallError
+from fleetlight.manager.operations.jobs.model import NewOperation, Status
+from fleetlight.manager.operations.jobs.pruning import Pruner
+from fleetlight.manager.operations.jobs.queue import cancel_job
+from fleetlight.manager.operations.jobs.vocabulary import Operation, Step, Task
+from fleetlight.manager.operations.jobs.worker import Worker
 from tests.support.fleets.tiny_vocabulary import TINY, JobCell, RememberingNodes, no_op, status_of
 from tests.support.traced import RecordedTraces
 from tests.support.waiting import wait_until

@@ -26,8 +26,8 @@ from fleetlight.indexer.backends.sqlite.schema import row_of
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.transform.native_messages import read_record
 from fleetlight.indexer.writing.rereading import RenderedRows
-from fleetlight.operations.actions.new_instance import new_record
-from fleetlight.operations.simulation.simulated_instances import new_instance
+from fleetlight.manager.operations.actions.new_instance import new_record
+from fleetlight.manager.operations.simulation.simulated_instances import new_instance
 from fleetlight.query.counts import CountRequest, Counts
 from fleetlight.query.filters import EVERYTHING, And, Eq, Filter, Ge, Has, In, IsNull, Lacks, Matches, Ne, Or
 from fleetlight.query.page import PageRequest

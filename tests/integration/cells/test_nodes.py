@@ -10,7 +10,7 @@ from fleetlight.cells.errors import HostInUseError, HostNotFoundError
 from fleetlight.cells.kinds.native.nodes import COMPUTE
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations, changes
-from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.uuids import number_of
 

@@ -10,8 +10,8 @@ from fleetlight.cells.model import Cell
 from fleetlight.cells.settings import FleetSettings
 from fleetlight.cli.processes.working import worker_of
 from fleetlight.cli.settings import Settings
-from fleetlight.operations.actions.accepting import Acceptance
-from fleetlight.operations.actions.reclaiming import Reclaimer
+from fleetlight.manager.operations.actions.accepting import Acceptance
+from fleetlight.manager.operations.actions.reclaiming import Reclaimer
 from tests.support.fleets.acting_cell import ActingCell
 from tests.support.waiting import wait_until
 

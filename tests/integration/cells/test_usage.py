@@ -15,8 +15,8 @@ from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell, CellAdapter
-from fleetlight.operations.native_cells import NativeCells
-from fleetlight.operations.usage import check_new_instances, in_use
+from fleetlight.manager.operations.native_cells import NativeCells
+from fleetlight.manager.operations.usage import check_new_instances, in_use
 from tests.support.fleets.instance_operations import InstanceOperations
 
 

@@ -26,12 +26,12 @@ from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
 from fleetlight.cli.processes.working import run_worker, run_workers
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.stream.liveness import Probe
-from fleetlight.operations.cell_worker import new_worker
-from fleetlight.operations.instances.instance_actions import ERROR, SUCCESS, InstanceActionLog
-from fleetlight.operations.instances.instance_migrations import MigrationLog, MigrationQuery
-from fleetlight.operations.jobs import worker as worker_module
-from fleetlight.operations.jobs.maintenance import MaintenanceTask
-from fleetlight.operations.jobs.worker import Worker
+from fleetlight.manager.operations.cell_worker import new_worker
+from fleetlight.manager.operations.instances.instance_actions import ERROR, SUCCESS, InstanceActionLog
+from fleetlight.manager.operations.instances.instance_migrations import MigrationLog, MigrationQuery
+from fleetlight.manager.operations.jobs import worker as worker_module
+from fleetlight.manager.operations.jobs.maintenance import MaintenanceTask
+from fleetlight.manager.operations.jobs.worker import Worker
 from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.fleets.indexer_worlds import in_thread
 from tests.support.waiting import wait_until
@@ -41,7 +41,7 @@ import sys
 from threading import Event
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.operations.cell_worker import new_worker
+from fleetlight.manager.operations.cell_worker import new_worker
 fleet = Fleet(create_database_engine(sys.argv[1]))
 cell = fleet.cell("one")
 print("ready", flush=True)

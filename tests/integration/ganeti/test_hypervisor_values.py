@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from fleetlight.operations.jobs.errors import PrerequisiteError
-from fleetlight.operations.opcodes.hypervisor_values import check_hypervisor_values
+from fleetlight.manager.operations.jobs.errors import PrerequisiteError
+from fleetlight.manager.operations.opcodes.hypervisor_values import check_hypervisor_values
 from fleetlight.resources.query_fields.cluster_parameters import HYPERVISOR_DEFAULTS
 from tests.support.servers.real_cluster import RealCluster
 

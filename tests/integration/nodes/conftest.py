@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetlight.agents.certificates import Role
-from fleetlight.operations.nodes.client import AgentClient
+from fleetlight.manager.agents.certificates import Role
+from fleetlight.manager.operations.nodes.client import AgentClient
 from tests.support.played.agents import Certificates, ServedAgent, serving
 
 NewAgent = Callable[..., ServedAgent]

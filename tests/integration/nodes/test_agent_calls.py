@@ -12,11 +12,11 @@ from threading import Thread
 import pytest
 from structlog.testing import capture_logs
 
-from fleetlight.agents.certificates import Role
-from fleetlight.operations.nodes.cache import NodeStateCache
-from fleetlight.operations.nodes.client import AgentClient
-from fleetlight.operations.nodes.model import AgentNode, NodeResult
-from fleetlight.operations.nodes.rpc import NodeRpc
+from fleetlight.manager.agents.certificates import Role
+from fleetlight.manager.operations.nodes.cache import NodeStateCache
+from fleetlight.manager.operations.nodes.client import AgentClient
+from fleetlight.manager.operations.nodes.model import AgentNode, NodeResult
+from fleetlight.manager.operations.nodes.rpc import NodeRpc
 from tests.integration.nodes.conftest import NewAgent
 from tests.support.memory.memory_store import MemoryStore
 from tests.support.played.agents import Certificates, ServedAgent, serving
@@ -134,8 +134,8 @@ def test_half_of_a_new_pair_is_not_used(certificates: Certificates, new_agent: N
 def test_files_that_cannot_be_used_are_told_about_once(
     certificates: Certificates, new_agent: NewAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetlight.agents.server._LOOK_INTERVAL_S", 0.01)
-    monkeypatch.setattr("fleetlight.operations.nodes.client._LOOK_INTERVAL_S", 0.0)
+    monkeypatch.setattr("fleetlight.manager.agents.server._LOOK_INTERVAL_S", 0.01)
+    monkeypatch.setattr("fleetlight.manager.operations.nodes.client._LOOK_INTERVAL_S", 0.0)
     with capture_logs() as logs:
         agent = new_agent()
         client = AgentClient(certificates.files(Role.WORKER, "worker1"))
@@ -195,7 +195,7 @@ def test_what_is_no_call_is_said(client: AgentClient, new_agent: NewAgent) -> No
 def test_who_sends_no_whole_call_is_cut_off(
     certificates: Certificates, new_agent: NewAgent, monkeypatch: pytest.MonkeyPatch, begin: bytes
 ) -> None:
-    monkeypatch.setattr("fleetlight.agents.server._REQUEST_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("fleetlight.manager.agents.server._REQUEST_TIMEOUT_S", 0.3)
     agent = new_agent()
     files = certificates.files(Role.WORKER, "worker1")
     context = ssl.create_default_context(cafile=files.trusted)
@@ -237,7 +237,7 @@ def test_call_that_is_under_way_is_said(client: AgentClient, new_agent: NewAgent
 def test_calls_that_take_long_do_not_keep_others_from_asking(
     client: AgentClient, new_agent: NewAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetlight.agents.server._MOST_CHANGES", 2)
+    monkeypatch.setattr("fleetlight.manager.agents.server._MOST_CHANGES", 2)
     agent = new_agent()
     agent.behave('{"instance_shutdown": {"delay_s": 1}}')
     for name in ("web", "mail"):

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fleetlight.agents.certificates import Role
-from fleetlight.operations.nodes.client import AgentClient
-from fleetlight.operations.nodes.model import AgentNode
+from fleetlight.manager.agents.certificates import Role
+from fleetlight.manager.operations.nodes.client import AgentClient
+from fleetlight.manager.operations.nodes.model import AgentNode
 from tests.support.played.agents import Certificates
 from tests.support.waiting import wait_until
 

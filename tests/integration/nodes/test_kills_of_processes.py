@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from fleetlight.agents.certificates import Role
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.errors import CellError
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
-from fleetlight.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.manager.agents.certificates import Role
+from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
 from scripts.servers.private import PrivateServer, private_server
 from scripts.servers.process import free_port
 from scripts.servers.redis import DurableRedis

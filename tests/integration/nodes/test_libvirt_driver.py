@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fleetlight.agents.drivers.libvirt import LibvirtDriver
-from fleetlight.agents.errors import AgentError
+from fleetlight.manager.agents.drivers.libvirt import LibvirtDriver
+from fleetlight.manager.agents.errors import AgentError
 from tests.support.servers.libvirt_binding import libvirt_calls
 
 URI = "test:///default"

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from fleetlight.operations.nodes.cache import NodeStateCache
-from fleetlight.operations.nodes.errors import StoreUnreachableError
-from fleetlight.operations.nodes.model import AgentNode
-from fleetlight.operations.nodes.rpc import NodeRpc
-from fleetlight.operations.nodes.stores.redis import RedisStore
-from fleetlight.operations.nodes.stores.store import StateChange, Store
+from fleetlight.manager.operations.nodes.cache import NodeStateCache
+from fleetlight.manager.operations.nodes.errors import StoreUnreachableError
+from fleetlight.manager.operations.nodes.model import AgentNode
+from fleetlight.manager.operations.nodes.rpc import NodeRpc
+from fleetlight.manager.operations.nodes.stores.redis import RedisStore
+from fleetlight.manager.operations.nodes.stores.store import StateChange, Store
 from scripts.servers.private import PrivateServer, private_server
 from scripts.servers.process import free_port
 from scripts.servers.redis import DurableRedis

@@ -12,7 +12,7 @@ from fleetlight.api.compute.flavors.conflicting_specs import check_flavor_of_ser
 from fleetlight.api.compute.flavors.known_extra_specs import check_extra_spec
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.cells.fleet.compute.flavors import Flavor
-from fleetlight.operations.scheduling.unsupported_specs import unsupported_specs
+from fleetlight.manager.operations.scheduling.unsupported_specs import unsupported_specs
 
 _SCRIPTS = Path(__file__).resolve().parents[2] / "nova"
 # Nova's scheduler asks something for these, and so does ours.

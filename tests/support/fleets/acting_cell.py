@@ -15,9 +15,9 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.cells.tables import changes, instances, jobs
-from fleetlight.operations.actions.accepting import Acceptance, Order
-from fleetlight.operations.cell_worker import new_worker
-from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.manager.operations.actions.accepting import Acceptance, Order
+from fleetlight.manager.operations.cell_worker import new_worker
+from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.amount import Amount
 from tests.support.fleets.instance_operations import InstanceOperations
 

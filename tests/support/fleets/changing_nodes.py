@@ -12,18 +12,18 @@ from fleetlight.cells.kinds.native.relay import Relay
 from fleetlight.cells.model import NO_REQUEST, Cell
 from fleetlight.cells.settings import RelaySettings
 from fleetlight.cells.tables import changes
-from fleetlight.operations.cell_worker import new_worker
-from fleetlight.operations.hosts.agent_addresses import AgentAddresses
-from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
-from fleetlight.operations.jobs.model import NewJob
-from fleetlight.operations.jobs.queue import add_jobs
-from fleetlight.operations.nodes.differences import Differences, NodeStatus, Observation
-from fleetlight.operations.opcodes.cluster import ClusterSetParams
-from fleetlight.operations.opcodes.groups import GroupAdd, GroupAssignNodes, GroupRename, GroupSetParams
-from fleetlight.operations.opcodes.nodes import NodeSetParams
-from fleetlight.operations.opcodes.opcode import OpCode
-from fleetlight.operations.opcodes.tags import TagsDel, TagsSet
-from fleetlight.operations.vocabulary import ALL_OPERATIONS
+from fleetlight.manager.operations.cell_worker import new_worker
+from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.manager.operations.jobs.model import NewJob
+from fleetlight.manager.operations.jobs.queue import add_jobs
+from fleetlight.manager.operations.nodes.differences import Differences, NodeStatus, Observation
+from fleetlight.manager.operations.opcodes.cluster import ClusterSetParams
+from fleetlight.manager.operations.opcodes.groups import GroupAdd, GroupAssignNodes, GroupRename, GroupSetParams
+from fleetlight.manager.operations.opcodes.nodes import NodeSetParams
+from fleetlight.manager.operations.opcodes.opcode import OpCode
+from fleetlight.manager.operations.opcodes.tags import TagsDel, TagsSet
+from fleetlight.manager.operations.vocabulary import ALL_OPERATIONS
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.clock import system_clock
 

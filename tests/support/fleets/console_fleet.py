@@ -15,11 +15,11 @@ from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import NO_REQUEST, Cell
 from fleetlight.cells.tables import jobs
-from fleetlight.operations.jobs.model import NewJob
-from fleetlight.operations.jobs.queue import add_jobs
-from fleetlight.operations.opcodes.groups import GroupAdd
-from fleetlight.operations.simulation.simulated_instances import new_instance
-from fleetlight.operations.vocabulary import ALL_OPERATIONS
+from fleetlight.manager.operations.jobs.model import NewJob
+from fleetlight.manager.operations.jobs.queue import add_jobs
+from fleetlight.manager.operations.opcodes.groups import GroupAdd
+from fleetlight.manager.operations.simulation.simulated_instances import new_instance
+from fleetlight.manager.operations.vocabulary import ALL_OPERATIONS
 from fleetlight.resources.clock import system_clock
 from tests.support.fleets.changing_nodes import ChangingNodes
 from tests.support.fleets.instance_operations import InstanceOperations

@@ -1,8 +1,8 @@
 """What changes instances of a native cell at once, without hosts that have to do something for it.
 
-An action is its outcome alone, as the table of actions has it (fleetlight.operations.actions.server_actions). What
-callers of the API want to be done takes steps: see fleetlight.operations.actions.accepting and
-fleetlight.operations.jobs.worker.
+An action is its outcome alone, as the table of actions has it: fleetlight.manager.operations.actions.server_actions.
+What callers of the API want to be done takes steps: see fleetlight.manager.operations.actions.accepting and
+fleetlight.manager.operations.jobs.worker.
 
 Each operation is one transaction: the row is locked, its state is checked, it gets revision + 1, and the change is
 appended to the outbox. So revisions are in commit order, and a change and its announcement stand or fall together.
@@ -22,14 +22,14 @@ from fleetlight.cells.errors import (
 )
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import NO_REQUEST, Cell
+from fleetlight.manager.operations.actions.new_instance import check_values
+from fleetlight.manager.operations.actions.server_actions import ACTIONS
+from fleetlight.manager.operations.instances.locked_instance import LockedInstance
+from fleetlight.manager.operations.jobs.model import Job, Stage, Status
+from fleetlight.manager.operations.jobs.vocabulary import Task
+from fleetlight.manager.operations.scheduling.allocations import allocate_on_their_nodes, release_except
+from fleetlight.manager.operations.simulation.simulator import add_instances
 from fleetlight.notifications import event_types
-from fleetlight.operations.actions.new_instance import check_values
-from fleetlight.operations.actions.server_actions import ACTIONS
-from fleetlight.operations.instances.locked_instance import LockedInstance
-from fleetlight.operations.jobs.model import Job, Stage, Status
-from fleetlight.operations.jobs.vocabulary import Task
-from fleetlight.operations.scheduling.allocations import allocate_on_their_nodes, release_except
-from fleetlight.operations.simulation.simulator import add_instances
 from fleetlight.resources.clock import Clock, system_clock
 
 # What an instance takes up, and of which node, follows from these.

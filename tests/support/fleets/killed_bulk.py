@@ -15,7 +15,7 @@ from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.fleet.bulk_changes import Outcome
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_adapter
-from fleetlight.operations.native_cells import NativeCells
+from fleetlight.manager.operations.native_cells import NativeCells
 
 _OWNER = {"X-User-Id": "ada", "X-Roles": "member", "X-Project-Id": "red"}
 _submit = ItemActions.submit

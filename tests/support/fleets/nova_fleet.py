@@ -19,7 +19,7 @@ from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.reconcile.external_cell import ExternalComparison, UnindexedMoves, compare_cell
 from fleetlight.indexer.reconcile.ranges import ignore
 from fleetlight.listing.settings import SearchSettings
-from fleetlight.operations.native_cells import NativeCells
+from fleetlight.manager.operations.native_cells import NativeCells
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import Api
 

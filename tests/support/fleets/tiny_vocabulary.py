@@ -11,11 +11,11 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.job_numbers import job_number
 from fleetlight.cells.model import NO_REQUEST, Cell, RequestContext
 from fleetlight.cells.tables import job_locks, job_log, job_operations, jobs
-from fleetlight.operations.jobs.model import Lock, NewJob, NewOperation, Status
-from fleetlight.operations.jobs.nodes import NodeCall, Nodes
-from fleetlight.operations.jobs.queue import add_jobs
-from fleetlight.operations.jobs.vocabulary import Operation, Step, Task
-from fleetlight.operations.jobs.worker import Worker
+from fleetlight.manager.operations.jobs.model import Lock, NewJob, NewOperation, Status
+from fleetlight.manager.operations.jobs.nodes import NodeCall, Nodes
+from fleetlight.manager.operations.jobs.queue import add_jobs
+from fleetlight.manager.operations.jobs.vocabulary import Operation, Step, Task
+from fleetlight.manager.operations.jobs.worker import Worker
 from fleetlight.resources.clock import Clock, system_clock
 
 _LONGEST = 4

@@ -13,8 +13,8 @@ from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.kinds.native.outbox import heartbeat_message
 from fleetlight.cells.model import NO_REVISION, Cell, Change, InstanceRow, ItemRow, ItemRows
 from fleetlight.cells.payloads.instance_payload import to_payload
+from fleetlight.manager.operations.actions.new_instance import new_record
 from fleetlight.notifications.envelope import Notification, encode
-from fleetlight.operations.actions.new_instance import new_record
 from fleetlight.query.page import PageRequest
 from fleetlight.query.retention import remembered
 from fleetlight.resources.clock import system_clock

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
-from fleetlight.operations.nodes.stores.store import (
+from fleetlight.manager.operations.nodes.stores.store import (
     UNKNOWN_END_S,
     MonotonicClock,
     StateChange,

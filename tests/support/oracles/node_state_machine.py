@@ -13,11 +13,11 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from fleetlight.agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO
-from fleetlight.operations.nodes.cache import Fetch, NodeStateCache
-from fleetlight.operations.nodes.errors import StoreUnreachableError
-from fleetlight.operations.nodes.requests import NodeStateRequest
-from fleetlight.operations.nodes.stores.store import UNKNOWN_END_S, StateChange, Store
+from fleetlight.manager.agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO
+from fleetlight.manager.operations.nodes.cache import Fetch, NodeStateCache
+from fleetlight.manager.operations.nodes.errors import StoreUnreachableError
+from fleetlight.manager.operations.nodes.requests import NodeStateRequest
+from fleetlight.manager.operations.nodes.stores.store import UNKNOWN_END_S, StateChange, Store
 from tests.support.played.played_nodes import ManualClock
 
 NODES = ("node1", "node2")

@@ -18,8 +18,8 @@ from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
 from fleetlight.cli.monitoring import add_process_metrics
 from fleetlight.delivery.metrics import DelivererMetrics
 from fleetlight.indexer.metrics import IndexerMetrics
-from fleetlight.operations.jobs.metrics import WorkerMetrics
-from fleetlight.operations.nodes.metrics import CacheCounts
+from fleetlight.manager.operations.jobs.metrics import WorkerMetrics
+from fleetlight.manager.operations.nodes.metrics import CacheCounts
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 _HEAD = """\

@@ -11,13 +11,13 @@ from threading import Event, Thread
 
 import uvloop
 
-from fleetlight.agents.agent import Agent
-from fleetlight.agents.certificates import Pair, Role, issue, new_authority
-from fleetlight.agents.database import AgentDatabase
-from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, HostSize, SimulatedDriver
-from fleetlight.agents.journal import Journal
-from fleetlight.agents.server import serve_agent
-from fleetlight.agents.tls import RenewedContext, TlsFiles
+from fleetlight.manager.agents.agent import Agent
+from fleetlight.manager.agents.certificates import Pair, Role, issue, new_authority
+from fleetlight.manager.agents.database import AgentDatabase
+from fleetlight.manager.agents.drivers.simulated import BEHAVIOUR_FILE, HostSize, SimulatedDriver
+from fleetlight.manager.agents.journal import Journal
+from fleetlight.manager.agents.server import serve_agent
+from fleetlight.manager.agents.tls import RenewedContext, TlsFiles
 
 
 class Certificates:

@@ -11,24 +11,24 @@ from typing import Any
 
 from sqlalchemy import Engine, select
 
-from fleetlight.agents.agent import Agent
-from fleetlight.agents.drivers.simulated import BEHAVIOUR_FILE, HostSize, SimulatedDriver
-from fleetlight.agents.errors import CallRefusedError
-from fleetlight.agents.wire import CallRequest
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import instances, job_locks
-from fleetlight.operations.cell_worker import SimulatedHosts
-from fleetlight.operations.hosts.agent_addresses import AgentAddresses
-from fleetlight.operations.jobs.worker import Worker
-from fleetlight.operations.nodes.cache import NodeStateCache
-from fleetlight.operations.nodes.cell_hosts import CellHosts
-from fleetlight.operations.nodes.model import AgentNode, NodeResult, failure
-from fleetlight.operations.nodes.opening import NodeRpcs
-from fleetlight.operations.nodes.rpc import NodeRpc
-from fleetlight.operations.nodes.settings import NodesSettings
-from fleetlight.operations.nodes.stores.store import Store
-from fleetlight.operations.vocabulary import ALL_OPERATIONS
+from fleetlight.manager.agents.agent import Agent
+from fleetlight.manager.agents.drivers.simulated import BEHAVIOUR_FILE, HostSize, SimulatedDriver
+from fleetlight.manager.agents.errors import CallRefusedError
+from fleetlight.manager.agents.wire import CallRequest
+from fleetlight.manager.operations.cell_worker import SimulatedHosts
+from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.manager.operations.jobs.worker import Worker
+from fleetlight.manager.operations.nodes.cache import NodeStateCache
+from fleetlight.manager.operations.nodes.cell_hosts import CellHosts
+from fleetlight.manager.operations.nodes.model import AgentNode, NodeResult, failure
+from fleetlight.manager.operations.nodes.opening import NodeRpcs
+from fleetlight.manager.operations.nodes.rpc import NodeRpc
+from fleetlight.manager.operations.nodes.settings import NodesSettings
+from fleetlight.manager.operations.nodes.stores.store import Store
+from fleetlight.manager.operations.vocabulary import ALL_OPERATIONS
 from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.memory.memory_store import MemoryStore
 from tests.support.played.agents import simulated_agent

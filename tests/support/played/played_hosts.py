@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleetlight.agents.drivers.driver import RUNNING
-from fleetlight.agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_REQ_HV, INSTANCES_DATA, NODE_DATA
 from fleetlight.cells.model import Cell
-from fleetlight.operations.nodes.cache import NodeStateCache
-from fleetlight.operations.nodes.model import AgentNode, NodeResult, failure
-from fleetlight.operations.nodes.rpc import NodeRpc
+from fleetlight.manager.agents.drivers.driver import RUNNING
+from fleetlight.manager.agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_REQ_HV, INSTANCES_DATA, NODE_DATA
+from fleetlight.manager.operations.nodes.cache import NodeStateCache
+from fleetlight.manager.operations.nodes.model import AgentNode, NodeResult, failure
+from fleetlight.manager.operations.nodes.rpc import NodeRpc
 from tests.support.memory.memory_store import MemoryStore
 
 NODE = {
@@ -29,7 +29,7 @@ def guest(memory: int = 512, vcpus: int = 2, state: int = RUNNING) -> dict[str, 
 
 @dataclass
 class PlayedHosts:
-    """A client (fleetlight.operations.nodes.rpc.Client), and in place of NodeRpcs what calls every cell's hosts by it.
+    """A client (fleetlight.manager.operations.nodes.rpc.Client), and what calls every cell's hosts by it.
 
     nodes: what some say of their memory and processors. guests: by host and instance. failing: what is said instead of
     an answer. during: called in the middle of each snapshot. calls: of whom, and which flags it was asked for.

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleetlight.agents.wire import INSTANCES_DATA, NODE_DATA
-from fleetlight.operations.nodes.model import AgentNode, NodeResult, failure
+from fleetlight.manager.agents.wire import INSTANCES_DATA, NODE_DATA
+from fleetlight.manager.operations.nodes.model import AgentNode, NodeResult, failure
 
 
 def hypervisor_data(version: int) -> dict[str, Any]:

@@ -16,8 +16,8 @@ _CHECKOUT = Path(__file__).resolve().parents[3]
 # Makes the calls that it reads, with one driver, and writes what each has returned, or the error.
 _PROGRAM = """
 import dataclasses, json, sys
-from fleetlight.agents.drivers.libvirt import LibvirtDriver
-from fleetlight.agents.errors import AgentError
+from fleetlight.manager.agents.drivers.libvirt import LibvirtDriver
+from fleetlight.manager.agents.errors import AgentError
 
 def shown(value):
     if dataclasses.is_dataclass(value):

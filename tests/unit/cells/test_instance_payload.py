@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlight.cells.payloads.instance_payload import POWER_STATES, from_payload, to_payload
+from fleetlight.manager.operations.actions.new_instance import new_record
 from fleetlight.notifications.envelope import read_sample
 from fleetlight.notifications.errors import PayloadError
 from fleetlight.notifications.payloads import instance as nova
 from fleetlight.notifications.payloads.fleetlight import CellHeartbeatPayload, FullInstancePayload
 from fleetlight.notifications.registry import parse_payload
-from fleetlight.operations.actions.new_instance import new_record
 from fleetlight.resources.fields import from_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.server_status import DEFAULT_STATUS

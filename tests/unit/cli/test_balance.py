@@ -12,8 +12,8 @@ from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cli.app import app
-from fleetlight.operations.balancing.cluster_file import read_cluster
-from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.manager.operations.balancing.cluster_file import read_cluster
+from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.amount import Amount
 from tests.support.fleets.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run

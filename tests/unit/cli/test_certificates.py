@@ -7,8 +7,8 @@ from ssl import PROTOCOL_TLS_SERVER, SSLContext
 
 import pytest
 
-from fleetlight.agents.certificates import Pair, Role, is_due, issue, new_authority
-from fleetlight.agents.errors import CertificateError
+from fleetlight.manager.agents.certificates import Pair, Role, is_due, issue, new_authority
+from fleetlight.manager.agents.errors import CertificateError
 from tests.unit.cli.conftest import Run
 
 NOW = datetime(2026, 11, 24, tzinfo=UTC)

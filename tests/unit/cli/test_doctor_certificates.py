@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fleetlight.agents.certificates import Role, issue, new_authority
 from fleetlight.cells.findings import Finding, State
 from fleetlight.cli.doctor.certificates import certificate_checks
 from fleetlight.cli.settings import load_settings
+from fleetlight.manager.agents.certificates import Role, issue, new_authority
 from fleetlight.resources.clock import system_clock
 
 pytestmark = pytest.mark.usefixtures("empty_place")

@@ -272,18 +272,22 @@ def loaded_by_the_commands() -> set[str]:
         ),
         (
             "import fleetlight.cli.processes.processes",
-            {"fleetlight.api.identity", "fleetlight.cells.fan_out.cell_pool", "fleetlight.operations.native_cells"},
+            {
+                "fleetlight.api.identity",
+                "fleetlight.cells.fan_out.cell_pool",
+                "fleetlight.manager.operations.native_cells",
+            },
         ),
         ("import fleetlight.cli.cells.cell", {"cryptography.x509"}),
         (
-            "import fleetlight.cli.processes.agent, fleetlight.agents.server",
+            "import fleetlight.cli.processes.agent, fleetlight.manager.agents.server",
             {
                 "sqlalchemy",
                 "psycopg",
                 "kombu",
                 "elasticsearch",
                 "fleetlight.cells",
-                "fleetlight.operations",
+                "fleetlight.manager.operations",
                 "fleetlight.indexer",
                 "fleetlight.api",
             },

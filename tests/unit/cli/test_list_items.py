@@ -14,7 +14,7 @@ from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.tables import cell_state
 from fleetlight.cli.list_forms import LIST_FORMS, ItemWord
-from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.amount import Amount
 from tests.support.fleets.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run

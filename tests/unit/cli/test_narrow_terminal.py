@@ -17,7 +17,7 @@ from fleetlight.cells.fleet.index_work import WorkKind
 from fleetlight.cli.app import app
 from fleetlight.indexer.errors import DeadLetterReason
 from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
-from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.amount import Amount
 from tests.support.fleets.instance_operations import InstanceOperations
 from tests.support.memory.memory_cell import NOW, ROUTING_KEY

@@ -12,9 +12,9 @@ from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.tables import compute_nodes
-from fleetlight.operations.cell_worker import new_worker
-from fleetlight.operations.hosts.agent_addresses import AgentAddresses
-from fleetlight.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.manager.operations.cell_worker import new_worker
+from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.amount import Amount
 from tests.support.played.played_hosts import PlayedHosts
 from tests.unit.cli.conftest import Run

@@ -29,8 +29,8 @@ from fleetlight.indexer.writing.dead_letters import DeadLetters
 from fleetlight.indexer.writing.progress import ProgressTracker
 from fleetlight.indexer.writing.rereading import Rereader, rows_of
 from fleetlight.indexer.writing.retrying_writer import RetryingWriter
+from fleetlight.manager.operations.actions.new_instance import new_record
 from fleetlight.notifications.envelope import LARGEST_BODY_BYTES, Notification, encode
-from fleetlight.operations.actions.new_instance import new_record
 from fleetlight.query.page import PageRequest
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.fields import Record, from_microseconds

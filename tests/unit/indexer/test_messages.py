@@ -7,8 +7,8 @@ from fleetlight.cells.payloads.instance_payload import to_payload
 from fleetlight.indexer.errors import DeadLetterReason, MalformedMessageError
 from fleetlight.indexer.transform.documents import ExternalChange, NativeChange
 from fleetlight.indexer.transform.messages import Heartbeat, OtherNotification, interpret
+from fleetlight.manager.operations.actions.new_instance import new_record
 from fleetlight.notifications.envelope import Notification, encode
-from fleetlight.operations.actions.new_instance import new_record
 from fleetlight.resources.fields import to_microseconds
 from tests.support.memory.memory_cell import CELL_UUID, NOW, MemoryCell
 

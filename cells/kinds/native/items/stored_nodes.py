@@ -1,6 +1,6 @@
 """The nodes of a native cell as they are stored (fleetlight.resources.node).
 
-fleetlight.operations.hosts.node_announcements announces each change of one.
+fleetlight.manager.operations.hosts.node_announcements announces each change of one.
 """
 
 from collections.abc import Sequence

@@ -1,0 +1,63 @@
+"""The one file in which an agent keeps what has to outlive it: SQLite, of Python itself."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import RLock
+
+from fleetlight.manager.agents.errors import AgentError, DriverError
+
+_FILE = "agent.db"
+
+
+class AgentDatabase:
+    """One connection, which threads take in turns. Raises AgentError when the file cannot be used."""
+
+    def __init__(self, folder: Path) -> None:
+        """folder: of the agent; made if it is not there."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._guard = RLock()
+        path = folder / _FILE
+        try:
+            # For its owner alone, whatever the umask; what SQLite lays beside it gets the same rights.
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            # A power cut must not take back what was answered.
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            # Two agents on one folder would be two truths; the second one ends here.
+            self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            with self.transaction() as connection:
+                connection.execute("CREATE TABLE IF NOT EXISTS agent (folder_is_used INTEGER)")
+                connection.execute("DELETE FROM agent")
+        except (sqlite3.Error, OSError, DriverError) as error:
+            raise AgentError(f"cannot use {path}: {error}; another agent may be running on it") from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All of it, or nothing; one inside of another is part of it.
+
+        Raises DriverError when the file cannot be read or written, as on a disk that is full.
+        """
+        with self._guard:
+            if self._connection.in_transaction:
+                yield self._connection
+                return
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException as error:
+                # Some errors of SQLite have ended it, and others, as of COMMIT itself, have not.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    raise DriverError(f"the agent cannot keep what it does: {error}") from error
+                raise
+
+    def close(self) -> None:
+        with self._guard:
+            self._connection.close()

@@ -1,0 +1,223 @@
+"""One observation of the nodes of a cell that have an agent, and of their instances.
+
+Only the nodes that are named are called, all at once, and none of them twice. What another node is remembered to run
+is looked up without calling it.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
+from fleetlight.manager.agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_REQ_HV, NODE_DATA
+from fleetlight.manager.operations.nodes.model import NodeResult, failure
+from fleetlight.manager.operations.nodes.opening import node_of
+from fleetlight.manager.operations.nodes.requests import HypervisorSpec, NodeStateRequest
+from fleetlight.manager.operations.nodes.rpc import NodeRpc
+from fleetlight.manager.operations.nodes.wrappers import all_instances_info, instances_in, remembered_instances_info
+from fleetlight.resources.fields import Record
+from fleetlight.resources.query_fields.cluster_parameters import Parameters
+from fleetlight.resources.query_fields.definitions import ResultStatus
+from fleetlight.resources.query_fields.instance_status import Seen, may_shut_down, runs
+from fleetlight.resources.query_fields.node_live import BOOT_ID, LIVE_FIELDS, OF_HYPERVISOR, OF_STORAGE
+
+Guest = Mapping[str, Any]
+"""What a node says of an instance (contracts/ganeti-node-state-cache, 8)."""
+
+OBSERVED_FIELDS = ("uuid", "node", "deleted", "vm_state", "forthcoming", "ganeti")
+"""The fields of the record of an instance by which `NodeObserver.seen` finds it."""
+
+# Of a node that may have no instances, nothing about room for them applies.
+_NOT_CAPABLE = ResultStatus.UNAVAILABLE
+
+
+class NodeObserver:
+    """The nodes of one cell. Calls block; one answer makes them, one after the other.
+
+    agents: of the cell. cluster: what is configured of it. timeout_s: how long a node may take, after which it counts
+    as one that does not answer.
+    """
+
+    def __init__(
+        self,
+        rpc: NodeRpc,
+        agents: Iterable[AgentAddress],
+        cluster: Parameters,
+        *,
+        timeout_s: float,
+        bypass: bool = False,
+    ) -> None:
+        self._rpc = rpc
+        self._agents = {agent.node: agent for agent in agents}
+        self._cluster = cluster
+        self._timeout_s = timeout_s
+        self._guests: dict[str, NodeResult] = {}
+        self._running: dict[str, Guest] = {}
+        self._remembered: Mapping[str, Mapping[str, Guest]] | None = None
+
+    @property
+    def nodes(self) -> Collection[str]:
+        """The names of the nodes that can be asked."""
+        return self._agents.keys()
+
+    def refresh(self, nodes: Collection[str], *, bypass: bool) -> Mapping[str, NodeResult]:
+        """Ask nodes for everything, so that it is remembered: what came of each. bypass: also what is remembered.
+
+        A node that may have no instances is asked for its boot id alone.
+        """
+        hypervisors = self._hypervisors()
+        everything = NodeStateRequest(tuple(hypervisors), self._groups(), boot_id=True)
+        agents = [self._agents[name] for name in nodes]
+        requests = {
+            node_of(agent): everything if agent.is_vm_capable else NodeStateRequest(boot_id=True) for agent in agents
+        }
+        results = self._rpc.node_snapshots(requests, bypass=bypass, timeout_s=self._timeout_s)
+        capable = {agent.node: results[agent.node] for agent in agents if agent.is_vm_capable}
+        self._note(instances_in([name for name, _ in hypervisors], capable))
+        return results
+
+    def node_values(self, nodes: Collection[str], fields: Collection[str]) -> Mapping[str, Record]:
+        """By node the values of LIVE_FIELDS, of which those in `fields` are asked for; none of a node without an agent.
+
+        A ResultStatus stands for what cannot be had: of a node that is offline, or that fails.
+        """
+        known = [self._agents[name] for name in nodes if name in self._agents]
+        wanted = LIVE_FIELDS.intersection(fields)
+        whole, bare = self._request(wanted), self._request(wanted & {BOOT_ID})
+        requests = {node_of(agent): whole if agent.is_vm_capable else bare for agent in known}
+        results = self._rpc.node_snapshots(requests, timeout_s=self._timeout_s)
+        return {agent.node: _values(results[agent.node], agent, wanted) for agent in known}
+
+    def seen(self, records: Sequence[Record]) -> Sequence[Seen | None]:
+        """What nodes say of instances; None of one that has no node, or one without an agent.
+
+        records: with OBSERVED_FIELDS.
+        """
+        places = [_place(record) for record in records]
+        self._ask({place for place in places if place in self._agents})
+        found = [
+            None if place is None or place not in self._agents else self._seen_of(record, place)
+            for place, record in zip(places, records, strict=True)
+        ]
+        missing = {
+            record["uuid"]
+            for record, seen in zip(records, found, strict=True)
+            if seen is not None and not seen.is_offline and not runs(seen.guest)
+        }
+        elsewhere = self._elsewhere(missing)
+        return [
+            seen if seen is None or runs(seen.guest) else seen._replace(elsewhere=elsewhere.get(record["uuid"]))
+            for record, seen in zip(records, found, strict=True)
+        ]
+
+    def _request(self, fields: Collection[str]) -> NodeStateRequest:
+        """Only what these fields are made of."""
+        return NodeStateRequest(
+            tuple(self._hypervisors()) if not OF_HYPERVISOR.keys().isdisjoint(fields) else None,
+            self._groups() if not OF_STORAGE.keys().isdisjoint(fields) else None,
+            BOOT_ID in fields,
+            with_instances=False,
+        )
+
+    def _groups(self) -> tuple[str, ...]:
+        group = self._cluster["volume_group_name"]
+        return (group,) if group else ()
+
+    def _ask(self, nodes: Collection[str]) -> None:
+        """Get to know what the instances on these nodes do, of those that were not asked yet."""
+        agents = [self._agents[name] for name in sorted(nodes) if name not in self._guests]
+        if not agents:
+            return
+        hypervisors = self._hypervisors()
+        results = all_instances_info(
+            self._rpc,
+            [node_of(agent) for agent in agents],
+            [name for name, _ in hypervisors],
+            dict(hypervisors),
+            timeout_s=self._timeout_s,
+        )
+        self._note(results)
+
+    def _note(self, results: Mapping[str, NodeResult]) -> None:
+        for name, result in results.items():
+            self._guests[name] = _checked(result)
+            self._running |= _running_guests(self._guests[name])
+
+    def _elsewhere(self, uuids: Collection[str]) -> Mapping[str, Guest]:
+        """What is said of those instances by a node that has them running, if it was asked or is remembered."""
+        if self._running.keys() >= set(uuids):
+            return self._running
+        if self._remembered is None:
+            others = [node_of(agent) for name, agent in self._agents.items() if name not in self._guests]
+            hypervisors = self._hypervisors()
+            found = remembered_instances_info(self._rpc, others, [name for name, _ in hypervisors], dict(hypervisors))
+            self._remembered = {name: _running_guests(_checked(result)) for name, result in found.items()}
+        # A node that was asked meanwhile knows better.
+        still = (guests for name, guests in self._remembered.items() if name not in self._guests)
+        return {**{uuid: guest for guests in still for uuid, guest in guests.items()}, **self._running}
+
+    def _seen_of(self, record: Record, node: str) -> Seen:
+        result = self._guests[node]
+        if result.offline:
+            return Seen(is_offline=True)
+        if result.has_failed:
+            return Seen(has_failed=True)
+        guest = result.payload.get(record["uuid"])
+        return Seen(guest=guest, may_shut_down=may_shut_down(record, self._cluster))
+
+    def _hypervisors(self) -> Sequence[HypervisorSpec]:
+        parameters = self._cluster["hvparams"]
+        return [(name, parameters.get(name) or {}) for name in self._cluster["enabled_hypervisors"]]
+
+
+def _place(record: Record) -> str | None:
+    """The node that an instance is to be on; None of one that is none, or is none any more."""
+    return None if record["forthcoming"] or record["deleted"] else record["node"]
+
+
+def _checked(result: NodeResult) -> NodeResult:
+    """The same, or a failure where what is said of some instance cannot be understood."""
+    if result.has_failed or all(isinstance(guest, dict) for guest in result.payload.values()):
+        return result
+    return failure(result.node, result.call, "RPC layer error: an instance is no object", result.data)
+
+
+def _running_guests(result: NodeResult) -> Mapping[str, Guest]:
+    if result.has_failed:
+        return {}
+    return {name: guest for name, guest in result.payload.items() if runs(guest)}
+
+
+def _values(result: NodeResult, agent: AgentAddress, wanted: Collection[str]) -> Record:
+    """The live fields of the record of a node; what an answer lacks could not be had."""
+    if result.offline:
+        return dict.fromkeys(wanted, ResultStatus.OFFLINE)
+    lacking = ResultStatus.NO_DATA if agent.is_vm_capable else _NOT_CAPABLE
+    said: Record = {} if result.has_failed else result.payload
+    of_hypervisor, of_group = _data_of_hypervisor(said.get(CACHE_REQ_HV)), _data_of_group(said.get(CACHE_REQ_DISKINFO))
+    values: dict[str, Any] = {}
+    for name in wanted:
+        if name in OF_HYPERVISOR:
+            value, otherwise = of_hypervisor.get(OF_HYPERVISOR[name]), lacking
+        elif name in OF_STORAGE:
+            value, otherwise = of_group.get(OF_STORAGE[name]), lacking
+        else:
+            value, otherwise = said.get(CACHE_REQ_BOOTID), ResultStatus.NO_DATA
+        values[name] = otherwise if value is None else value
+    return values
+
+
+def _data_of_hypervisor(said: Mapping[str, Any] | None) -> Record:
+    """What the first hypervisor says that is enabled in the cell, and that the host has."""
+    for of_one in (said or {}).values():
+        if of_one[NODE_DATA]:
+            data: Record = of_one[NODE_DATA]
+            return data
+    return {}
+
+
+def _data_of_group(said: Mapping[str, Any] | None) -> Record:
+    """What is said of the one volume group."""
+    for of_one in (said or {}).values():
+        if isinstance(of_one, dict):
+            return of_one
+    return {}

@@ -1,0 +1,62 @@
+"""Making, replacing and removing the filters of jobs of a native cell; what has not begun is looked at again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import Connection, Engine, delete, func, insert, select, update
+
+from fleetlight.cells.database.engines import cell_failures, writing
+from fleetlight.cells.model import Cell
+from fleetlight.cells.tables import job_filters, jobs
+from fleetlight.manager.operations.opcodes.filters.applying import apply_filters
+from fleetlight.resources.clock import Clock, system_clock
+
+
+@dataclass(frozen=True, slots=True)
+class NewFilter:
+    """What a filter is made of; see fleetlight.resources.query_fields.configuration."""
+
+    priority: int
+    predicates: Sequence[Any]
+    action: Any
+    reason_trail: Sequence[Any]
+
+
+class JobFilters:
+    """The filters of a native cell. Calls raise CellUnreachableError when its database does not answer."""
+
+    def __init__(self, engine: Engine, cell: Cell, clock: Clock = system_clock) -> None:
+        self._engine = engine
+        self._cell = cell
+        self._clock = clock
+
+    def add(self, new: NewFilter, uuid: str | None = None) -> str:
+        """Make a filter, or put it in the place of the one with this uuid if there is one; returns its uuid."""
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
+            values = {
+                "priority": new.priority,
+                "predicates": new.predicates,
+                "action": new.action,
+                "reason_trail": new.reason_trail,
+                "watermark": _newest_job(connection),
+            }
+            of = job_filters.c
+            made = uuid or str(uuid4())
+            if not connection.execute(update(job_filters).where(of.uuid == made).values(**values)).rowcount:
+                connection.execute(insert(job_filters).values(uuid=made, **values))
+            apply_filters(connection, self._cell, self._clock())
+            return made
+
+    def remove(self, uuid: str) -> bool:
+        """Whether there was one."""
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
+            found = connection.execute(delete(job_filters).where(job_filters.c.uuid == uuid)).rowcount > 0
+            if found:
+                apply_filters(connection, self._cell, self._clock())
+            return found
+
+
+def _newest_job(connection: Connection) -> int:
+    return connection.scalar(select(func.max(jobs.c.id))) or 0

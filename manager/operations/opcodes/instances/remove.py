@@ -1,0 +1,64 @@
+"""OP_INSTANCE_REMOVE, by the steps of the compute API's deletion; of a reservation the row and what it takes go."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from fleetlight.manager.operations.actions.server_actions import ACTIONS
+from fleetlight.manager.operations.actions.values import deleted
+from fleetlight.manager.operations.instances.interface_addresses import give_up_interfaces
+from fleetlight.manager.operations.jobs.vocabulary import Operation, Step, Task, only_if
+from fleetlight.manager.operations.opcodes.building import instance_lock, operation
+from fleetlight.manager.operations.opcodes.instances.checks import known_instance
+from fleetlight.manager.operations.opcodes.instances.power import task_begins, task_ends
+from fleetlight.manager.operations.opcodes.instances.reservation_expiries import clear_expiry
+from fleetlight.manager.operations.opcodes.opcode import InstanceOpCode
+from fleetlight.manager.operations.scheduling.allocations import release_except
+
+
+class InstanceRemove(InstanceOpCode):
+    """shutdown_timeout: seconds."""
+
+    OP_ID = "OP_INSTANCE_REMOVE"
+
+    ignore_failures: bool = False
+    shutdown_timeout: Annotated[int, Field(ge=0)] = 120
+
+
+def _check(op: InstanceRemove, task: Task) -> None:
+    record = known_instance(op, task)
+    task.notes["was_forthcoming"] = record["forthcoming"]
+
+
+def _was_reserved(task: Task) -> bool:
+    return bool(task.notes["was_forthcoming"])
+
+
+def _was_real(task: Task) -> bool:
+    return not task.notes["was_forthcoming"]
+
+
+def remove_reservation(task: Task, event_type: str = "reservation.delete.end") -> None:
+    """The reservation that a step is about is gone, with all that it takes."""
+    uuid = task.instance.uuid
+    release_except(task.connection, uuid, None)
+    give_up_interfaces(task.connection, uuid)
+    clear_expiry(task.connection, uuid)
+    task.instance.change(event_type, deleted(task), task.now, request=task.job.request)
+    task.fleet.mark_queued_for_delete(task.cell.uuid, [uuid])
+
+
+REMOVE: tuple[tuple[str, Operation], ...] = (
+    operation(
+        InstanceRemove,
+        _check,
+        Step(remove_reservation, _was_reserved),
+        *only_if(
+            _was_real,
+            task_begins("deleting"),
+            *ACTIONS["delete"].steps,
+        ),
+        locks=instance_lock,
+        show_failure=task_ends,
+    ),
+)
