@@ -12,8 +12,8 @@ from fleetlight.indexer.backends.opening import examine_index, open_searcher, op
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.indexer.followed_by import FollowedBy, followed_by
+from fleetlight.listing.answer import Freshness
 from fleetlight.listing.explanation import why_live
-from fleetlight.listing.freshness import Freshness
 from fleetlight.listing.index_gateway import read_as_lists_do
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 

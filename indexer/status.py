@@ -168,7 +168,7 @@ def _health(
         return IndexHealth.UNKNOWN
     if not progress.is_complete:
         return IndexHealth.INCOMPLETE
-    # A moment far ahead is that of a clock which is wrong (fleetlight.listing.freshness).
+    # A moment far ahead is that of a clock which is wrong (fleetlight.listing.answer).
     if abs(now - progress.fresh_as_of) > staleness_limit_s * MICROSECONDS_PER_SECOND:
         return IndexHealth.STALE
     return IndexHealth.DEAD_LETTERS if dead_letters else IndexHealth.OK

@@ -14,10 +14,11 @@ from fleetlight.listing.admission import NO_LIMIT, Admission, Slot
 from fleetlight.listing.announced import NO_ANNOUNCED, AnnouncedRows, AnnouncedStore
 from fleetlight.listing.answer import CellAnswer, Consistency
 from fleetlight.listing.index_gateway import IndexGateway, ProgressByCell
-from fleetlight.listing.route_choice import answer_of, choose_indexed, fields_of
+from fleetlight.listing.route_choice import answer_of, choose_indexed
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellFailure, CellReader, log_failure
 from fleetlight.query.counts import CountRequest, Counts, Group, limited, merged
+from fleetlight.query.filters import leaves
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import INSTANCES_BY_UUID
 from fleetlight.resources.kept_errors import without_frames
@@ -141,7 +142,7 @@ class InstanceCounter:
         for uuid, outcome in outcomes.items():
             outcome.has_substitute = uuid in substitutes
             outcome.damaged = int(uuid in by_cell and by_cell[uuid].is_partial)
-        decisive = fields_of(query.request.filter) | {*query.request.by}
+        decisive = {leaf.field for leaf in leaves(query.request.filter)} | {*query.request.by}
         answers = [
             answer_of(cell, outcomes.get(cell.uuid), progress.get(cell.uuid), fresh, decisive) for cell in query.cells
         ]

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from fleetlight.indexer.backends.base import CellProgress
-from fleetlight.listing.answer import Consistency
-from fleetlight.listing.freshness import Freshness
+from fleetlight.listing.answer import Consistency, Freshness
 from fleetlight.listing.merge_sort import Row, Source
 from fleetlight.query.page import PageRequest
 from fleetlight.resources.fields import from_microseconds

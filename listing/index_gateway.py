@@ -1,7 +1,9 @@
 """The index for lists: whether they use it, how far it follows the cells, and what happens when it fails."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TypeVar
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 
 import structlog
 
@@ -16,12 +18,10 @@ from fleetlight.indexer.errors import (
     IndexRequestError,
     IndexUnsealedError,
 )
-from fleetlight.listing.answer import Consistency
+from fleetlight.listing.answer import Consistency, Freshness
 from fleetlight.listing.explanation import DescribesSearches, Query
-from fleetlight.listing.freshness import Freshness
-from fleetlight.listing.index_deadline import IndexDeadline, IndexSlowError
 from fleetlight.listing.merge_sort import Source
-from fleetlight.listing.progress_cache import ProgressCache
+from fleetlight.listing.progress_cache import IndexSlowError, ProgressCache
 from fleetlight.listing.safe_connect import SafeConnect
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import BatchedSource
@@ -39,9 +39,92 @@ T = TypeVar("T")
 ProgressByCell = Mapping[str, CellProgress]
 _log = structlog.get_logger(__name__)
 _READ_AGAIN_AFTER_S = 0.2
+_MOST_SHARES = 4
 # What shows for next to nothing that a page could be made.
 _NO_ROW = PageRequest(Eq("uuid", NO_INSTANCE), INSTANCES_BY_UUID, 1)
 _UUID = FieldValues(INSTANCE_FIELDS, ("uuid",))
+
+
+class IndexDeadline:
+    """Runs queries, and raises IndexSlowError for one that the index has not answered within `deadline_s`.
+
+    Lists do not wait for a slow index while cells can answer. Falling back to the cells only when the index has missed
+    its own time limit would add that limit to the request. So a request waits for a moment and goes to the cells. Its
+    query goes on by itself; when that ends, it is known whether the index failed, or was slow once.
+
+    Nor is it the index that is slow when many queries share it, in a process that has much to do: the cells would cost
+    several times as much, and make everything later. So while it answers others, a query may take as many times as long
+    as there are queries under way, up to four.
+
+    One heavy query must not take the index from all callers. So while nothing is known of the index but that a query is
+    overdue, one other at a time tries it; once one has been answered, it is that query that is slow, and not the index.
+    on_failure: called when the index fails after all, unless it has answered others since the query began.
+    """
+
+    def __init__(self, deadline_s: float, on_failure: Callable[[IndexerError], None]) -> None:
+        self._deadline_s = deadline_s
+        self._on_failure = on_failure
+        self._answered_at = float("-inf")
+        self._overdue: dict[asyncio.Future[Any], float] = {}
+        self._is_tried = False
+        self._under_way = 0
+
+    def note_answer(self) -> None:
+        """The index has just answered a query of another way. Any thread may call this."""
+        self._answered_at = time.monotonic()
+
+    async def run(self, query: Coroutine[Any, Any, T]) -> T:
+        """What `query`, a request to the index, returns or raises."""
+        if not any(map(self._is_silent_since, self._overdue.values())):
+            return await self._wait_for(query)
+        if self._is_tried:
+            query.close()
+            raise IndexSlowError("earlier queries still wait for an answer")
+        self._is_tried = True
+        try:
+            return await self._wait_for(query)
+        finally:
+            self._is_tried = False
+
+    async def _wait_for(self, query: Coroutine[Any, Any, T]) -> T:
+        began_at = time.monotonic()
+        running = asyncio.ensure_future(query)
+        self._under_way += 1
+        shares = 0
+        try:
+            while not running.done() and (not shares or self._may_take(began_at, shares + 1)):
+                shares += 1
+                await asyncio.wait({running}, timeout=self._deadline_s)
+        except asyncio.CancelledError:
+            running.cancel()
+            raise
+        finally:
+            self._under_way -= 1
+        if running.done():
+            answer = running.result()
+            self._answered_at = time.monotonic()
+            return answer
+        waited_s = shares * self._deadline_s
+        _log.warning("index_slow", deadline_s=waited_s)
+        self._overdue[running] = began_at
+        running.add_done_callback(self._ended)
+        raise IndexSlowError(f"no answer within {waited_s:g} s")
+
+    def _may_take(self, began_at: float, shares: int) -> bool:
+        return shares <= min(self._under_way, _MOST_SHARES) and not self._is_silent_since(began_at)
+
+    def _is_silent_since(self, began_at: float) -> bool:
+        return began_at > self._answered_at
+
+    def _ended(self, query: asyncio.Future[Any]) -> None:
+        began_at = self._overdue.pop(query)
+        if query.cancelled():
+            return
+        error = query.exception()
+        if error is None:
+            self._answered_at = time.monotonic()
+        elif isinstance(error, IndexerError) and self._is_silent_since(began_at):
+            self._on_failure(error)
 
 
 class IndexGateway:

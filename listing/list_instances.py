@@ -12,14 +12,14 @@ from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import FoundPage
 from fleetlight.listing.admission import NO_LIMIT, Admission, Slot
 from fleetlight.listing.announced import NO_ANNOUNCED, AnnouncedRows, AnnouncedSource, AnnouncedStore
-from fleetlight.listing.answer import Consistency, Page
+from fleetlight.listing.answer import Consistency, Freshness, Page
 from fleetlight.listing.explanation import DescribesPages, Observer, Query, Reasons
-from fleetlight.listing.freshness import Freshness
 from fleetlight.listing.index_gateway import IndexGateway, ProgressByCell
 from fleetlight.listing.merge_sort import Row, Source, merge_sorted
-from fleetlight.listing.route_choice import answer_of, choose_indexed, fields_of
+from fleetlight.listing.route_choice import answer_of, choose_indexed
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellFailure, CellReader, CellSource, RowsMovedError, live_batch_size
+from fleetlight.query.filters import leaves
 from fleetlight.query.page import PageRequest
 from fleetlight.views.projection import Projection
 
@@ -164,8 +164,11 @@ class InstanceLister:
         self, listing: _Listing, indexed: Collection[str], progress: ProgressByCell, *, in_batches: bool
     ) -> dict[str, CellSource]:
         """The cells that are asked themselves, by uuid; those that are known to be down have failed already."""
-        request, cells = listing.request, listing.cells
-        size = live_batch_size(request.limit, len(cells)) if in_batches else request.limit
+        request = listing.request
+        asked = [cell for cell in listing.cells if cell.uuid not in indexed]
+        if not asked:
+            return {}
+        size = live_batch_size(request.limit, len(listing.cells)) if in_batches else request.limit
         live = {
             cell.uuid: CellSource(
                 cell.uuid,
@@ -177,8 +180,7 @@ class InstanceLister:
                 substitute=self._substitute(cell, listing.projection) if cell.uuid in progress else None,
                 may_start_over=in_batches,
             )
-            for cell in cells
-            if cell.uuid not in indexed
+            for cell in asked
         }
         for uuid, error in listing.down.items():
             if uuid in live:
@@ -200,7 +202,8 @@ class InstanceLister:
         fresh: Freshness,
     ) -> Page:
         # By another route rows may stand elsewhere, and on no page of those that follow each other.
-        decisive = fields_of(listing.request.filter) | {key.field for key in listing.request.order.keys}
+        decisive = {leaf.field for leaf in leaves(listing.request.filter)}
+        decisive |= {key.field for key in listing.request.order.keys}
         answers = [
             answer_of(cell, live.get(cell.uuid), progress.get(cell.uuid), fresh, decisive) for cell in listing.cells
         ]

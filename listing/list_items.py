@@ -15,8 +15,7 @@ from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
 from fleetlight.cells.model import Cell, CellAdapter, DescribingItemsAdapter, ItemsAdapter
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.listing.admission import NO_LIMIT, Admission
-from fleetlight.listing.answer import CellAnswer, Consistency, Route
-from fleetlight.listing.freshness import Freshness
+from fleetlight.listing.answer import CellAnswer, Consistency, Freshness, Route
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.sources import CellReader, log_failure
 from fleetlight.resources.fields import Record

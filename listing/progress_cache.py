@@ -10,8 +10,7 @@ from threading import Condition, Thread
 import structlog
 
 from fleetlight.indexer.backends.base import CellProgress
-from fleetlight.indexer.errors import IndexAbsentError
-from fleetlight.listing.index_deadline import IndexSlowError
+from fleetlight.indexer.errors import IndexAbsentError, IndexUnavailableError
 
 _log = structlog.get_logger(__name__)
 
@@ -23,6 +22,10 @@ _TIMEOUT_S = 0.25
 # A process that makes rows of the index disappear announces it first, and waits ten seconds for lists that do not know
 # it yet.
 _LATE_MAX_AGE_S = 3.0
+
+
+class IndexSlowError(IndexUnavailableError):
+    """The index has not answered yet; it may still do so, so this alone is no reason to stop using it."""
 
 
 @dataclass(frozen=True, slots=True)

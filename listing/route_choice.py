@@ -6,11 +6,10 @@ from typing import Protocol
 
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import CellProgress
-from fleetlight.listing.answer import CellAnswer, Consistency, Route
-from fleetlight.listing.freshness import Freshness
+from fleetlight.listing.answer import CellAnswer, Consistency, Freshness, Route
 from fleetlight.listing.index_gateway import ProgressByCell
 from fleetlight.listing.sources import CellFailure
-from fleetlight.query.filters import Filter, leaves
+from fleetlight.query.filters import Filter
 from fleetlight.query.retention import may_match_forgotten
 
 
@@ -70,11 +69,6 @@ def choose_indexed(
     return IndexedCells(indexed, too_short)
 
 
-def fields_of(wanted: Filter) -> set[str]:
-    """The fields that a filter is about."""
-    return {leaf.field for leaf in leaves(wanted)}
-
-
 def answer_of(
     cell: Cell, live: LiveCell | None, progress: CellProgress | None, fresh: Freshness, decisive: Collection[str]
 ) -> CellAnswer:
@@ -82,9 +76,10 @@ def answer_of(
 
     decisive: the fields on which it depends which rows the answer has.
     """
-    untold = sorted(cell.untold_fields.intersection(decisive))
-    lacks = f"cells of kind '{cell.kind}' do not tell the field '{untold[0]}' of the request" if untold else None
-    return _answer_of(cell, live, progress, fresh).lacking(lacks)
+    answer = _answer_of(cell, live, progress, fresh)
+    if untold := sorted(cell.untold_fields.intersection(decisive)):
+        return answer.lacking(f"cells of kind '{cell.kind}' do not tell the field '{untold[0]}' of the request")
+    return answer
 
 
 def _answer_of(cell: Cell, live: LiveCell | None, progress: CellProgress | None, fresh: Freshness) -> CellAnswer:

@@ -1,20 +1,32 @@
-"""Read your own writes: the cells that a list asks itself, to include what the index does not know yet."""
+"""Read your own writes: the cells that a list asks itself, to include what the index does not know yet.
+
+A client that knows nothing of tokens lists what it has changed a moment ago, and the index follows a moment later. So
+each process notes what a project has just changed or seen, and its next lists must not lack that. Every API process of
+the fleet knows of it (docs/decisions/0004): one that has changed an instance shares that with the others through the
+fleet database, and answers its caller no sooner than they must have read it: a list takes what was read at most
+`_READ_AGAIN_S` ago. So no list that is requested after the answer lacks the change, whichever process it reaches, and
+no list waits for a query of its own.
+"""
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from uuid import uuid4
 
+import structlog
 from sqlalchemy import Engine
 
 from fleetlight.cells.change_positions import Numbered, position_of
 from fleetlight.cells.errors import CellUnreachableError, ChangeNotFoundError, FleetUnreachableError
 from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.recent_changes import RecentChange, RecentChanges
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.indexer.backends.base import CellProgress
-from fleetlight.listing.consistency.own_changes import OwnChange
-from fleetlight.listing.consistency.shared_changes import SharedChanges
 from fleetlight.listing.consistency.tokens import ChangeToken, unknown_token
 from fleetlight.listing.errors import CellDownError
 from fleetlight.listing.find_instance import InstanceFinder, MaySee
@@ -22,8 +34,184 @@ from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellReader, ask_fleet
 from fleetlight.resources.clock import Clock, system_clock
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
+_log = structlog.get_logger(__name__)
+_READ_AGAIN_S = 0.05
+_WAIT_S = _READ_AGAIN_S + 0.005
+# What is read has been read before, but for this: a transaction commits somewhat later than it says.
+_OVERLAP_S = 1.0
+_LISTEN_AGAIN_S = 5.0
+_FORGET_AGAIN_S = 5.0
+_TIME_LIMIT_S = 0.5
+_AFTER_FAILURE_S = 1.0
+_NEVER = float("-inf")
+_MAX_NOTES = 10_000
 _POLL_INTERVAL_S = 0.05
+
+
+class OwnChange:
+    """A state of an instance that the lists of `reader` include.
+
+    changed_at: when, in microseconds: a cell that was restored from a backup gives out the same revisions again.
+    position: where it is in the changelog, once that is known. is_indexed: whether the index is known to
+    have it. sharing: the task that passes it to the other API processes.
+    """
+
+    __slots__ = ("cell_uuid", "changed_at", "is_indexed", "position", "reader", "sharing", "token")
+
+    def __init__(self, reader: str, cell_uuid: str, token: ChangeToken, changed_at: int) -> None:
+        self.reader = reader
+        self.cell_uuid = cell_uuid
+        self.token = token
+        self.changed_at = changed_at
+        self.position: Numbered | None = None
+        self.is_indexed = False
+        self.sharing: asyncio.Task[None] | None = None
+
+    def covers(self, other: "OwnChange") -> bool:
+        """Whether a list with this state of the instance lacks nothing of the `other` one."""
+        return self.token.revision >= other.token.revision and self.changed_at >= other.changed_at
+
+
+class OwnChanges:
+    """Remembers own changes for `kept_s` seconds in this process, by reader: a project, or a user without one.
+
+    kept_s: no less than `search.staleness_limit_s`: an index has the change after that, or counts as stale.
+    """
+
+    def __init__(self, kept_s: float, clock: Clock) -> None:
+        self._kept_us = round(kept_s * MICROSECONDS_PER_SECOND)
+        self._clock = clock
+        # By instance, the newest last. Of most there is one state; of two it is not known which one is newer.
+        self._of_reader: dict[str, dict[str, list[OwnChange]]] = {}
+        self._ends: deque[tuple[int, OwnChange]] = deque()
+
+    def note(self, reader: str, row: InstanceRow) -> OwnChange | None:
+        """The lists of `reader` include `row`, of a native cell; None when it was changed longer ago than `kept_s`.
+
+        What was noted already, of this state or a newer one, is what is returned.
+        """
+        changed_at = max(row.record["updated_at"] or 0, row.record["created_at"] or 0)
+        if self._clock() - changed_at > self._kept_us:
+            return None
+        return self.note_token(reader, row.cell_uuid, ChangeToken.of(row), changed_at)
+
+    def note_token(self, reader: str, cell_uuid: str, token: ChangeToken, changed_at: int) -> OwnChange:
+        """As `note`, of a state that is known to be new."""
+        now = self._clock()
+        self._forget_old(now)
+        changes = self._of_reader.setdefault(reader, {})
+        known = changes.get(token.instance_uuid, [])
+        change = OwnChange(reader, cell_uuid, token, changed_at)
+        for state in known:
+            if state.covers(change):
+                return state  # of requests that ran at the same time, this one was the older one, or only looked
+        # To the end: the newest is what the index reaches last.
+        changes.pop(token.instance_uuid, None)
+        changes[token.instance_uuid] = [*(state for state in known if not change.covers(state)), change]
+        self._ends.append((now + self._kept_us, change))
+        return change
+
+    def of(self, reader: str) -> Sequence[OwnChange]:
+        """What was noted for `reader` lately, and is not in the index as far as is known, the newest last."""
+        if reader not in self._of_reader:
+            return ()
+        self._forget_old(self._clock())
+        states = chain.from_iterable(self._of_reader.get(reader, {}).values())
+        return [change for change in states if not change.is_indexed]
+
+    def _forget(self, change: OwnChange) -> None:
+        changes = self._of_reader.get(change.reader, {})
+        states = changes.get(change.token.instance_uuid, [])
+        # A newer one of that instance may have taken its place.
+        if change in states:
+            states.remove(change)
+            if not states:
+                del changes[change.token.instance_uuid]
+            if not changes:
+                del self._of_reader[change.reader]
+
+    def _forget_old(self, now: int) -> None:
+        while self._ends and (self._ends[0][0] < now or len(self._ends) > _MAX_NOTES):
+            self._forget(self._ends.popleft()[1])
+
+
+class SharedChanges:
+    """What this process notes, and what other processes share. A fleet database that fails makes no list and no change
+    fail.
+
+    kept_s: as of OwnChanges.
+    """
+
+    def __init__(self, store: RecentChanges, kept_s: float, clock: Clock) -> None:
+        self._store = store
+        self._kept_s = kept_s
+        self._own = OwnChanges(kept_s, clock)
+        self._process = str(uuid4())
+        self._forgot_at = self._listened_at = self._read_at = self._asked_at = _NEVER
+        self._reading: asyncio.Task[None] | None = None
+
+    async def share(self, readers: Collection[str], row: InstanceRow) -> None:
+        """The lists of `readers` include `row`, of a native cell, from now on, in every process."""
+        changes = [change for reader in readers if (change := self._own.note(reader, row)) is not None]
+        unshared = [change for change in changes if change.sharing is None]
+        if unshared:
+            sharing = asyncio.create_task(self._share(unshared))
+            for change in unshared:
+                change.sharing = sharing
+        for sharing in {change.sharing for change in changes if change.sharing is not None}:
+            await asyncio.shield(sharing)
+
+    async def of(self, reader: str) -> Sequence[OwnChange]:
+        """What the lists of `reader` have to include, the newest last."""
+        wanted = time.monotonic() - _READ_AGAIN_S
+        while self._asked_at < wanted:
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read())
+            await asyncio.shield(self._reading)
+        return self._own.of(reader)
+
+    async def _share(self, changes: Sequence[OwnChange]) -> None:
+        shared = [
+            RecentChange(change.reader, change.cell_uuid, change.token.instance_uuid, change.token.revision)
+            for change in changes
+        ]
+        now = time.monotonic()
+        forgets = now - self._forgot_at > _FORGET_AGAIN_S
+        self._forgot_at = now if forgets else self._forgot_at
+        add = partial(self._store.add, self._process, shared, self._kept_s if forgets else None)
+        try:
+            others_listen = await ask_fleet(add, _TIME_LIMIT_S)
+        except FleetUnreachableError as error:
+            _log.warning("changes_not_shared", reason=error.reason)
+        else:
+            if others_listen:
+                await asyncio.sleep(_WAIT_S)
+
+    async def _read(self) -> None:
+        asked_at = time.monotonic()
+        listens = asked_at - self._listened_at > _LISTEN_AGAIN_S
+        age_s = min(self._kept_s, asked_at - self._read_at + _OVERLAP_S)
+
+        def read() -> Sequence[RecentChange]:
+            if listens:
+                self._store.listen(self._process)
+            return self._store.newer_than(age_s, self._process)
+
+        try:
+            found = await ask_fleet(read, _TIME_LIMIT_S)
+        except FleetUnreachableError as error:
+            _log.warning("changes_of_other_processes_unknown", reason=error.reason)
+            self._asked_at = time.monotonic() + _AFTER_FAILURE_S
+            return
+        for change in found:
+            token = ChangeToken(change.instance_uuid, change.revision)
+            noted = self._own.note_token(change.reader, change.cell_uuid, token, change.noted_at)
+            noted.sharing = noted.sharing or asyncio.current_task()  # it is, and not to be again
+        self._asked_at = self._read_at = asked_at
+        if listens:
+            self._listened_at = asked_at
 
 
 class ReadYourWrites:

@@ -6,9 +6,8 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from fleetlight.indexer.backends.base import BEING_RECONCILED, EPOCHS, REPAIRS, CellProgress
-from fleetlight.listing.answer import Consistency
+from fleetlight.listing.answer import Consistency, Freshness
 from fleetlight.listing.explanation import Observer, Reasons
-from fleetlight.listing.freshness import Freshness
 from fleetlight.listing.merge_sort import Row
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest

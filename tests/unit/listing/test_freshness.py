@@ -3,8 +3,7 @@
 import pytest
 
 from fleetlight.indexer.backends.base import CellProgress
-from fleetlight.listing.answer import Consistency
-from fleetlight.listing.freshness import Freshness
+from fleetlight.listing.answer import Consistency, Freshness
 
 NOW = 1_790_000_000_000_000
 FRESHNESS = Freshness(NOW, 2.5)

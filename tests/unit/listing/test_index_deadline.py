@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from fleetlight.indexer.errors import IndexerError, IndexUnavailableError
-from fleetlight.listing.index_deadline import IndexDeadline, IndexSlowError
+from fleetlight.listing.index_gateway import IndexDeadline
+from fleetlight.listing.progress_cache import IndexSlowError
 from fleetlight.resources.fields import Record
 from tests.unit.listing.test_progress_cache import Advancing
 

@@ -12,8 +12,7 @@ import pytest
 from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow
 from fleetlight.indexer.errors import IndexAbsentError, IndexUnavailableError
 from fleetlight.listing import progress_cache as progress
-from fleetlight.listing.index_deadline import IndexSlowError
-from fleetlight.listing.progress_cache import ProgressCache
+from fleetlight.listing.progress_cache import IndexSlowError, ProgressCache
 from fleetlight.query.counts import CountRequest, Counts
 from fleetlight.query.page import PageRequest
 from fleetlight.views.projection import Projection
