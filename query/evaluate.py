@@ -19,7 +19,7 @@ def evaluate(node: Filter, record: Record, fields: ItemType) -> bool:
 
 
 def matcher(node: Filter, fields: ItemType) -> Matcher:
-    """A function that says whether the tree is true of a record; `node` has passed fleetlight.query.check."""
+    """A function that says whether the tree is true of a record; `node` has passed fleetlight.query.tree.check."""
     match node:
         case And(terms):
             all_terms = [matcher(term, fields) for term in terms]

@@ -1,9 +1,8 @@
 """Filters as trees of values: the shape (fleetlight.query.tree) and every operator (fleetlight.query.operators)."""
 
 from fleetlight.query.operators.addresses import HasAddress, LacksAddress
-from fleetlight.query.operators.comparison import Eq, Ge, Gt, In, Le, Lt, Ne, NotIn
+from fleetlight.query.operators.comparison import Eq, Ge, Gt, In, IsNotNull, IsNull, Le, Lt, Ne, Negation, Not, NotIn
 from fleetlight.query.operators.lists import Has, HasAny, HasNone, Lacks
-from fleetlight.query.operators.negation import IsNotNull, IsNull, Negation, Not
 from fleetlight.query.operators.text import HasName, HasOneName, HasOtherName, Matches, NotMatches
 from fleetlight.query.operators.truth import IsFalse, IsTrue
 from fleetlight.query.tree import (
@@ -15,7 +14,10 @@ from fleetlight.query.tree import (
     Or,
     all_of,
     any_of,
+    check,
+    fit,
     leaves,
+    lower,
     negate,
     split_expressible,
     with_leaves,
@@ -61,7 +63,10 @@ __all__ = [
     "Or",
     "all_of",
     "any_of",
+    "check",
+    "fit",
     "leaves",
+    "lower",
     "negate",
     "or_missing",
     "split_expressible",

@@ -12,9 +12,8 @@ from typing import Any
 from uuid import UUID
 
 from fleetlight.query.errors import NotExpressibleError
-from fleetlight.query.filters import And, Filter, Or
-from fleetlight.query.lowering import lower
-from fleetlight.query.operators.fits import MIN_INTEGER
+from fleetlight.query.filters import And, Filter, Or, lower
+from fleetlight.query.operators.comparison import MIN_INTEGER
 from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
 from fleetlight.query.tree import Dsl
 from fleetlight.resources.fields import ItemType, Kind
@@ -34,7 +33,7 @@ _MAX_DEPTH = 24
 
 
 def to_dsl(node: Filter, fields: ItemType) -> Dsl:
-    """The query that finds exactly the documents that `node`, which has passed fleetlight.query.check, is true of.
+    """The query that finds exactly the documents that `node`, which has passed `check`, is true of.
 
     Raises NotExpressibleError for what Elasticsearch would refuse or understand differently.
     """

@@ -11,8 +11,25 @@ from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, and_, false, or_, true
 
-from fleetlight.query.filters import And, Filter, Or, leaves
-from fleetlight.query.lowering import beyond, fit, lower, next_beyond, not_before
+from fleetlight.query.filters import (
+    EVERYTHING,
+    NOTHING,
+    And,
+    Eq,
+    Filter,
+    Ge,
+    Gt,
+    IsNotNull,
+    IsNull,
+    Le,
+    Lt,
+    Or,
+    all_of,
+    any_of,
+    fit,
+    leaves,
+    lower,
+)
 from fleetlight.query.nice_order import nice_column
 from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
 from fleetlight.query.sql import Predicate, SqlColumn, SqlDialect
@@ -26,7 +43,7 @@ class FieldColumns(Protocol):
 
 
 def to_sql(node: Filter, columns: FieldColumns, fields: ItemType, dialect: SqlDialect) -> Predicate:
-    """The predicate that is true of exactly the rows that `node`, which has passed fleetlight.query.check, is true of.
+    """The predicate that is true of exactly the rows that `node`, which has passed `check`, is true of.
 
     Raises NotExpressibleError for a pattern that PostgreSQL has no equivalent of. For MySQL, see `can_express`.
     """
@@ -114,7 +131,7 @@ class _SortColumns:
 
 
 def _compile(node: Filter, columns: FieldColumns, fields: ItemType | None, dialect: SqlDialect) -> Predicate:
-    """The predicate of a lowered tree (fleetlight.query.lowering). fields: None for a position."""
+    """The predicate of a lowered tree (fleetlight.query.tree.lower). fields: None for a position."""
     match node:
         case And(terms):
             return and_(*(_compile(term, columns, fields, dialect) for term in terms)) if terms else true()
@@ -122,3 +139,53 @@ def _compile(node: Filter, columns: FieldColumns, fields: ItemType | None, diale
             return or_(*(_compile(term, columns, fields, dialect) for term in terms)) if terms else false()
     kind = None if fields is None else fields[node.field].kind
     return node.sql(SqlColumn(columns[node.field], dialect, kind))
+
+
+def beyond(order: SortOrder, position: Sequence[Any]) -> Filter:
+    """The rows after a position, as a lowered tree: the lexicographic chain, where a null is lower than every value.
+
+    position: stored values of the order's keys.
+    The chain is written out flat, (a) or (tie a, b) or (tie a, tie b, c): nested in itself it would be as deep as there
+    are keys, and thirty keys overflow SQLite's parser stack.
+    """
+    ties: list[Filter] = []
+    chain: list[Filter] = []
+    for key, value in zip(order.keys, position, strict=True):
+        chain.append(all_of(*ties, _after(key, value)))
+        ties.append(IsNull(key.field) if value is None else Eq(key.field, value))
+    return any_of(*chain)
+
+
+def not_before(key: SortKey, value: Any) -> Filter:
+    """The rows whose `key` alone does not exclude them from following `value`: a range that an index can find."""
+    match key.direction, value:
+        case Direction.ASC, None:
+            return EVERYTHING
+        case Direction.DESC, None:
+            return IsNull(key.field)
+        case Direction.ASC, _:
+            return Ge(key.field, value)
+    return any_of(Le(key.field, value), IsNull(key.field))
+
+
+def next_beyond(order: SortOrder, position: Sequence[Any]) -> Filter | None:
+    """Of the rows after a position, those that come first and that an index has in one range; None if it has them all.
+
+    From high to low a value is followed by what is lower, and then by what has none. PostgreSQL looks for both at once
+    by reading its index from the start, so that a page costs as much as all those before it.
+    """
+    first, value = order.keys[0], position[0]
+    if value is None or first.direction is Direction.ASC or len(order.keys) == 1:
+        return None
+    return all_of(Le(first.field, value), beyond(order, position))
+
+
+def _after(key: SortKey, value: Any) -> Filter:
+    match key.direction, value:
+        case Direction.ASC, None:
+            return IsNotNull(key.field)
+        case Direction.DESC, None:
+            return NOTHING
+        case Direction.ASC, _:
+            return Gt(key.field, value)
+    return any_of(Lt(key.field, value), IsNull(key.field))

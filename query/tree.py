@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from fleetlight.query.sql import Predicate, SqlColumn, SqlDialect
-from fleetlight.resources.fields import Field, Record
+from fleetlight.resources.fields import Field, ItemType, Record
 
 Matcher = Callable[[Record], bool]
 Dsl = dict[str, Any]
@@ -36,9 +36,9 @@ class Or:
 class Leaf(ABC):
     """One operator on one field. All that is particular to an operator is in its class (fleetlight.query.operators).
 
-    The walks over a tree (fleetlight.query.check, fleetlight.query.lowering, fleetlight.query.evaluate,
-    fleetlight.query.to_sql, fleetlight.query.to_dsl) know no operator: a new one is one frozen dataclass with the
-    abstract methods below. Its `matcher` shares no step with `sql` and `dsl`, since it has to show when they are wrong.
+    The walks over a tree (those below, fleetlight.query.evaluate, to_sql and to_dsl) know no operator: a new one is one
+    frozen dataclass with the abstract methods below. Its `matcher` shares no step with `sql` and `dsl`, since it has to
+    show when they are wrong.
 
     can_be_open: whether it is open, neither true nor false, of a null; false of operators on lists, which are no null.
     """
@@ -48,7 +48,7 @@ class Leaf(ABC):
 
     @abstractmethod
     def negated(self) -> "Leaf":
-        """The leaf that is true exactly where this one is false: see fleetlight.query.operators.negation."""
+        """The leaf that is true exactly where this one is false: see fleetlight.query.operators.comparison."""
 
     @abstractmethod
     def check(self, field: Field) -> None:
@@ -129,6 +129,29 @@ def with_leaves(node: Filter, replacement: Callable[[Leaf], Filter]) -> Filter:
         case Or(terms):
             return any_of(*(with_leaves(term, replacement) for term in terms))
     return replacement(node)
+
+
+def check(node: Filter, fields: ItemType) -> None:
+    """The check of a filter before any compiler sees it, so that no route fails late.
+
+    Raises UnknownFieldError, FilterValueError or RegularExpressionError for the first leaf that does not fit.
+    """
+    for leaf in leaves(node):
+        leaf.check(fields.require(leaf.field, "filter"))
+
+
+def lower(node: Filter, fields: ItemType, store: Store) -> Filter:
+    """The tree that means the same for every record, in the words of a store: a step that SQL and Elasticsearch share.
+
+    It has stored values in its leaves, no leaf about whether a list is null, no empty `In`, nothing that the store can
+    never hold. `node` has passed `check`.
+    """
+    return with_leaves(node, lambda leaf: fit(leaf.lowered(fields[leaf.field]), store))
+
+
+def fit(node: Filter, store: Store) -> Filter:
+    """A lowered tree without what `store` can never hold."""
+    return with_leaves(node, lambda leaf: leaf.fitted(store))
 
 
 def split_expressible(node: Filter, can_express: Callable[[Filter], bool]) -> tuple[Filter, Filter]:

@@ -66,7 +66,7 @@ class Field:
     def is_sortable(self) -> bool:
         return self.kind is not Kind.OTHER
 
-    def stored(self, value: object) -> object:
+    def stored(self, value: object) -> Scalar:
         """Return `value` as a record holds it; raises FilterValueError when it does not fit the kind."""
         match self.kind, value:
             case Kind.TIMESTAMP, datetime() if value.tzinfo is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fleetlight.indexer.backends.base import Generations, IndexSearcher, IndexWriter
 from fleetlight.indexer.backends.examination import IndexExamination
 from fleetlight.indexer.backends.settings import IndexSettings
-from fleetlight.indexer.backends.sqlite import examination as sqlite_examination
+from fleetlight.indexer.backends.sqlite import schema as sqlite_schema
 from fleetlight.indexer.backends.sqlite.generations import SqliteGenerations
 from fleetlight.indexer.backends.sqlite.searcher import SqliteSearcher
 from fleetlight.indexer.backends.sqlite.writer import SqliteWriter
@@ -39,7 +39,7 @@ def _sqlite() -> Backend:
         lambda settings: SqliteWriter(settings.path, schemas_dir=settings.schemas_dir),
         lambda settings: SqliteSearcher(settings.path),
         lambda settings: SqliteGenerations(settings.path, schemas_dir=settings.schemas_dir),
-        sqlite_examination.examine,
+        sqlite_schema.examine,
     )
 
 

@@ -8,8 +8,7 @@ from typing import Any
 from sqlalchemy import Boolean, exists, func, literal, select
 
 from fleetlight.query.errors import NotExpressibleError
-from fleetlight.query.operators.fits import can_hold
-from fleetlight.query.operators.negation import Negation
+from fleetlight.query.operators.comparison import Negation, can_hold
 from fleetlight.query.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction
 from fleetlight.query.tree import NOTHING, Dsl, Filter, Leaf, Matcher, Store
 from fleetlight.resources.errors import FilterValueError

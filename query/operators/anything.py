@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fleetlight.query.errors import NotExpressibleError
-from fleetlight.query.operators.negation import Not
+from fleetlight.query.operators.comparison import Not
 from fleetlight.query.regex import compile_pattern
 from fleetlight.query.sql import Predicate, SqlColumn, SqlDialect
 from fleetlight.query.tree import Dsl, Leaf, Matcher

@@ -1,26 +1,167 @@
-"""A field and a value, or several of them: equal, one of, before, behind."""
+"""A field and a value, or several, or none: equal, one of, before, behind, null; and the negations of operators.
+
+Beside them stands what all operators need: checks of values beforehand, and the limits of stores.
+"""
 
 import json
 import operator
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from sqlalchemy import func, literal, or_, select
+from sqlalchemy import false, func, literal, not_, or_, select, true
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from fleetlight.query.errors import NotExpressibleError
-from fleetlight.query.operators.fits import (
-    MAX_TERM_BYTES,
-    can_hold,
-    is_too_long,
-    require_comparable,
-    require_filterable,
-)
-from fleetlight.query.operators.negation import IsNotNull, Negation
-from fleetlight.query.sql import Predicate, SqlColumn
-from fleetlight.query.tree import EVERYTHING, NOTHING, Dsl, Filter, Leaf, Matcher, Store
-from fleetlight.resources.fields import Field, Scalar
+from fleetlight.query.sql import Predicate, SqlColumn, SqlDialect
+from fleetlight.query.tree import EVERYTHING, NOTHING, Dsl, Filter, Leaf, Matcher, Store, negate
+from fleetlight.resources.errors import FilterValueError, UnknownFieldError
+from fleetlight.resources.fields import Field, Kind, Scalar
+
+MIN_INTEGER = -(2**63)
+MAX_INTEGER = 2**63 - 1
+# The longest term of Lucene, in bytes of UTF-8: none is stored, and a query with one is refused.
+MAX_TERM_BYTES = 32_766
+
+
+def require_filterable(field: Field) -> None:
+    """Raise UnknownFieldError for a field that can only be read."""
+    if field.kind is Kind.UNKNOWN or (field.kind is Kind.OTHER and not field.is_list):
+        raise UnknownFieldError(field.name, "filter")
+
+
+def require_comparable(field: Field, value: Scalar) -> None:
+    """Raise UnknownFieldError or FilterValueError unless values of `field` can be compared with `value`."""
+    require_filterable(field)
+    if field.is_list:
+        raise FilterValueError(field.name, value, "an element that the list has or lacks")
+    field.stored(value)
+
+
+def can_hold(store: Store, value: Any) -> bool:
+    """Whether `value` can be in a field there; what cannot is refused even in a query.
+
+    Drivers raise on a number that does not fit into 64 bits, or servers differ; no text in PostgreSQL has a NUL.
+    """
+    if isinstance(value, int):
+        return MIN_INTEGER <= value <= MAX_INTEGER
+    if isinstance(value, str):
+        if store == "postgresql":
+            return "\0" not in value
+        if store == "elasticsearch":
+            return not is_too_long(value)
+    return True
+
+
+def is_too_long(text: str) -> bool:
+    """For a term of Lucene."""
+    return len(text) * 4 > MAX_TERM_BYTES and len(text.encode()) > MAX_TERM_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull(Leaf):
+    """`field` has no value; never true of a list, since an absent one is an empty one."""
+
+    def negated(self) -> Leaf:
+        return IsNotNull(self.field)
+
+    def check(self, field: Field) -> None:
+        require_filterable(field)
+
+    def lowered(self, field: Field) -> Filter:
+        return NOTHING if field.is_list else self
+
+    def matcher(self, field: Field) -> Matcher:
+        name, is_list = self.field, field.is_list
+        return lambda record: record[name] is None and not is_list
+
+    def sql(self, column: SqlColumn) -> Predicate:
+        return column.stored.is_(None) if column.is_nullable else false()
+
+    def dsl(self, field: Field) -> Dsl:
+        return {"bool": {"must_not": [_exists(field.name)]}}
+
+
+@dataclass(frozen=True, slots=True)
+class IsNotNull(Leaf):
+    """`field` has a value; true of every list."""
+
+    def negated(self) -> Leaf:
+        return IsNull(self.field)
+
+    def check(self, field: Field) -> None:
+        require_filterable(field)
+
+    def lowered(self, field: Field) -> Filter:
+        return EVERYTHING if field.is_list else self
+
+    def matcher(self, field: Field) -> Matcher:
+        name, is_list = self.field, field.is_list
+        return lambda record: record[name] is not None or is_list
+
+    def sql(self, column: SqlColumn) -> Predicate:
+        return column.stored.is_not(None) if column.is_nullable else true()
+
+    def dsl(self, field: Field) -> Dsl:
+        return _exists(field.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Negation(Leaf):
+    """An operator that has all but its name from the one that it negates."""
+
+    @abstractmethod
+    def negated(self) -> Leaf: ...
+
+    def check(self, field: Field) -> None:
+        self.negated().check(field)
+
+    def lowered(self, field: Field) -> Filter:
+        return self._unless(self.negated().lowered(field))
+
+    def fitted(self, store: Store) -> Filter:
+        return self._unless(self.negated().fitted(store))
+
+    def _unless(self, excluded: Filter) -> Filter:
+        # What is false of every value is still open where there is none.
+        if excluded == NOTHING and self.negated().can_be_open:
+            return IsNotNull(self.field)
+        return negate(excluded)
+
+    def matcher(self, field: Field) -> Matcher:
+        negated, name = self.negated(), self.field
+        is_true = negated.matcher(field)
+        if negated.can_be_open:
+            return lambda record: record[name] is not None and not is_true(record)
+        return lambda record: not is_true(record)
+
+    def fits_sql(self, dialect: SqlDialect) -> bool:
+        return self.negated().fits_sql(dialect)
+
+    def sql(self, column: SqlColumn) -> Predicate:
+        return not_(self.negated().sql(column))
+
+    def dsl(self, field: Field) -> Dsl:
+        """`must_not` alone keeps documents without the field; in SQL a null differs from nothing, and SQL decides."""
+        negated = self.negated()
+        known = {"filter": [_exists(field.name)]} if negated.can_be_open else {}
+        return {"bool": known | {"must_not": [negated.dsl(field)]}}
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Negation):
+    """The negation of a `leaf` whose operator has none with a name."""
+
+    leaf: Leaf
+
+    def negated(self) -> Leaf:
+        return self.leaf
+
+
+def _exists(name: str) -> Dsl:
+    return {"exists": {"field": name}}
+
 
 # Longer lists travel as one bound value: SQLite takes 32,766 values by default, PostgreSQL 65,535.
 _MAX_BOUND_VALUES = 500
@@ -46,7 +187,7 @@ class Eq(Leaf):
         return lambda record: record[name] is not None and bool(record[name] == wanted)
 
     def lowered(self, field: Field) -> "Eq":
-        return Eq(self.field, _stored(field, self.value))
+        return Eq(self.field, field.stored(self.value))
 
     def fitted(self, store: Store) -> Filter:
         return self if can_hold(store, self.value) else NOTHING
@@ -92,7 +233,7 @@ class In(Leaf):
         return lambda record: record[name] is not None and record[name] in wanted
 
     def lowered(self, field: Field) -> "In":
-        return In(self.field, tuple(_stored(field, value) for value in self.values))
+        return In(self.field, tuple(field.stored(value) for value in self.values))
 
     def fitted(self, store: Store) -> Filter:
         possible = tuple(value for value in self.values if can_hold(store, value))
@@ -149,7 +290,7 @@ class _Ordered(Leaf):
         return lambda record: record[name] is not None and bool(relation(record[name], bound))
 
     def lowered(self, field: Field) -> Filter:
-        return type(self)(self.field, _stored(field, self.value))
+        return type(self)(self.field, field.stored(self.value))
 
     def fitted(self, store: Store) -> Filter:
         match self.value:
@@ -219,10 +360,6 @@ class Ge(_Ordered):
 
     def negated(self) -> "Lt":
         return Lt(self.field, self.value)
-
-
-def _stored(field: Field, value: Scalar) -> Any:
-    return field.stored(value)
 
 
 def _has_nul(value: Any) -> bool:

@@ -7,8 +7,7 @@ from sqlalchemy import Boolean, false, func, literal
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects.postgresql import JSONB
 
-from fleetlight.query.operators.fits import can_hold, require_filterable
-from fleetlight.query.operators.negation import Negation
+from fleetlight.query.operators.comparison import Negation, can_hold, require_filterable
 from fleetlight.query.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction
 from fleetlight.query.tree import NOTHING, Dsl, Filter, Leaf, Matcher, Store
 from fleetlight.resources.errors import FilterValueError

@@ -25,8 +25,7 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from fleetlight.query.errors import NotExpressibleError
-from fleetlight.query.operators.fits import can_hold, require_filterable
-from fleetlight.query.operators.negation import Negation, Not
+from fleetlight.query.operators.comparison import Negation, Not, can_hold, require_filterable
 from fleetlight.query.regex import LUCENE_OPTIONS, compile_pattern, to_lucene, to_postgres
 from fleetlight.query.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction, ordered
 from fleetlight.query.tree import NOTHING, Dsl, Filter, Leaf, Matcher, Store

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fleetlight.query.operators.comparison import Eq, Ne
-from fleetlight.query.operators.fits import require_filterable
+from fleetlight.query.operators.comparison import Eq, Ne, require_filterable
 from fleetlight.query.operators.lists import HasAny, HasNone
 from fleetlight.query.sql import Predicate, SqlColumn
 from fleetlight.query.tree import Dsl, Leaf, Matcher

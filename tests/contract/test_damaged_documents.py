@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
-from fleetlight.indexer.backends.sqlite.search import select_page, select_rows
+from fleetlight.indexer.backends.sqlite.searcher import select_page, select_rows
 from fleetlight.indexer.backends.sqlite.writer import SqliteWriter
 from fleetlight.indexer.errors import IndexDocumentError
 from fleetlight.query.filters import EVERYTHING

@@ -27,9 +27,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.schema import CreateSchema, DropSchema
 
-from fleetlight.query.check import check
 from fleetlight.query.errors import NotExpressibleError
-from fleetlight.query.filters import Eq, Gt, In, Ne, NotIn
+from fleetlight.query.filters import Eq, Gt, In, Ne, NotIn, check
 from fleetlight.query.page import PageRequest
 from fleetlight.query.regex import LUCENE_OPTIONS, compile_pattern, to_lucene, to_postgres
 from fleetlight.query.sort import SortOrder, nice_key

@@ -33,7 +33,7 @@ from fleetlight.indexer.transform.native_messages import read_record
 from fleetlight.notifications.envelope import decode
 from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
 from tests.support.fleets.instance_operations import InstanceOperations
-from fleetlight.query.check import check
+from fleetlight.query.filters import check
 from fleetlight.query.filters import Matches
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortKey, SortOrder

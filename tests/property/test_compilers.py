@@ -9,13 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
-from fleetlight.query.check import check
 from fleetlight.query.evaluate import sorted_page
-from fleetlight.query.filters import And, Filter, negate, split_expressible
-from fleetlight.query.lowering import beyond
+from fleetlight.query.filters import And, Filter, check, negate, split_expressible
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortKey, SortOrder
-from fleetlight.query.to_sql import after, order_by, to_sql
+from fleetlight.query.to_sql import after, beyond, order_by, to_sql
 from fleetlight.resources.fields import ItemType, Kind
 from tests.property.query_strategies import FIELDS, filters, orders, positions, record_sets, requests
 from tests.property.reaching import shares

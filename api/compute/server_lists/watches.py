@@ -21,9 +21,8 @@ from fleetlight.listing.watches.feed import ChangeFeed
 from fleetlight.listing.watches.positions import PositionCodec
 from fleetlight.listing.watches.watch import Watch
 from fleetlight.listing.watches.watched_list import ChangeKind, Condition, CoveredCell
-from fleetlight.query.check import check
 from fleetlight.query.evaluate import matcher
-from fleetlight.query.filters import Filter
+from fleetlight.query.filters import Filter, check
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import ItemTemplate
 

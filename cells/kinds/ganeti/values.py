@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from fleetlight.cells.errors import UpstreamError
-from fleetlight.query.operators.fits import MAX_INTEGER, MIN_INTEGER
+from fleetlight.query.operators.comparison import MAX_INTEGER, MIN_INTEGER
 from fleetlight.resources.fields import Field, Kind, Record, from_microseconds
 from fleetlight.resources.query_fields.definitions import QueryFields, ResultStatus
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND

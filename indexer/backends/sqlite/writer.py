@@ -22,14 +22,6 @@ from fleetlight.indexer.backends.damaged import read_around_damage
 from fleetlight.indexer.backends.extra import count_schema_violations, described_documents
 from fleetlight.indexer.backends.seal import Seal
 from fleetlight.indexer.backends.sqlite import other_items
-from fleetlight.indexer.backends.sqlite.access import (
-    BUSY_TIMEOUT_S,
-    UNSTORABLE,
-    file_of,
-    read_progress,
-    require_known_schema,
-    translated,
-)
 from fleetlight.indexer.backends.sqlite.damage import put_aside
 from fleetlight.indexer.backends.sqlite.digests import (
     ComparedDocuments,
@@ -39,14 +31,20 @@ from fleetlight.indexer.backends.sqlite.digests import (
     read_revisions,
 )
 from fleetlight.indexer.backends.sqlite.schema import (
+    BUSY_TIMEOUT_S,
     DOCUMENTS,
     NEXT_DOCUMENTS,
     NEXT_SUFFIX,
     SCHEMA_VERSION,
+    UNSTORABLE,
     creation_statements,
     document_of,
+    file_of,
+    read_progress,
+    require_known_schema,
     row_of,
     schema_version,
+    translated,
     upsert_statement,
 )
 from fleetlight.indexer.backends.sqlite.seal import Account, SqliteSeal, account_for, make_seal, read_account
@@ -133,7 +131,7 @@ class SqliteWriter:
                 self._connection.execute(_CREATE_STATE)
                 self._connection.execute(other_items.CREATE_ITEMS)
         with self._using():
-            require_known_schema(schema_version(self._connection), self._path)
+            require_known_schema(self._connection, self._path)
 
     def _create_tables(self) -> None:
         """Those that are not there, and empty ones of what depends on those: no progress is true without documents and
@@ -382,7 +380,7 @@ class SqliteWriter:
         """A transaction for what only fits tables of our version: another program may have rebuilt them meanwhile."""
         with self.transaction():
             if not self._of_next:
-                require_known_schema(schema_version(self._connection), self._path)
+                require_known_schema(self._connection, self._path)
             yield
 
     @contextmanager

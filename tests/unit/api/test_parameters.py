@@ -9,8 +9,7 @@ from fleetlight.api.compute.server_lists.filter_and_order import IGNORED, SORTED
 from fleetlight.api.http.errors import BadRequestError, ForbiddenError, ParameterError
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.identity import Caller
-from fleetlight.query.check import check
-from fleetlight.query.filters import NOTHING, And, Eq, leaves
+from fleetlight.query.filters import NOTHING, And, Eq, check, leaves
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
 # contracts/nova-servers, section 3.2

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleetlight.indexer.backends.base import FoundRow
-from fleetlight.indexer.backends.sqlite.access import query_translated
-from fleetlight.indexer.backends.sqlite.schema import SCHEMA_VERSION, creation_statements
+from fleetlight.indexer.backends.sqlite.schema import SCHEMA_VERSION, creation_statements, query_translated
 from fleetlight.indexer.backends.sqlite.searcher import SqliteSearcher
 from fleetlight.indexer.backends.sqlite.writer import SqliteWriter
 from fleetlight.indexer.errors import IndexQueryError, IndexUnavailableError, IndexUnreadableError, IndexVersionError

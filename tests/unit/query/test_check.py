@@ -1,6 +1,5 @@
 import pytest
 
-from fleetlight.query.check import check
 from fleetlight.query.errors import QueryError, RegularExpressionError
 from fleetlight.query.filters import (
     And,
@@ -17,6 +16,7 @@ from fleetlight.query.filters import (
     Ne,
     NotMatches,
     Or,
+    check,
 )
 from fleetlight.resources.errors import FieldError, FilterValueError, UnknownFieldError
 from fleetlight.resources.instance import INSTANCE_FIELDS

@@ -8,9 +8,8 @@ import pytest
 from sqlalchemy import Column, Connection, MetaData, Table, Text, create_engine, func
 from sqlalchemy.dialects import postgresql
 
-from fleetlight.query.check import check
 from fleetlight.query.evaluate import evaluate
-from fleetlight.query.filters import And, Eq, Filter, Leaf, Not, Or, negate, split_expressible
+from fleetlight.query.filters import And, Eq, Filter, Leaf, Not, Or, check, negate, split_expressible
 from fleetlight.query.retention import may_match_forgotten
 from fleetlight.query.sql import Predicate, SqlColumn, SqlDialect
 from fleetlight.query.to_dsl import to_dsl

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from fleetlight.query.check import check
 from fleetlight.query.evaluate import evaluate, matcher, sorted_page
 from fleetlight.query.filters import (
     Eq,
@@ -25,11 +24,12 @@ from fleetlight.query.filters import (
     Le,
     Lt,
     Matches,
+    check,
     negate,
 )
 from fleetlight.query.operators.addresses import fixed_addresses
 from fleetlight.query.operators.anything import AtTime, Compares, Contains, Finds, PythonOnlyLeaf, Same, Says
-from fleetlight.query.operators.fits import (
+from fleetlight.query.operators.comparison import (
     MAX_TERM_BYTES,
     can_hold,
     is_too_long,

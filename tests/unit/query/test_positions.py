@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from fleetlight.query.filters import NOTHING, And, Eq, Filter, Le, any_of
-from fleetlight.query.lowering import beyond, fit, next_beyond
+from fleetlight.query.filters import NOTHING, And, Eq, Filter, Le, any_of, fit
 from fleetlight.query.sort import Direction, SortKey, SortOrder
+from fleetlight.query.to_sql import beyond, next_beyond
 from fleetlight.resources.fields import Field, ItemType, Kind
 from tests.support.oracles.filter_oracle import is_behind, is_kept
 
