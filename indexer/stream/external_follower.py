@@ -48,7 +48,9 @@ _LOG_RETRY_S = 120.0
 _LOG_AWAITED_S = 30.0
 # What the log proves a comparison only looks over, for mistakes of our own: it comes so many times less often.
 _AUDITED_LESS = 6
-# How many times longer than a comparison took nothing is compared, where the log does not say what was touched.
+# How many times longer than a comparison took nothing is compared, where hints do not say what was touched: those of a
+# log nearly always do, those of a database that only says that something was committed never.
+_RESTS_OF_LOG = 1
 _RESTS = 10
 
 
@@ -384,9 +386,10 @@ class ExternalFollower(Follower):
             self._compare_due_s = time.monotonic() + min(_LEASE_RETRY_S, self._interval_s)
             return self._compare_due_s
         self._is_away = False
-        # A log that tells nothing of what was touched must not have the cell compared without a rest.
         self._compared_s = time.monotonic()
-        self._compare_due_s = time.monotonic() + _RESTS * (time.monotonic() - begun_s)
+        # Hints that never say what was touched must not have the cell compared without a rest.
+        rests = _RESTS_OF_LOG if self._is_log_followed else _RESTS
+        self._compare_due_s = self._compared_s + rests * (self._compared_s - begun_s)
         for instance_uuid in (*compared.rejected, *self._moves.unsettled(compared.homeless.values())):
             rereader.add(instance_uuid)
         self._tracker.mark_synced()
