@@ -1,7 +1,7 @@
 """The fleet registry: the cells, and the cell of each instance."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
@@ -175,7 +175,7 @@ class Fleet:
                 if number is None or number in taken:
                     number = max(taken, default=0) + 1
                 given = replace(given, number=number)
-                connection.execute(insert(cells_table).values(asdict(given) | {"kind": kind.value}))
+                connection.execute(insert(cells_table).values(_columns(given)))
                 if given.can.takes_changes:
                     add_key(connection, given.uuid, system_clock())
                 return given
@@ -189,15 +189,19 @@ class Fleet:
                 number=known.number,
                 takes_announcements=known.takes_announcements,
             )
-            connection.execute(
-                update(cells_table).where(cells_table.c.uuid == cell.uuid).values(asdict(cell) | {"kind": kind.value})
-            )
+            connection.execute(update(cells_table).where(cells_table.c.uuid == cell.uuid).values(_columns(cell)))
             return cell
 
     def cells(self) -> tuple[Cell, ...]:
         """Every cell, by name."""
         with self.database.reading() as connection:
-            return tuple(_cell(row) for row in connection.execute(select(cells_table).order_by(cells_table.c.name)))
+            cells = [_cell(row) for row in connection.execute(select(cells_table).order_by(cells_table.c.name))]
+        return tuple(
+            replace(cell, neighbours=frozenset(_of_deployment(cells, cell.database_url)))
+            if cell.is_before_cells
+            else cell
+            for cell in cells
+        )
 
     def cell(self, name_or_uuid: str) -> Cell:
         """The cell with that name or uuid; raises UnknownCellError naming the known ones."""
@@ -345,8 +349,7 @@ class Fleet:
 
     def cells_of_deployment(self, api_database_url: str) -> Mapping[str, str]:
         """The cells of a deployment of Nova that are in the fleet, by the uuids that they have there."""
-        cells = [cell for cell in self.cells() if cell.api_database_url == api_database_url]
-        return {cell.nova_uuid: cell.uuid for cell in cells if cell.nova_uuid is not None}
+        return _of_deployment(self.cells(), api_database_url)
 
     def cells_of_project(self, project_id: str) -> Set[str]:
         """The uuids of the cells that have, or had, instances of a project."""
@@ -441,6 +444,16 @@ def _cell(row: Row[tuple[object, ...]]) -> Cell:
         values["number"],
         values["takes_announcements"],
     )
+
+
+def _columns(cell: Cell) -> Mapping[str, Any]:
+    values = asdict(cell) | {"kind": cell.kind.value}
+    return {column.name: values[column.name] for column in cells_table.columns}
+
+
+def _of_deployment(cells: Iterable[Cell], api_database_url: str) -> Mapping[str, str]:
+    its = (cell for cell in cells if cell.api_database_url == api_database_url)
+    return {cell.nova_uuid: cell.uuid for cell in its if cell.nova_uuid is not None}
 
 
 def _mapping(row: Row[Any]) -> InstanceMapping:

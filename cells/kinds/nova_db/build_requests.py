@@ -18,8 +18,8 @@ from fleetlight.cells.kinds.nova_db.databases import address_of, dialect_of, ope
 from fleetlight.cells.kinds.nova_db.deployment import living_in, living_outside, read_homes
 from fleetlight.cells.kinds.nova_db.details import ApiDetails, Details
 from fleetlight.cells.kinds.nova_db.records import build_request_record, readable_build_request
-from fleetlight.cells.kinds.nova_db.tables import build_requests, instance_mappings
-from fleetlight.cells.model import Cell, ChangeHints, CommitHints, DamagedRecord, InstanceRow, Positions
+from fleetlight.cells.kinds.nova_db.tables import build_requests, cell_mappings, instance_mappings
+from fleetlight.cells.model import Cell, ChangeHints, CommitHints, DamagedRecord, InstanceRow, PartialRows, Positions
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.query.evaluate import sorted_page
 from fleetlight.query.filters import And, Eq
@@ -48,8 +48,9 @@ class NovaBuildRequests:
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
         started = self._clock()
         records = self._records(_project_of(request))
-        page = sorted_page(records, request)
-        return [InstanceRow(self._cell.uuid, started, record) for record in page]
+        page = [InstanceRow(self._cell.uuid, started, record) for record in sorted_page(records, request)]
+        lacks = self._lacks()
+        return page if lacks is None else PartialRows(page, lacks)
 
     def find(self, uuid: str) -> InstanceRow | None:
         started = self._clock()
@@ -77,13 +78,26 @@ class NovaBuildRequests:
         return address_of(self._engine.url)
 
     def follow_commits(self, after: Positions) -> CommitHints:
-        return follow_commits([self._engine], after, self._clock)
+        # A cell that the fleet lacks may be there, or not any more, since then: a comparison says.
+        return follow_commits([self._engine], {}, self._clock)
 
     def poll_changes(self) -> ChangeHints | None:
         return commits_seen(self._cell.name, [self._engine], self._clock)
 
     def close(self) -> None:
         self._engine.dispose()
+
+    def _lacks(self) -> str | None:
+        """Why the cells of this deployment that are in the fleet are not all that Nova has."""
+        if self._cell.neighbours is None:
+            return None
+        columns = cell_mappings.c
+        statement = select(columns.name, columns.uuid).where(columns.uuid.not_in(self._cell.neighbours))
+        with self._reading() as connection:
+            names = [row.name or row.uuid for row in connection.execute(statement.order_by(columns.id))]
+        if not names:
+            return None
+        return f"the fleet lacks {', '.join(names)} of this Nova: `fleetlight cell add-nova` adds what is missing"
 
     def _homes(self, uuids: Collection[str]) -> Mapping[str, str | None]:
         with self._reading() as connection:

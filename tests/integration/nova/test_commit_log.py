@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CommitLogError
+from fleetlight.cells.kinds.nova_db.commit_log import touched
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell, HintingAdapter
 from fleetlight.indexer.backends.base import LogState
@@ -511,11 +512,15 @@ def test_log_that_does_not_prove_is_named_and_the_cell_is_compared(
         writer.run("SET GLOBAL binlog_format = 'ROW'")
 
 
-def test_all_rows_of_a_large_transaction_are_in_the_index_when_it_says_so(
-    followed: FollowedNova, cell: Cell, writer: Writer
+@pytest.mark.timeout(300 + MANY / 50)
+@pytest.mark.parametrize("most_named", [MANY // 2, 2 * MANY])
+def test_all_rows_of_large_transactions_are_in_the_index_when_it_says_so(
+    followed: FollowedNova, cell: Cell, writer: Writer, monkeypatch: pytest.MonkeyPatch, most_named: int
 ) -> None:
+    monkeypatch.setattr(touched, "_MOST", most_named)
     with followed.indexer():
         followed.wait_until_fresh(cell.uuid)
+        began_s = time.monotonic()
         writer.run(
             "INSERT INTO instances (uuid, display_name, project_id, user_id, vm_state, deleted, hidden, created_at)"  # noqa: S608
             " SELECT UUID(), 'one of many', %s, 'ada', 'active', 0, 0, NOW()"
@@ -523,10 +528,32 @@ def test_all_rows_of_a_large_transaction_are_in_the_index_when_it_says_so(
             DEMO,
         )
         followed.wait_until_fresh(cell.uuid, timeout_s=MANY / 100)
-        assert followed.differing(cell) == {}
+        taken_s = time.monotonic() - began_s
+        with followed.index() as index:
+            assert len(index.revisions(cell.uuid, "0123456789abcdef", external=True)) == MANY
         writer.run("UPDATE instances SET display_name = CONCAT('renamed ', id)")
-        followed.wait_until_fresh(cell.uuid, timeout_s=MANY / 100)
+        # Where the log names too many, the whole cell is compared, again as soon as that is fair to its database.
+        followed.wait_until_fresh(cell.uuid, timeout_s=6 * taken_s)
         assert followed.differing(cell) == {}
+
+
+def test_deployment_is_not_fresh_while_it_has_a_cell_that_the_fleet_lacks(
+    followed: FollowedNova, nova: LoggedNova, cell: Cell, api: Writer
+) -> None:
+    url = nova.url("api")
+    waiting = followed.fleet.add_cell("build-requests", CellKind.NOVA_DB, url, "", api_database_url=url)
+    with followed.indexer():
+        followed.wait_until_fresh(waiting.uuid)
+        api.run("INSERT INTO cell_mappings (uuid, name) VALUES (%s, 'cell2')", str(uuid4()))
+        added_at = system_clock()
+        for _ in range(2):
+            # It reads the same log, up to later each time.
+            followed.wait_until_fresh(cell.uuid)
+        progress = followed.progress(waiting.uuid)
+        assert progress is not None
+        assert progress.fresh_as_of < added_at
+        api.run("DELETE FROM cell_mappings WHERE name = 'cell2'")
+        followed.wait_until_fresh(waiting.uuid)
 
 
 @pytest.mark.parametrize("wrong_by_s", [3600, -3600])

@@ -168,13 +168,13 @@ def announcing(amqp_url: str) -> Iterator[Bus]:
 
 
 def registered(followed: FollowedNova, uuids: Iterator[str], bus: Bus | None) -> list[Cell]:
-    """The cells of the deployment as `cell add-nova` adds them, cell0 aside."""
+    """The cells of the deployment as `cell add-nova` adds them."""
     nova = followed.nova
     api = nova.url("api")
     with closing(Deployment(nova.url("api", "root"))) as deployment:
         known = {each.name: each.uuid for each in deployment.cells()}
     added = [followed.fleet.add_cell("build-requests", CellKind.NOVA_DB, api, "", api_database_url=api)]
-    for name in ("cell1", "cell2"):
+    for name in ("cell0", "cell1", "cell2"):
         url = nova.url(name)
         added.append(
             followed.fleet.add_cell(
@@ -299,8 +299,8 @@ def test_no_complete_list_is_wrong_and_the_feed_tells_each_state_once_though_all
             nova_process(nova, tmp_path, nova_environment, {} if bus is None else bus.announced)
         )
         assert said(process) == "ready"
-        nova.grant(["api", "cell1", "cell2"])
-        rows = CommittedRows(nova.server.port, [f"{nova.prefix}{name}" for name in ("api", "cell1", "cell2")])
+        nova.grant(_DATABASES)
+        rows = CommittedRows(nova.server.port, [f"{nova.prefix}{name}" for name in _DATABASES])
         stack.enter_context(rows.reading())
         followed = stack.enter_context(followed_nova(nova, tmp_path / "fleetlight", index))
         cells = registered(followed, iter(new_cell, None), bus)

@@ -35,8 +35,12 @@ OWNERS: Mapping[str, _Owner] = {
     "request_specs": _Owner(),
     "instance_group_member": _Owner(),
     "instance_groups": _Owner("", members=("instance_group_member", "group_id")),
+    "cell_mappings": _Owner("", key=""),
 }
-"""By table, of a cell's database or of the API's, those that instances are made of (contracts/nova-db, 1)."""
+"""By table, of a cell's database or of the API's, those that instances are made of (contracts/nova-db, 1).
+
+That of the cells names none: where they change everything is compared.
+"""
 
 LookedUp = tuple[str, str, str]
 """A table, the column that names an instance there, and the column by which its rows are found."""
