@@ -15,7 +15,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fleetlight.api import capacity, maintenance, usage
-from fleetlight.api.bulk import routes as bulk
 from fleetlight.api.changes import routes as changes
 from fleetlight.api.changes.comparisons import Comparisons
 from fleetlight.api.compute.routes import ComputeFace
@@ -44,9 +43,9 @@ from fleetlight.api.query.live import LiveNodes
 from fleetlight.api.rapi import routes as rapi
 from fleetlight.api.rapi.endpoint import is_rapi, unknown_address
 from fleetlight.api.rapi.faults import RapiError, rapi_fault
-from fleetlight.api.scheduling import routes as scheduling
 from fleetlight.api.services import Services
 from fleetlight.api.subscriptions import routes as subscriptions
+from fleetlight.api.wing import faces_of_wings
 from fleetlight.cells.fleet.fleet_clock import FleetClock
 from fleetlight.listing.list_items import ItemLister
 from fleetlight.listing.past import PastLister
@@ -86,7 +85,7 @@ def create_app(parts: ApiParts) -> Application:
     health = Health(services.index, parts.cells, services.metrics, parts.indexer, clock)
     compute = ComputeFace(services)
     board = board_of(services)
-    bulk_runner = bulk.runner_of(services)
+    of_wings = faces_of_wings(services, query_engine, compute.host_statuses)
     series = Series(services.metrics, board, parts.clock, prometheus_of(parts.api))
     comparisons = Comparisons(query_engine, parts.search.cell_timeout_s)
     service = embedded_service(parts.identity)
@@ -96,20 +95,20 @@ def create_app(parts: ApiParts) -> Application:
         *query.routes(services, query_engine),
         *changes.routes(services, comparisons),
         *subscriptions.routes(services),
-        *bulk.routes(services, query_engine, bulk_runner),
+        *(route for faces in of_wings for route in faces.routes),
         *explaining.routes(services, compute.lists, query_engine),
-        *scheduling.routes(services),
         *capacity.routes(services),
         *usage.routes(services),
         *maintenance.routes(services),
         *operating.routes(services, query_engine, board, series),
         *monitoring.routes(services, query_engine),
-        *rapi.routes(services, query_engine),
+        *rapi.routes(services, query_engine, [resource for faces in of_wings for resource in faces.rapi]),
         *(() if service is None else service.routes(parts.api.compute_link_prefix)),
         *image.routes(services),
         *HealthEndpoints(health, parts.command).routes(),
     ]
     others += console.routes(services, others)
+    of_servers = [route for faces in of_wings for route in faces.servers]
 
     async def answer_root(http: Request) -> Response:
         """The console for people, and the versions of the compute API for its clients."""
@@ -132,12 +131,13 @@ def create_app(parts: ApiParts) -> Application:
         sampling.cancel()
         with suppress(asyncio.CancelledError):
             await sampling
-        await bulk_runner.end()
+        for faces in of_wings:
+            await faces.end()
         application.close()
 
     trace = None if parts.traces is None else partial(trace_request, parts.traces)
     web = Starlette(
-        routes=[Route("/", answer_root), *compute.routes(others), *others],
+        routes=[Route("/", answer_root), *compute.routes(others, of_servers), *others],
         # In the order in which a request passes them.
         middleware=[
             Middleware(RequestMetrics, observe=services.metrics.count_request, trace=trace),  # outermost: refusals too

@@ -10,6 +10,7 @@ from fleetlight.api.metrics import ApiMetrics
 from fleetlight.api.parts import ApiParts
 from fleetlight.api.shared.endpoint import Middleware
 from fleetlight.api.shared.fleet_access import FleetAccess, any_project
+from fleetlight.cells.fleet.compute.default_images import is_default_image
 from fleetlight.cells.fleet.fleet_clock import FleetClock
 from fleetlight.cells.instance_mappings import InstanceMappings
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
@@ -21,7 +22,6 @@ from fleetlight.listing.list_items import ItemLister
 from fleetlight.listing.watches.changelogs import Changelogs
 from fleetlight.listing.watches.feed import ChangeFeed
 from fleetlight.listing.watches.positions import PositionCodec
-from fleetlight.manager.operations.simulation.default_images import is_default_image
 
 
 @dataclass(frozen=True, slots=True)

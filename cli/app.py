@@ -12,6 +12,7 @@ from typer.main import get_group
 
 from fleetlight.cli.groups import PlainCommand, PlainGroup
 from fleetlight.cli.options import examples
+from fleetlight.resources.wings import wings
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "up": (
@@ -74,27 +75,13 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "fleetlight.cli.findings",
         "Show what is not as it should be, with evidence and age, and what to do about it.",
     ),
-    "balance": (
-        "fleetlight.cli.balance",
-        "Show which moves balance the nodes of a cluster, by the score of Ganeti's hbal, and make them with --execute.",
-    ),
-    "capacity": (
-        "fleetlight.cli.capacity",
-        "Show what the nodes of all cells have free, and how many more instances of a size fit.",
-    ),
+    **{name: command for wing in wings() for name, command in wing.commands.items()},
     "usage": (
         "fleetlight.cli.usage",
         "Show how many hours instances ran and were reserved for in a period, deleted ones too.",
     ),
-    "reserve": ("fleetlight.cli.reserve", "Reserve capacity for instances, and make reservations real."),
     "notifications": ("fleetlight.cli.notifications", "Notifications as files and on the bus of a cell."),
-    "node-agent": (
-        "fleetlight.cli.processes.agent",
-        "Run on a host, and carry out the calls of the workers of its cell.",
-    ),
-    "node": ("fleetlight.cli.node", "The state that nodes with an agent report."),
     "cell": ("fleetlight.cli.cells.cell", "The cells of the fleet."),
-    "host": ("fleetlight.cli.cells.host", "The hosts of native cells."),
     "identity": ("fleetlight.cli.identity", "Users, projects and roles, with api.auth tokens."),
     "database": ("fleetlight.cli.cells.database", "The databases of the fleet and of its cells."),
     "accounts": (

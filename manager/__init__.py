@@ -1,4 +1,31 @@
 """The manager of native cells: what changes them, and what runs on their hosts.
 
-The index and the lists know nothing of it.
+The index, the lists and their faces know nothing of it: they find it as a wing (fleetlight.resources.wings).
 """
+
+from fleetlight.resources.wings import Wing
+
+WING = Wing(
+    commands={
+        "balance": (
+            "fleetlight.manager.commands.balance",
+            "Show which moves balance the nodes of a cluster, by the score of Ganeti's hbal, and make them with "
+            "--execute.",
+        ),
+        "capacity": (
+            "fleetlight.manager.commands.capacity",
+            "Show what the nodes of all cells have free, and how many more instances of a size fit.",
+        ),
+        "reserve": (
+            "fleetlight.manager.commands.reserve",
+            "Reserve capacity for instances, and make reservations real.",
+        ),
+        "node-agent": (
+            "fleetlight.manager.commands.agent",
+            "Run on a host, and carry out the calls of the workers of its cell.",
+        ),
+        "node": ("fleetlight.manager.commands.node", "The state that nodes with an agent report."),
+        "host": ("fleetlight.manager.commands.host", "The hosts of native cells."),
+    },
+    faces="fleetlight.manager.faces.faces",
+)

@@ -1,6 +1,6 @@
 """Every route of the compute API. A new resource is a module with `routes()` and a line here."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fleetlight.api.compute.extensions import extension_routes
 from fleetlight.api.compute.flavors.access import FlavorAccessHandlers
@@ -23,17 +23,8 @@ from fleetlight.api.compute.projects.tenant_usage import TenantUsageHandlers
 from fleetlight.api.compute.protocol.parameters import PARAMETERS
 from fleetlight.api.compute.protocol.route_table import ApiRoute, gone
 from fleetlight.api.compute.server_lists.servers import ServerListHandlers
+from fleetlight.api.compute.server_lists.shape import SERVER_DETAILS, SERVER_EVENTS, SERVER_LIST, SHOWN_SERVER
 from fleetlight.api.compute.server_lists.show import ServerShowHandler
-from fleetlight.api.compute.servers.actions import ServerActionHandlers
-from fleetlight.api.compute.servers.create import ServerCreation
-from fleetlight.api.compute.servers.external_events import ExternalEventHandlers
-from fleetlight.api.compute.servers.instance_actions import InstanceActionHandlers
-from fleetlight.api.compute.servers.metadata import ServerMetadataHandlers
-from fleetlight.api.compute.servers.migrations import MigrationHandlers
-from fleetlight.api.compute.servers.parts import ServerPartHandlers
-from fleetlight.api.compute.servers.shape import SERVER_DETAILS, SERVER_EVENTS, SERVER_LIST, SHOWN_SERVER
-from fleetlight.api.compute.servers.tags import ServerTagHandlers
-from fleetlight.api.compute.servers.update import ServerChangeHandlers
 from fleetlight.api.http.query_string import QueryParameters
 from fleetlight.api.http.shapes import Shape
 from fleetlight.api.shared.fleet_access import FleetAccess
@@ -51,11 +42,11 @@ def compute_routes(
     server: ServerShowHandler,
     access: FleetAccess,
     host_statuses: HostStatusCache,
+    of_servers: Iterable[ApiRoute],
     *,
-    soft_deletes: bool,
     clock: Clock,
 ) -> Iterator[ApiRoute]:
-    """The table, in the order of the documentation. soft_deletes: whether what is deleted can be restored a while."""
+    """The table, in the order of the documentation. of_servers: what else there is of servers."""
     yield ApiRoute(
         "GET",
         "/servers",
@@ -86,15 +77,7 @@ def compute_routes(
         takes=(CELL_TIMEOUT,),
         gives=(COMPLETE, ROUTE, TOKEN),
     )
-    yield from ServerCreation(access).routes()
-    yield from ServerChangeHandlers(access, host_statuses, soft_deletes=soft_deletes).routes()
-    yield from ServerActionHandlers(access, host_statuses).routes()
-    yield from InstanceActionHandlers(access).routes()
-    yield from MigrationHandlers(access).routes()
-    yield from ServerMetadataHandlers(access).routes()
-    yield from ServerTagHandlers(access).routes()
-    yield from ServerPartHandlers(access).routes()
-    yield from ExternalEventHandlers(access).routes()
+    yield from of_servers
     yield from FlavorHandlers(access).routes()
     yield from ExtraSpecHandlers(access).routes()
     yield from FlavorAccessHandlers(access).routes()

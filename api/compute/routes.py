@@ -8,7 +8,7 @@ from starlette.routing import BaseRoute, Route
 
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
 from fleetlight.api.compute.openapi import OPENAPI, OpenApiDocument
-from fleetlight.api.compute.protocol.route_table import RouteTable
+from fleetlight.api.compute.protocol.route_table import ApiRoute, RouteTable
 from fleetlight.api.compute.resources import compute_routes
 from fleetlight.api.compute.server_lists.servers import ServerListHandlers
 from fleetlight.api.compute.server_lists.show import ServerShowHandler
@@ -20,24 +20,24 @@ from fleetlight.api.services import Services
 
 
 class ComputeFace:
-    """lists: of servers, which can be explained too."""
+    """lists: of servers, which can be explained too. host_statuses: as they are shown beside servers."""
 
     def __init__(self, services: Services) -> None:
         parts = services.parts
         self._services = services
         self._versions = VersionDocuments(services.middleware, parts.api.compute_link_prefix)
-        self._host_statuses = HostStatusCache(services.access, parts.cells)
+        self.host_statuses = HostStatusCache(services.access, parts.cells)
         self.lists = ServerListHandlers(
             services.lister,
             services.finder,
             services.mappings,
             services.metrics,
-            host_statuses=self._host_statuses,
+            host_statuses=self.host_statuses,
             writes=services.writes,
             watches=ServerWatches(
                 services.feed,
                 services.positions,
-                self._host_statuses,
+                self.host_statuses,
                 services.limits.watches,
             ),
             max_limit=parts.api.max_limit,
@@ -45,14 +45,14 @@ class ComputeFace:
             skips_down_cells=parts.api.list_records_by_skipping_down_cells,
         )
 
-    def routes(self, others: Iterable[BaseRoute]) -> Sequence[Route]:
-        """others: routes of other faces, for the document of all."""
+    def routes(self, others: Iterable[BaseRoute], of_servers: Iterable[ApiRoute]) -> Sequence[Route]:
+        """others: routes of other faces, for the document of all. of_servers: what else there is of servers."""
         services, versions = self._services, self._versions
         parts = services.parts
         server = ServerShowHandler(
             services.finder,
             parts.cells,
-            self._host_statuses,
+            self.host_statuses,
             request_spec_of=services.mappings.request_spec_of,
             groups_of=services.mappings.groups_of,
             timeout_s=parts.search.cell_timeout_s,
@@ -61,8 +61,8 @@ class ComputeFace:
             self.lists,
             server,
             services.access,
-            self._host_statuses,
-            soft_deletes=parts.soft_deletes,
+            self.host_statuses,
+            of_servers,
             clock=parts.clock,
         )
         table = RouteTable([*resources, versions.below_project()], services.middleware)

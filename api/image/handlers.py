@@ -27,7 +27,7 @@ from fleetlight.api.http.links import Links
 from fleetlight.api.identity.faults import unauthorized
 from fleetlight.api.image.shelved_servers import SUFFIX, ShelvedServers
 from fleetlight.api.image.views import IMAGE, IMAGES, VERSIONS, image_view, versions_view
-from fleetlight.manager.operations.simulation.default_images import DEFAULT_IMAGES
+from fleetlight.cells.fleet.compute.default_images import DEFAULT_IMAGES
 from fleetlight.resources.uuids import is_uuid
 
 _log = structlog.get_logger(__name__)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from fleetlight.api.http.shapes import BOOL, INTEGER, LINKS, TEXT, ListOf, Shape, optional, or_null
-from fleetlight.manager.operations.simulation.default_images import DEFAULT_IMAGES, DefaultImage
+from fleetlight.cells.fleet.compute.default_images import DEFAULT_IMAGES, DefaultImage
 from fleetlight.resources.fields import Record, from_microseconds
 
 IMAGE = Shape(

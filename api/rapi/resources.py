@@ -1,6 +1,6 @@
 """The resources of the remote API that read (contracts/ganeti-rapi, 4), each a path with its verbs.
 
-What changes something is in fleetlight.api.rapi.changing.
+What changes something is in fleetlight.manager.faces.rapi.
 """
 
 from collections.abc import Collection, Iterator, Sequence

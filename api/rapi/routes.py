@@ -8,14 +8,6 @@ from fleetlight.api.http.methods import METHODS
 from fleetlight.api.query.engine import QueryEngine
 from fleetlight.api.query.whole_results import WholeResults
 from fleetlight.api.rapi.access import RapiAccess
-from fleetlight.api.rapi.changing.configured_items import ConfiguredItems
-from fleetlight.api.rapi.changing.filters import FilterChanges
-from fleetlight.api.rapi.changing.fleet import FleetChanges
-from fleetlight.api.rapi.changing.instances import InstanceChanges
-from fleetlight.api.rapi.changing.nodes import NodeChanges
-from fleetlight.api.rapi.changing.submitting import Submitter
-from fleetlight.api.rapi.changing.tags import TagChanges
-from fleetlight.api.rapi.changing.target import Targets
 from fleetlight.api.rapi.endpoint import RapiEndpoint, Resource
 from fleetlight.api.rapi.items import RapiItems
 from fleetlight.api.rapi.resources import RapiResources
@@ -24,19 +16,11 @@ from fleetlight.api.rapi.users import RapiUsers
 from fleetlight.api.services import Services
 
 
-def routes(services: Services, query_engine: QueryEngine) -> Sequence[Route]:
+def routes(services: Services, query_engine: QueryEngine, changes: Sequence[Resource]) -> Sequence[Route]:
+    """changes: resources that change something."""
     parts, access, writes = services.parts, services.access, services.writes
     resources = RapiResources(RapiItems(WholeResults(query_engine)), parts.cells, SeenJobs(access, writes))
-    targets, submitter = Targets(access), Submitter(access)
-    changes = (
-        InstanceChanges(targets, submitter),
-        NodeChanges(targets, submitter),
-        ConfiguredItems(targets, submitter),
-        TagChanges(targets, submitter),
-        FilterChanges(access, targets),
-        FleetChanges(access, targets, submitter),
-    )
-    below = [*resources.table(), *(each for of_kind in changes for each in of_kind.resources())]
+    below = [*resources.table(), *changes]
     users = None if parts.rapi_users_file is None else RapiUsers(parts.rapi_users_file)
     rapi_access = RapiAccess(parts.identity, users, services.limits.rapi_logins)
 

@@ -12,9 +12,6 @@ import httpx
 import pytest
 from sqlalchemy import delete, func, select
 
-from fleetlight.api.bulk import handlers
-from fleetlight.api.bulk.item_actions import BulkAction, ItemActions
-from fleetlight.api.bulk.running import AT_ONCE, BulkRunner
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import UnauthorizedError
@@ -24,6 +21,9 @@ from fleetlight.cells.errors import CellUnreachableError, StateConflictError
 from fleetlight.cells.fleet.bulk_changes import KEPT_US, MAX_OF_USER, YOUNG_US, Outcome
 from fleetlight.cells.fleet.tables import bulk_changes, bulk_items
 from fleetlight.cells.tables import instance_actions, jobs
+from fleetlight.manager.faces.bulk import handlers
+from fleetlight.manager.faces.bulk.item_actions import BulkAction, ItemActions
+from fleetlight.manager.faces.bulk.running import AT_ONCE, BulkRunner
 from fleetlight.manager.operations.instances.instance_actions import ActionProgress, InstanceActionLog
 from fleetlight.manager.operations.jobs.ending import end_jobs
 from fleetlight.manager.operations.jobs.errors import JobCanceledError
@@ -245,10 +245,9 @@ def test_process_that_ends_in_order_ends_what_it_has_in_hand_and_no_more(
 ) -> None:
     for _ in range(AT_ONCE):
         new_server(fleet, "east")
-    ending, api = api_of(fleet), api_of(fleet)
-    bulk = preview(api)
+    api = api_of(fleet)
+    bulk, end = preview(api), BulkRunner.end
     held = _Held(monkeypatch, free=0)
-    end = BulkRunner.end
 
     async def end_and_release(runner: BulkRunner) -> None:
         # It has begun to end once this task has had its first step.
@@ -258,6 +257,7 @@ def test_process_that_ends_in_order_ends_what_it_has_in_hand_and_no_more(
         await task
 
     monkeypatch.setattr(BulkRunner, "end", end_and_release)
+    ending = api_of(fleet)
 
     async def begin_and_end() -> None:
         async with ending.app.router.lifespan_context(ending.app), asyncio.timeout(_LATEST_S):

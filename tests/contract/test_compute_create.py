@@ -668,7 +668,7 @@ def slow_cell(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
             gate.wait(60)
         return read_capacity(engine, cell, *wanted, **named)
 
-    monkeypatch.setattr("fleetlight.api.compute.servers.create.read_capacity", read)
+    monkeypatch.setattr("fleetlight.manager.faces.servers.create.read_capacity", read)
     yield gate
     gate.set()
 
@@ -709,7 +709,7 @@ def group_with_late_member(
             fleet.fleet.server_groups.add_members(group.uuid, [uuid], limit=10)
         return answer
 
-    monkeypatch.setattr("fleetlight.api.compute.servers.create.is_enough", add_first)
+    monkeypatch.setattr("fleetlight.manager.faces.servers.create.is_enough", add_first)
     return group
 
 
@@ -753,7 +753,7 @@ def test_next_member_is_refused_when_the_cell_of_the_first_goes_down_meanwhile(
             raise CellUnreachableError(cell.name, "it is stopped")
         return read_capacity(engine, cell, *wanted, **named)
 
-    monkeypatch.setattr("fleetlight.api.compute.servers.create.read_capacity", late)
+    monkeypatch.setattr("fleetlight.manager.faces.servers.create.read_capacity", late)
     refused = post(api, {}, hints={"group": group_with_late_member.uuid})
     assert refused.status_code == 409
     assert "does not answer" in message(refused)
@@ -765,7 +765,7 @@ def test_without_any_cell_that_answers_a_new_server_is_an_error_and_not_impossib
     def fail(_engine: Engine, cell: Cell, *_wanted: Any, **_named: Any) -> CellCapacity:
         raise CellUnreachableError(cell.name, "it is stopped")
 
-    monkeypatch.setattr("fleetlight.api.compute.servers.create.read_capacity", fail)
+    monkeypatch.setattr("fleetlight.manager.faces.servers.create.read_capacity", fail)
     refused = post(api, {})
     assert (refused.status_code, *refused.json()) == (503, "serviceUnavailable")
     assert int(refused.headers["Retry-After"]) > 0

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
+from fleetlight.cells.fleet.compute.default_images import DEFAULT_IMAGES
 from fleetlight.cells.fleet.compute.quotas import DEFAULT_CLASS
-from fleetlight.manager.operations.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from fleetlight.manager.operations.simulation.default_images import DEFAULT_IMAGES
+from fleetlight.cells.fleet.compute.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import compute_fleet
 from tests.contract.identity_site import Site
 

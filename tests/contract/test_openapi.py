@@ -27,8 +27,8 @@ from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.settings import ApiSettings
 from fleetlight.api.shared.microversion import NEWEST
+from fleetlight.cells.fleet.compute.default_images import DEFAULT_IMAGES
 from fleetlight.manager.operations.hosts.cell_nodes import NewHost
-from fleetlight.manager.operations.simulation.default_images import DEFAULT_IMAGES
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site

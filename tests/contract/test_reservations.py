@@ -11,12 +11,12 @@ from sqlalchemy import Engine, Executable
 from sqlalchemy.event import listen, remove
 from sqlalchemy.sql.elements import ReleaseSavepointClause, SavepointClause
 
+from fleetlight.cells.fleet.compute.default_images import DEFAULT_IMAGES
 from fleetlight.cells.kinds.native.items.nodes import read_node_records
 from fleetlight.cells.model import NO_REQUEST
 from fleetlight.manager.operations.cell_worker import new_worker
 from fleetlight.manager.operations.opcodes.instances.create_parameters import InstanceCreate
 from fleetlight.manager.operations.opcodes.instances.expire_reservations import Expirer
-from fleetlight.manager.operations.simulation.default_images import DEFAULT_IMAGES
 from fleetlight.manager.operations.submitting import JobSubmission
 from tests.contract.compute_fleet import BrokenCells, ComputeFleet, compute_fleet, microversion
 from tests.support.rapi_calls import RapiCalls

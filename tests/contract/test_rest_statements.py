@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from fleetlight.cells.fleet.compute.default_images import DEFAULT_IMAGES
 from fleetlight.cells.fleet.compute.quotas import DEFAULT_CLASS
-from fleetlight.manager.operations.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
 IMAGE = DEFAULT_IMAGES[0].id

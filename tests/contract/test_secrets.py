@@ -15,11 +15,11 @@ import msgspec
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from fleetlight.api.compute.servers.action_bodies import CHANGE_PASSWORD, EVACUATE, REBUILD, RESCUE
-from fleetlight.api.compute.servers.create_body import CREATE_SERVER
 from fleetlight.api.identity.tokens.requests import LOGIN, NEW_CREDENTIAL
 from fleetlight.cells.model import InstanceRow
 from fleetlight.cli.logging import LogSettings, configure_logging
+from fleetlight.manager.faces.servers.action_bodies import CHANGE_PASSWORD, EVACUATE, REBUILD, RESCUE
+from fleetlight.manager.faces.servers.create_body import CREATE_SERVER
 from fleetlight.manager.operations.actions.accepting import Acceptance
 from tests.contract.compute_fleet import ComputeFleet
 from tests.support.terminal import terminal
@@ -28,7 +28,8 @@ from tests.support.values import IMAGE
 pytestmark = pytest.mark.no_rerun
 
 SECRET = "aHVudGVyMjEyMzQ1Ng=="
-PACKAGES = tuple(f"fleetlight.{folder}" for folder in ("notifications", "query", "cells", "indexer", "api", "cli"))
+_FOLDERS = ("notifications", "query", "cells", "indexer", "api", "cli", "manager.faces", "manager.commands")
+PACKAGES = tuple(f"fleetlight.{folder}" for folder in _FOLDERS)
 NAMES_OF_SECRETS = re.compile(r"password|secret|api_key|admin_pass|user_data|database_url|transport_url|^contents$")
 # What it is: a hash, the way to a file or another name; or a server as the index and the bus have it, which say as much
 # as a list does.

@@ -16,8 +16,8 @@ from fleetlight.cells.database.engines import writing
 from fleetlight.cells.model import NO_REQUEST, RequestContext
 from fleetlight.cells.tables import allocations, compute_nodes, instances, job_locks
 from fleetlight.cli.app import app
-from fleetlight.cli.balance import cells_to_balance
 from fleetlight.cli.settings import load_settings
+from fleetlight.manager.commands.balance import cells_to_balance
 from fleetlight.manager.operations.balancing.cluster import Cluster, DiskTemplate
 from fleetlight.manager.operations.balancing.cluster_file import read_cluster
 from fleetlight.manager.operations.cell_worker import SimulatedHosts
@@ -53,7 +53,7 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     with compute_fleet(tmp_path, new_database=new_database) as fleet:
         fleet.add_hosts(4)
         (tmp_path / "fleetlight.toml").write_text(f'[fleet]\ndatabase_url = "{urls[0]}"\n')
-        monkeypatch.setattr("fleetlight.cli.balance._pause", capture_logs()(fleet.work))
+        monkeypatch.setattr("fleetlight.manager.commands.balance._pause", capture_logs()(fleet.work))
         yield fleet
 
 
@@ -247,7 +247,7 @@ def test_interrupted_call_says_what_goes_on_and_the_next_one_goes_on_behind_it(
 
     with monkeypatch.context() as interrupted:
         interrupted.setattr("fleetlight.manager.operations.rebalancing.execution.MOST_AT_ONCE", 2)
-        interrupted.setattr("fleetlight.cli.balance._pause", interrupt)
+        interrupted.setattr("fleetlight.manager.commands.balance._pause", interrupt)
         result = run("--execute")
     assert result.exit_code == 130
     assert "nothing more is submitted, and jobs " in result.stderr

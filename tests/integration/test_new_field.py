@@ -97,7 +97,7 @@ for minor, is_admin in ((103, True), (104, False)):
     assert b"rack" not in blind.render_record(rows[0].record)
 
 # What documents say of servers, what fields queries, the feed and the console can show, and to whom.
-from fleetlight.api.compute.servers.shape import LISTED_SERVER
+from fleetlight.api.compute.server_lists.shape import LISTED_SERVER
 from fleetlight.api.query import visible_fields
 from fleetlight.views.query2.instance import INSTANCE_VALUES
 assert ["OS-EXT-SRV-ATTR:rack" in str(LISTED_SERVER.schema(minor)) for minor in (103, 104)] == [False, True]

@@ -10,8 +10,8 @@ from typing import Any
 from uuid import UUID
 
 from fleetlight.cells.fleet.compute.default_flavors import DEFAULT_FLAVORS
+from fleetlight.cells.fleet.compute.default_images import DEFAULT_IMAGES
 from fleetlight.manager.operations.hosts.cell_nodes import NewHost
-from fleetlight.manager.operations.simulation.default_images import DEFAULT_IMAGES
 from fleetlight.resources.amount import Amount
 
 HOSTS_PER_CELL = 8

@@ -6,7 +6,6 @@ import signal
 import sys
 
 from fleetlight.api.app import create_app
-from fleetlight.api.bulk.item_actions import BulkAction, ItemActions
 from fleetlight.api.http.in_process import call
 from fleetlight.api.parts import ApiParts
 from fleetlight.api.shared.endpoint import ApiRequest
@@ -15,6 +14,7 @@ from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.fleet.bulk_changes import Outcome
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_adapter
+from fleetlight.manager.faces.bulk.item_actions import BulkAction, ItemActions
 from fleetlight.manager.operations.native_cells import NativeCells
 
 _OWNER = {"X-User-Id": "ada", "X-Roles": "member", "X-Project-Id": "red"}

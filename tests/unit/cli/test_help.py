@@ -280,7 +280,7 @@ def loaded_by_the_commands() -> set[str]:
         ),
         ("import fleetlight.cli.cells.cell", {"cryptography.x509"}),
         (
-            "import fleetlight.cli.processes.agent, fleetlight.manager.agents.server",
+            "import fleetlight.manager.commands.agent, fleetlight.manager.agents.server",
             {
                 "sqlalchemy",
                 "psycopg",

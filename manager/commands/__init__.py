@@ -1,0 +1,1 @@
+"""The commands that change native cells, and the processes that do."""

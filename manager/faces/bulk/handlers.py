@@ -1,0 +1,276 @@
+"""`/fleetlight/bulk`: previews of bulk changes, and what their owners do with them (docs/decisions/0041).
+
+A bulk change belongs to the user who previewed it, in the project that the user was in; there it is seen, begun and
+stopped, by no other user.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from starlette.responses import Response
+
+from fleetlight.api.bodies.request_body import Body, RequestModel
+from fleetlight.api.caller import Caller, Identity
+from fleetlight.api.documented import ApiOperation
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import BadRequestError, ConflictError, ForbiddenError
+from fleetlight.api.http.shapes import BOOL, INTEGER, OBJECT, TEXT, ListOf, Shape, or_null
+from fleetlight.api.identity.rights import CallerRights
+from fleetlight.api.limits.large_bodies import made_aside
+from fleetlight.api.query.counting import QueryCounter
+from fleetlight.api.query.engine import QueryEngine
+from fleetlight.api.query.handlers import query_of_body
+from fleetlight.api.query.item_query import CountQuery, ItemQuery, QueryBody, size_of
+from fleetlight.api.query.saved_views import MAX_FILTER
+from fleetlight.api.query.scope import ALL_PROJECTS
+from fleetlight.api.services import Services
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.headers import CELL_TIMEOUT, CONSISTENCY
+from fleetlight.api.shared.proof import read_options
+from fleetlight.api.shared.times import with_zone
+from fleetlight.cells.fleet.bulk_changes import (
+    IN_DOUBT,
+    MAX_ITEMS,
+    BulkChange,
+    BulkItem,
+    BulkState,
+    FrozenInstance,
+    ItemState,
+    NewBulk,
+)
+from fleetlight.manager.faces.bulk.following import ItemFollower
+from fleetlight.manager.faces.bulk.item_actions import BulkAction
+from fleetlight.manager.faces.bulk.running import BulkRunner
+from fleetlight.resources.query_fields.catalog import ITEM_TYPES
+from fleetlight.views.query2.projection import cells_of
+
+_FROZEN = ("uuid", "serial_no", "name", "project_id", "cell")
+_COUNTED = (ItemState.RUNNING, ItemState.DONE, ItemState.FAILED, ItemState.SKIPPED, ItemState.UNKNOWN)
+
+
+class PreviewBody(RequestModel):
+    """filter: a text; empty for all. all_projects: also those of others, for administrators."""
+
+    action: Literal["start", "stop", "reboot", "delete"]
+    filter: Annotated[str, Field(max_length=MAX_FILTER)] = ""
+    all_projects: bool = False
+
+
+class StartBody(RequestModel):
+    """accept_incomplete: whether instances may be missing, of cells that had not answered the preview."""
+
+    accept_incomplete: bool = False
+
+
+_PREVIEW: Body[PreviewBody] = Body(PreviewBody)
+_START: Body[StartBody] = Body(StartBody)
+_SHOWN: dict[str, Any] = {
+    **dict.fromkeys(("id", "action", "filter", "state"), TEXT),
+    "reason": or_null(TEXT),
+    "as_of": TEXT,
+    "complete": BOOL,
+    "total": INTEGER,
+    **dict.fromkeys(("by_project", "by_cell"), OBJECT),
+    **dict.fromkeys((state.value for state in _COUNTED), INTEGER),
+    **dict.fromkeys(("by", "created_at", "expires_at"), TEXT),
+}
+_ITEMS = ListOf(Shape({"uuid": TEXT, "name": TEXT, "state": TEXT, "reason": or_null(TEXT)}))
+_BULK = Shape(_SHOWN | {"items": _ITEMS})
+_ALL, _ONE = "/fleetlight/bulk", "/fleetlight/bulk/{id}"
+BULK_CHANGES = ApiOperation(
+    "GET", _ALL, Shape({"bulk": ListOf(Shape(_SHOWN))}), faults=(), summary="One's own bulk changes, the newest first"
+)
+PREVIEW_BULK = ApiOperation(
+    "POST",
+    _ALL,
+    _BULK,
+    success=201,
+    body=_PREVIEW,
+    takes=(CONSISTENCY, CELL_TIMEOUT),
+    faults=(400, 403),
+    summary="Preview an action on all instances that a filter lets pass: they are frozen, and nothing is changed",
+)
+BULK_CHANGE = ApiOperation(
+    "GET", _ONE, _BULK, faults=(403, 404), summary="How far one's own bulk change is, with the last 100 items"
+)
+START_BULK = ApiOperation(
+    "POST",
+    f"{_ONE}/start",
+    _BULK,
+    success=202,
+    body=_START,
+    faults=(400, 403, 404, 409),
+    summary="Carry a previewed bulk change out, or go on with one that was stopped",
+)
+STOP_BULK = ApiOperation(
+    "POST", f"{_ONE}/stop", _BULK, success=202, faults=(403, 404), summary="Stop a bulk change between two items"
+)
+
+
+class BulkHandlers:
+    """runner: carries them out, in this process."""
+
+    def __init__(self, services: Services, query_engine: QueryEngine, runner: BulkRunner) -> None:
+        self._access = services.access
+        self._store = services.parts.fleet.bulk_changes
+        self._identity: Identity = services.parts.identity
+        self._clock = services.parts.clock
+        self._writes = services.writes
+        self._timeout_s = services.parts.search.cell_timeout_s
+        self._query_engine = query_engine
+        self._counter = QueryCounter(services.counter, query_engine, services.parts.cells)
+        self._runner = runner
+        self._follower = ItemFollower(services.access, services.parts.clock)
+
+    async def index(self, request: ApiRequest) -> Response:
+        """`GET /fleetlight/bulk`"""
+        caller = request.caller
+        found = await self._access.ask(partial(self._all_of, caller))
+        if any([await self._follower.follow(bulk) for bulk, _ in found]):
+            found = await self._access.ask(partial(self._all_of, caller))
+        return json_answer({"bulk": [_shown(bulk, caller, is_held=is_held) for bulk, is_held in found]})
+
+    async def preview(self, request: ApiRequest) -> Response:
+        """`POST /fleetlight/bulk`. Raises BadRequestError for more instances than MAX_ITEMS."""
+        body, caller = await _PREVIEW.read(request), request.caller
+        request.authorize(BulkAction(body.action).policy)
+        question = await made_aside(size_of(body.filter), lambda: _question(body, caller))
+        as_of = self._clock()
+        frozen, is_complete = await self._frozen(request, question)
+        content = NewBulk(caller.user_id, caller.project_id, body.action, body.filter, as_of, is_complete)
+        add = partial(self._store.add, content, frozen, self._clock())
+        return await self._answer(request, await self._access.act_anywhere(add), 201)
+
+    async def show(self, request: ApiRequest) -> Response:
+        """`GET /fleetlight/bulk/{id}`"""
+        return await self._answer(request, request.http.path_params["id"], 200)
+
+    async def start(self, request: ApiRequest) -> Response:
+        """`POST /fleetlight/bulk/{id}/start`. Raises ConflictError for what cannot be begun."""
+        body = await _START.read(request)
+        bulk = await self._access.ask(partial(self._find, request))
+        request.authorize(BulkAction(bulk.content.action).policy)
+        if bulk.state is BulkState.DONE:
+            raise ConflictError(f"Bulk change {bulk.id} was carried out already: preview another one.")
+        if not bulk.content.is_complete and not body.accept_incomplete:
+            raise ConflictError(
+                "The preview is not complete, since some cells had not answered: preview again,"
+                ' or add "accept_incomplete": true.'
+            )
+        # Without the connection of this request, which ends before the run does.
+        authenticate = partial(self._identity.authenticate, request.http.headers)
+        await self._runner.start(bulk, request, CallerRights(request.caller, authenticate))
+        return await self._answer(request, bulk.id, 202)
+
+    async def stop(self, request: ApiRequest) -> Response:
+        """`POST /fleetlight/bulk/{id}/stop`; no error when it does not run."""
+        bulk = await self._access.ask(partial(self._find, request))
+        await self._access.ask(partial(self._store.stop, bulk.id))
+        return await self._answer(request, bulk.id, 202)
+
+    async def _answer(self, request: ApiRequest, bulk_id: str, status: int) -> Response:
+        def read() -> tuple[BulkChange, bool, Sequence[BulkItem]]:
+            bulk = self._find(request, bulk_id)
+            return bulk, self._is_held(bulk), self._store.last_items(bulk_id)
+
+        bulk, is_held, items = await self._access.ask(read)
+        if await self._follower.follow(bulk):
+            bulk, is_held, items = await self._access.ask(read)
+        shown = _shown(bulk, request.caller, is_held=is_held)
+        return json_answer({**shown, "items": [_item(item, is_held=is_held) for item in items]}, status)
+
+    async def _frozen(self, request: ApiRequest, question: ItemQuery) -> tuple[list[FrozenInstance], bool]:
+        """The instances that are there now, and whether these are all. Raises BadRequestError for too many."""
+        fresh = await read_options(
+            request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
+        )
+        found: dict[str, FrozenInstance] = {}
+        is_complete = True
+        async for batch in self._query_engine.batches(question, request.caller, fresh):
+            is_complete = is_complete and batch.proof.is_complete
+            for _, cells in batch.rows:
+                uuid, revision, name, project_id, cell = (value for _, value in cells_of(cells))
+                found[uuid] = FrozenInstance(uuid, revision, name or "", project_id or "", cell)
+            if len(found) > MAX_ITEMS:
+                counting = CountQuery(question.known, (), question.filter, all_projects=question.all_projects)
+                counted = await self._counter.count(counting, request.caller, fresh)
+                total = sum(counted.groups.values())
+                raise BadRequestError(f"filter: {total} instances; a bulk change has at most {MAX_ITEMS}")
+        return list(found.values()), is_complete
+
+    def _all_of(self, caller: Caller) -> list[tuple[BulkChange, bool]]:
+        own = self._store.seen_by(caller.user_id, caller.project_id, self._clock())
+        return [(bulk, self._is_held(bulk)) for bulk in own if _may_see(bulk, caller)]
+
+    def _find(self, request: ApiRequest, bulk_id: str | None = None) -> BulkChange:
+        """Raises ResourceNotFoundError for one of others, and ForbiddenError."""
+        caller, wanted = request.caller, bulk_id or request.http.path_params["id"]
+        found = self._store.find(wanted, caller.user_id, caller.project_id, self._clock())
+        if not _may_see(found, caller):
+            raise ForbiddenError(ALL_PROJECTS)
+        return found
+
+    def _is_held(self, bulk: BulkChange) -> bool:
+        """Whether a process is at it; only asked where one may be."""
+        may_be = bulk.state is BulkState.RUNNING or bulk.count(ItemState.SUBMITTING) > 0
+        return may_be and self._runner.is_held(bulk.id)
+
+
+def _question(body: PreviewBody, caller: Caller) -> ItemQuery:
+    """The query for what is frozen: filtered by fields that the caller may ask for, kept with some that it may not."""
+    wanted = QueryBody(what="instance", fields=["uuid"], filter=body.filter or None, all_projects=body.all_projects)
+    return replace(query_of_body(wanted, caller), known=ITEM_TYPES["instance"], names=_FROZEN)
+
+
+def _may_see(bulk: BulkChange, caller: Caller) -> bool:
+    """Whether the owner has the rights still that it takes to see what was frozen: names, of other projects too."""
+    return caller.is_admin or {project_id for project_id, _, _ in bulk.counts} <= {caller.project_id}
+
+
+def _shown(bulk: BulkChange, caller: Caller, *, is_held: bool) -> Mapping[str, Any]:
+    """As _SHOWN says. Only administrators learn of cells."""
+    by_project, by_cell = Counter[str](), Counter[str]()
+    for (project_id, cell, _), count in bulk.counts.items():
+        by_project[project_id] += count
+        by_cell[cell] += count
+    is_left = bulk.state is BulkState.RUNNING and not is_held
+    doubtful = () if is_held else (ItemState.SUBMITTING,)
+    return {
+        "id": bulk.id,
+        "action": bulk.content.action,
+        "filter": bulk.content.filter,
+        "state": _state(bulk, is_left=is_left).value,
+        "reason": "the process ended that carried it out" if is_left else bulk.reason,
+        "as_of": with_zone(bulk.content.as_of),
+        "complete": bulk.content.is_complete,
+        "total": by_project.total(),
+        "by_project": by_project,
+        "by_cell": by_cell if caller.is_admin else {},
+        **{state.value: bulk.count(state) for state in _COUNTED},
+        "unknown": bulk.count(ItemState.UNKNOWN, *doubtful),
+        "by": bulk.content.user_id,
+        "created_at": with_zone(bulk.created_at),
+        "expires_at": with_zone(bulk.expires_at),
+    }
+
+
+def _state(bulk: BulkChange, *, is_left: bool) -> BulkState:
+    """is_left: its process was killed. It is not done as long as jobs of it go on."""
+    if is_left:
+        return BulkState.STOPPED
+    goes_on = bulk.state is BulkState.DONE and bulk.count(ItemState.RUNNING) > 0
+    return BulkState.RUNNING if goes_on else bulk.state
+
+
+def _item(item: BulkItem, *, is_held: bool) -> Mapping[str, Any]:
+    is_doubtful = item.outcome.state is ItemState.SUBMITTING and not is_held
+    return {
+        "uuid": item.instance.uuid,
+        "name": item.instance.name,
+        "state": (ItemState.UNKNOWN if is_doubtful else item.outcome.state).value,
+        "reason": IN_DOUBT if is_doubtful else item.outcome.reason,
+    }
