@@ -23,8 +23,7 @@ from fleetlight.api.explaining import routes as explaining
 from fleetlight.api.health import Health, HealthEndpoints
 from fleetlight.api.http.addresses import Addresses
 from fleetlight.api.http.faults import fault, no_such_address
-from fleetlight.api.http.request_metrics import RequestMetrics
-from fleetlight.api.http.request_traces import trace_request
+from fleetlight.api.http.request_metrics import RequestMetrics, trace_request
 from fleetlight.api.identity.browser import BrowserLogins
 from fleetlight.api.identity.ended_sessions import EndsSessions
 from fleetlight.api.identity.openid.strategy import embedded_service

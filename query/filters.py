@@ -1,8 +1,7 @@
 """Filters as trees of values: the shape (fleetlight.query.tree) and every operator (fleetlight.query.operators)."""
 
-from fleetlight.query.operators.addresses import HasAddress, LacksAddress
 from fleetlight.query.operators.comparison import Eq, Ge, Gt, In, IsNotNull, IsNull, Le, Lt, Ne, Negation, Not, NotIn
-from fleetlight.query.operators.lists import Has, HasAny, HasNone, Lacks
+from fleetlight.query.operators.lists import Has, HasAddress, HasAny, HasNone, Lacks, LacksAddress
 from fleetlight.query.operators.text import HasName, HasOneName, HasOtherName, Matches, NotMatches
 from fleetlight.query.operators.truth import IsFalse, IsTrue
 from fleetlight.query.tree import (

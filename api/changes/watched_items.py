@@ -6,9 +6,8 @@ from typing import Any
 import msgspec
 
 from fleetlight.api.caller import Caller
-from fleetlight.api.query.cell_conditions import choose_cells
 from fleetlight.api.query.item_query import ItemQuery
-from fleetlight.api.query.scope import THERE, projects_of
+from fleetlight.api.query.scope import THERE, choose_cells, projects_of
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.listing.watches.changelogs import ChangedItem
 from fleetlight.listing.watches.watched_list import ChangeKind, Condition, CoveredCell
@@ -17,10 +16,8 @@ from fleetlight.query.filters import EVERYTHING, Filter, all_of
 from fleetlight.resources.fields import from_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.query2.catalog import values_of
-from fleetlight.views.query2.cell_facts import CellFacts
 from fleetlight.views.query2.projection import RowMaker
-from fleetlight.views.query2.pushdown import split
-from fleetlight.views.query2.values import Facts
+from fleetlight.views.query2.values import CellFacts, Facts, split
 
 _encode = msgspec.json.Encoder().encode
 

@@ -16,9 +16,8 @@ from fleetlight.api.http.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError
 from fleetlight.api.http.faults import fault_of
 from fleetlight.api.http.headers import Header
 from fleetlight.api.http.shapes import OBJECT, JsonType
-from fleetlight.api.shared.endpoint import EVENT_STREAM
-from fleetlight.api.shared.headers import OF_EVERY_ANSWER
-from fleetlight.api.shared.microversion import (
+from fleetlight.api.shared.endpoint import (
+    EVENT_STREAM,
     LEGACY_HEADER,
     NEWEST,
     OLDEST,
@@ -26,6 +25,7 @@ from fleetlight.api.shared.microversion import (
     negotiate,
     parse_version,
 )
+from fleetlight.api.shared.headers import OF_EVERY_ANSWER
 
 _BASE = "/v2.1"
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")

@@ -11,8 +11,7 @@ from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.links import Links
 from fleetlight.api.http.shapes import LINKS, TEXT, ListOf, Shape
-from fleetlight.api.shared.endpoint import ApiRequest, Middleware, is_legacy
-from fleetlight.api.shared.microversion import NEWEST, OLDEST, Microversion
+from fleetlight.api.shared.endpoint import NEWEST, OLDEST, ApiRequest, Microversion, Middleware, is_legacy
 
 _DOCUMENTATION = {"rel": "describedby", "type": "text/html", "href": "http://docs.openstack.org/"}
 _MULTIPLE_CHOICES = 300

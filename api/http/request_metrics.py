@@ -1,19 +1,31 @@
-"""Each request counted and timed by its route: an address as it is registered, without the names that callers give."""
+"""Each request counted, timed and traced by its route: an address as it is registered, without names of callers."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fleetlight.api.http.methods import METHODS
 
+if TYPE_CHECKING:
+    from fleetlight.bus.traces import Traces
+
 UNKNOWN = "unknown"
 """The route of a request that finds none, and the method of one whose method no route has."""
 _BELOW = "fleetlight.route_below"
 _PROJECT = "fleetlight.project"
+_OF_REQUEST = {"Fleetlight-Consistency": "fleetlight.consistency"}
+_OF_ANSWER = {
+    "Fleetlight-Complete": "fleetlight.complete",
+    "Fleetlight-Route": "fleetlight.route",
+    "Fleetlight-Token": "fleetlight.token",
+}
+# As long as the tokens may be that a list is asked to include.
+_LONGEST_VALUE = 3000
 
 Observe = Callable[[str, str, str, str | None, float], None]
 """Takes method, route, status, project and seconds of a request. The status is `none` if it got no answer, the project
@@ -110,3 +122,42 @@ def _paths_by_endpoint(routes: Iterable[BaseRoute]) -> dict[Any, list[str]]:
         if isinstance(route, Route):
             paths.setdefault(route.endpoint, []).append(route.path)
     return {endpoint: sorted(each, key=len, reverse=True) for endpoint, each in paths.items()}
+
+
+def trace_request(traces: "Traces", request: AnsweredRequest) -> None:
+    """Record the span of a request that has a request id and is sampled.
+
+    It says what the request was by its route, and what its answer says of the list; no names of users.
+    """
+    scope, start = request.scope, request.start
+    request_id = scope.get("state", {}).get("request_id")
+    trace_id = traces.trace_of(request_id)
+    if trace_id is None:
+        return
+    now = time.time_ns() // 1000
+    status = 0 if start is None else start["status"]
+    asked = Headers(scope=scope)
+    answered = Headers(raw=[] if start is None else start["headers"])
+    attributes: dict[str, str | int | bool] = {
+        "http.request.method": request.method,
+        "http.route": request.route,
+        "fleetlight.request_id": request_id,
+        **({"http.response.status_code": status} if status else {}),
+        **({"fleetlight.project_id": request.project} if request.project else {}),
+        # A wrong value could be any text.
+        **(_values(asked, _OF_REQUEST) if 0 < status < 400 else {}),
+        **_values(answered, _OF_ANSWER),
+    }
+    traces.answered(
+        trace_id,
+        request.method if request.route == UNKNOWN else f"{request.method} {request.route}",
+        now - round(request.duration_s * 1_000_000),
+        now,
+        attributes,
+        has_failed=not 0 < status < 500,
+        caller=asked.get("traceparent"),
+    )
+
+
+def _values(headers: Headers, names: Mapping[str, str]) -> dict[str, str]:
+    return {name: headers[header][:_LONGEST_VALUE] for header, name in names.items() if header in headers}

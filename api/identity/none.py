@@ -20,11 +20,13 @@ class NoIdentity:
     logins: Sequence[str] = ()
 
     async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
-        return Caller(
-            user_id=_identifier(headers, "X-User-Id", DEFAULT_USER),
-            project_id=_identifier(headers, "X-Project-Id", DEFAULT_PROJECT),
-            roles=_roles(headers.get("X-Roles", "admin")),
-        )
+        user_id = _identifier(headers, "X-User-Id", DEFAULT_USER)
+        project_id = _identifier(headers, "X-Project-Id", DEFAULT_PROJECT)
+        named = headers.get("X-Roles", "admin")
+        roles = frozenset(role.strip().lower() for role in named.split(","))
+        if not roles <= set(ROLES):
+            raise BadRequestError(f"header X-Roles: {named!r} must be a comma list of {', '.join(ROLES)}")
+        return Caller(user_id, project_id, roles)
 
     async def begin_session(self, login: BrowserLogin, connection: ClientConnection) -> str:
         raise BadRequestError("There is nothing to log in to: every caller is let in.")
@@ -60,10 +62,3 @@ def _identifier(headers: Mapping[str, str], name: str, default: str) -> str:
     if not _IDENTIFIER.fullmatch(value):
         raise BadRequestError(f"header {name}: {value!r} is not an identifier (letters, digits, '.', '_' and '-')")
     return value
-
-
-def _roles(value: str) -> frozenset[str]:
-    roles = {role.strip().lower() for role in value.split(",")}
-    if not roles <= set(ROLES):
-        raise BadRequestError(f"header X-Roles: {value!r} must be a comma list of {', '.join(ROLES)}")
-    return frozenset(roles)

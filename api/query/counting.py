@@ -12,10 +12,9 @@ from typing import Any
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.api.query.cell_conditions import choose_cells
 from fleetlight.api.query.engine import QueryEngine, proof_of
 from fleetlight.api.query.item_query import CountQuery, ItemQuery, default_order
-from fleetlight.api.query.scope import scope_of
+from fleetlight.api.query.scope import choose_cells, scope_of
 from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.cells.counting import MAX_ROWS
 from fleetlight.listing.answer import Page
@@ -25,12 +24,10 @@ from fleetlight.query.counts import MAX_GROUPS, CountRequest, limited
 from fleetlight.query.filters import EVERYTHING, Filter
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.definitions import ResultStatus
-from fleetlight.views.query2.cell_facts import CellFacts
 from fleetlight.views.query2.instance import INSTANCE_VALUES
 from fleetlight.views.query2.items import CELL
 from fleetlight.views.query2.projection import Cells, cells_of
-from fleetlight.views.query2.pushdown import split
-from fleetlight.views.query2.values import UNAVAILABLE, Cell, Facts, as_json
+from fleetlight.views.query2.values import UNAVAILABLE, Cell, CellFacts, Facts, as_json, split
 
 Group = tuple[tuple[int, Any], ...]
 """Status and value, as answers carry them, of each field that is grouped by."""

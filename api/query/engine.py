@@ -15,13 +15,12 @@ import msgspec
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.api.query.cell_conditions import choose_cells, conditions_on_cells
 from fleetlight.api.query.item_pages import ItemPages
 from fleetlight.api.query.item_query import ItemQuery
 from fleetlight.api.query.live import LiveNodes
 from fleetlight.api.query.observing import QueryObserver, QueryPlan
 from fleetlight.api.query.results import QueryRequest, QueryResult, with_uncertain
-from fleetlight.api.query.scope import scope_of
+from fleetlight.api.query.scope import choose_cells, conditions_on_cells, scope_of
 from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.api.shared.times import with_zone
 from fleetlight.cells.errors import CellUnreachableError, PastNotKeptError
@@ -38,9 +37,8 @@ from fleetlight.query.sort import SortOrder
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.query2.catalog import values_of
-from fleetlight.views.query2.cell_facts import FACTS, CellFacts
 from fleetlight.views.query2.projection import QueryRows, Row, RowMaker, UnfinishedRows, unfinished_rows
-from fleetlight.views.query2.pushdown import split, split_live
+from fleetlight.views.query2.values import FACTS, CellFacts, split, split_live
 
 MAX_ROWS_TRIED = 20_000
 """So many rows one answer with a limit reads; what it has not tried is behind the marker of its answer."""

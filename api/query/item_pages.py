@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fleetlight.api.query.cell_conditions import choose_cells, conditions_on_cells, keys_in
 from fleetlight.api.query.item_query import ItemQuery
 from fleetlight.api.query.live import LiveNodes, Observers
 from fleetlight.api.query.observing import QueryPlan
 from fleetlight.api.query.results import QueryRequest, QueryResult, with_uncertain
+from fleetlight.api.query.scope import choose_cells, conditions_on_cells, keys_in
 from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.listing.answer import Page
 from fleetlight.listing.list_items import CellItems, ItemLister
@@ -18,10 +18,8 @@ from fleetlight.query.filters import EVERYTHING, Filter, In
 from fleetlight.resources.fields import Record
 from fleetlight.resources.node import AGENT_ADDRESS
 from fleetlight.views.query2.catalog import values_of
-from fleetlight.views.query2.cell_facts import CellFacts
 from fleetlight.views.query2.projection import Row, RowMaker
-from fleetlight.views.query2.pushdown import split_live
-from fleetlight.views.query2.values import Facts, Make
+from fleetlight.views.query2.values import CellFacts, Facts, Make, split_live
 
 _encode = msgspec.json.Encoder().encode
 

@@ -1,17 +1,18 @@
 """What every request of the compute API goes through, in the order that Nova checks it.
 
-Route, microversion, identity, project in the address, then the handler; whatever goes wrong becomes a fault here, and
-every answer gets its request id and microversion headers here.
+Route, microversion (contracts/nova-servers, section 2), identity, project in the address, then the handler; whatever
+goes wrong becomes a fault here, and every answer gets its request id and microversion headers here.
 """
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from uuid import uuid4
 
 import structlog
+from starlette.datastructures import Headers
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
@@ -22,6 +23,7 @@ from fleetlight.api.http.errors import (
     BadRequestError,
     DirectoryUnavailableError,
     IdentityServiceError,
+    MicroversionSyntaxError,
     NoEventsError,
     TooManyOwnWatchesError,
     UnauthorizedError,
@@ -35,13 +37,21 @@ from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.request_metrics import name_project
 from fleetlight.api.identity.faults import unauthorized
 from fleetlight.api.limits.admission import WATCHES, ListAdmission, RateLimit, RequestAdmission, admission_of
-from fleetlight.api.shared.microversion import OLDEST, Microversion, negotiate, response_headers
 from fleetlight.api.shared.policy import authorize
 from fleetlight.api.shared.proof import TOKEN_HEADER
 from fleetlight.cells.model import InstanceRow, RequestContext
 from fleetlight.listing.consistency.tokens import ChangeToken
 from fleetlight.resources.kept_errors import without_frames
+from fleetlight.views.compute.view import NEWEST_MICROVERSION
 
+OLDEST = (2, 1)
+NEWEST = NEWEST_MICROVERSION
+STANDARD_HEADER = "OpenStack-API-Version"
+LEGACY_HEADER = "X-OpenStack-Nova-API-Version"
+_SERVICE = "compute"
+_VERSION = re.compile(r"([1-9][0-9]*)\.([1-9][0-9]*|0)")
+# Far more digits than any version will ever have, and few enough for int() to accept.
+_MAX_LENGTH = 100
 EVENT_STREAM = "text/event-stream"
 
 _log = structlog.get_logger(__name__)
@@ -50,6 +60,66 @@ _PROJECT_ID = re.compile(r"[0-9a-f-]+")
 _JSON_TYPES = frozenset({"application/json", "application/vnd.openstack.compute+json"})
 # What clients send along with a request that has no body, or one that is not read.
 _TYPES_OF_NOTHING = _JSON_TYPES | {"text/plain"}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Microversion:
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+def negotiate(headers: Headers) -> Microversion:
+    """The microversion that a request asks for; the oldest when it asks for none.
+
+    Raises MicroversionSyntaxError, UnsupportedMicroversionError.
+    """
+    text = _standard(headers.getlist(STANDARD_HEADER))
+    if text is None:
+        text = _legacy(headers.getlist(LEGACY_HEADER))
+    return Microversion(*OLDEST) if text is None else parse_version(text)
+
+
+def parse_version(text: str) -> Microversion:
+    """The microversion that `text` names, also as "latest".
+
+    Raises MicroversionSyntaxError, UnsupportedMicroversionError.
+    """
+    if text == "latest":
+        return Microversion(*NEWEST)
+    match = _VERSION.fullmatch(text)
+    if match is None or len(text) > _MAX_LENGTH:
+        raise MicroversionSyntaxError(text)
+    version = Microversion(int(match[1]), int(match[2]))
+    if not Microversion(*OLDEST) <= version <= Microversion(*NEWEST):
+        raise UnsupportedMicroversionError(text, str(Microversion(*OLDEST)), str(Microversion(*NEWEST)))
+    return version
+
+
+def response_headers(version: str) -> list[tuple[str, str]]:
+    """What every answer says about the microversion that it was given in."""
+    return [
+        (STANDARD_HEADER, f"{_SERVICE} {version}"),
+        (LEGACY_HEADER, version),
+        ("Vary", STANDARD_HEADER),
+        ("Vary", LEGACY_HEADER),
+    ]
+
+
+def _standard(values: Sequence[str]) -> str | None:
+    """The last entry for our service, of entries for several services."""
+    for entry in reversed(",".join(values).split(",")):
+        words = entry.split(None, 1)
+        if len(words) == 2 and words[0].lower() == _SERVICE:
+            return words[1].strip()
+    return None
+
+
+def _legacy(values: Sequence[str]) -> str | None:
+    """The last entry, also an empty one, which is no version."""
+    return ",".join(values).split(",")[-1].strip() if values else None
 
 
 Include = Callable[[InstanceRow, str], Awaitable[None]]

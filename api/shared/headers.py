@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetlight.api.http.headers import Header
-from fleetlight.api.shared.microversion import LEGACY_HEADER, STANDARD_HEADER
+from fleetlight.api.shared.endpoint import LEGACY_HEADER, STANDARD_HEADER
 from fleetlight.api.shared.proof import AT_LEAST, CELL_TIMEOUT_HEADER, CONSISTENCY_HEADER, TOKEN_HEADER
 from fleetlight.listing.answer import Consistency
 

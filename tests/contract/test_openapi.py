@@ -26,7 +26,7 @@ from schemathesis.schemas import APIOperation
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.settings import ApiSettings
-from fleetlight.api.shared.microversion import NEWEST
+from fleetlight.api.shared.endpoint import NEWEST
 from fleetlight.cells.fleet.compute.default_images import DEFAULT_IMAGES
 from fleetlight.manager.operations.hosts.cell_nodes import NewHost
 from fleetlight.resources.amount import Amount

@@ -19,15 +19,16 @@ from fleetlight.resources.query_fields.instance_status import (
     admin_state,
     observed_status,
 )
-from fleetlight.views.query2.cell_facts import GROUPS, Group
 from fleetlight.views.query2.instance_devices import disk_values, nic_values
 from fleetlight.views.query2.instance_parameters import parameter_values
 from fleetlight.views.query2.values import (
+    GROUPS,
     NO_DATA,
     OFFLINE,
     UNAVAILABLE,
     Cell,
     Facts,
+    Group,
     Make,
     Value,
     constant,

@@ -9,9 +9,9 @@ from fleetlight.resources.query_fields.cluster_parameters import DEFAULT, Parame
 from fleetlight.resources.query_fields.ganeti import DISK_LISTS, own_value
 from fleetlight.resources.query_fields.instance import DRBD_METADATA_MIB, MAX_DISKS, MAX_NICS, NIC_FIELDS
 from fleetlight.resources.units import MIB_PER_GIB
-from fleetlight.views.query2.cell_facts import NETWORKS
 from fleetlight.views.query2.instance_parameters import configured
 from fleetlight.views.query2.values import (
+    NETWORKS,
     NO_DATA,
     UNAVAILABLE,
     Cell,

@@ -12,9 +12,9 @@ from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import CLUSTER, DEFAULT, Parameters, system_parameters
 from fleetlight.resources.query_fields.ganeti import own_value
 from fleetlight.resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS, IN_FLAVOR
-from fleetlight.views.query2.cell_facts import SYSTEMS
 from fleetlight.views.query2.values import (
     NO_DATA,
+    SYSTEMS,
     UNAVAILABLE,
     Cell,
     Facts,

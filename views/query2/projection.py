@@ -15,8 +15,7 @@ from fleetlight.resources.query_fields.definitions import QueryFields
 from fleetlight.resources.query_fields.instance_status import Seen
 from fleetlight.views.projection import Projection
 from fleetlight.views.query2.catalog import values_of
-from fleetlight.views.query2.cell_facts import CellFacts
-from fleetlight.views.query2.values import NO_DATA, UNKNOWN, Cell, Facts, Make, shown
+from fleetlight.views.query2.values import NO_DATA, UNKNOWN, Cell, CellFacts, Facts, Make, shown
 
 _encode = msgspec.json.Encoder().encode
 _NO_ITEM = b""
@@ -42,7 +41,7 @@ class RowMaker:
     by, which no store was asked.
 
     live: the fields, of columns and of the filter, that nodes are asked for. tried_of_cell: what the filter needs
-        beside the records (fleetlight.views.query2.cell_facts).
+        beside the records (fleetlight.views.query2.values).
     uncertain: names of cells with items that were left out so far, though the filter may be true of them: it is about
         values that could not be fetched.
     """

@@ -1,19 +1,36 @@
-"""Values of fields: what each is made of, and how an answer carries it."""
+"""Values of fields: what each is made of, what a store knows of it, and how an answer carries it."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from fleetlight.query.filters import Filter, Leaf, Not, leaves, split_expressible, with_leaves
+from fleetlight.query.operators.anything import PythonOnlyLeaf
 from fleetlight.resources.fields import Field, Kind, Record
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.query_fields.cluster_parameters import CLUSTER, Parameters, hypervisor_parameters
 from fleetlight.resources.query_fields.definitions import ResultStatus
 from fleetlight.resources.query_fields.instance_status import Seen
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
-from fleetlight.views.query2.cell_facts import CellFacts
+
+Items = Mapping[str, Mapping[str, Sequence[Record]]]
+"""Records by the uuid of the cell, then by item type."""
+
 
 Cell = tuple[int, Any]
 """A status (CellStatus), and the stored value (fleetlight.resources.fields) that only NORMAL has."""
+
+GROUPS, NETWORKS, SYSTEMS = "group", "network", "os"
+
+FACTS: Mapping[str, Sequence[str]] = {
+    GROUPS: ("name", "uuid", "node_list"),
+    NETWORKS: ("uuid", "name"),
+    SYSTEMS: ("name", "image_ref"),
+    CLUSTER: (),
+}
+"""By the item type that a cell is asked for, the fields that are read of it."""
 
 # Plain numbers: to write an enumeration as JSON takes five times as long.
 _NORMAL = int(ResultStatus.NORMAL)
@@ -34,6 +51,49 @@ _TYPES: Mapping[Kind, type] = {
     Kind.FLOAT: float,
     Kind.TIMESTAMP: int,
 }
+
+
+class Group(NamedTuple):
+    """The node group of a node."""
+
+    name: str
+    uuid: str
+
+
+class CellFacts:
+    """What the fields of a cell's instances need beside their records: read once for each request, never per row.
+
+    name: of the cell. is_configured_here: whether it has such facts at all, and counts the changes of its instances.
+
+    items: by item type, the records that were read; a type that was not asked for, or could not be read, is not there.
+    """
+
+    def __init__(
+        self, name: str, *, is_configured_here: bool = False, items: Mapping[str, Iterable[Record]] | None = None
+    ) -> None:
+        found = items or {}
+        self.name = name
+        self.is_configured_here = is_configured_here
+        self.groups: Mapping[str, Group] | None = None
+        if GROUPS in found:
+            self.groups = {
+                node: Group(group["name"], group["uuid"]) for group in found[GROUPS] for node in group["node_list"]
+            }
+        self.networks: Mapping[str, str] | None = None
+        if NETWORKS in found:
+            self.networks = {network["uuid"]: network["name"] for network in found[NETWORKS]}
+        self.systems: Mapping[str, str] | None = None
+        if SYSTEMS in found:
+            self.systems = {system["image_ref"]: system["name"] for system in found[SYSTEMS]}
+        self.cluster: Parameters | None = next(iter(found.get(CLUSTER, ())), None)
+        self._of_hypervisors: dict[tuple[str, str | None], Parameters] = {}
+
+    def hypervisor_parameters(self, cluster: Parameters, hypervisor: str, system: str | None) -> Parameters:
+        """Those that an instance has before any are set on it; most instances have the same."""
+        key = (hypervisor, system)
+        if key not in self._of_hypervisors:
+            self._of_hypervisors[key] = hypervisor_parameters(cluster, hypervisor, system, {})
+        return self._of_hypervisors[key]
 
 
 class Facts(Struct, frozen=True, gc=False):
@@ -61,7 +121,7 @@ class Value:
     """How the cell of a field comes about.
 
     needs: the fields of the record that it is made of. stored: the one that it is, so that a store can be asked for it.
-    of_cell: what it is made of beside (fleetlight.views.query2.cell_facts). is_revision: whether it is made of the
+    of_cell: what it is made of beside (CellFacts). is_revision: whether it is made of the
         revision.
     is_live: whether nodes are asked for it, those that have an agent.
     """
@@ -143,3 +203,33 @@ def shown(make: Make, field: Field) -> Make:
 
 Values = Mapping[str, Value]
 """By the name of the field."""
+
+
+def split(node: Filter, values: Values) -> tuple[Filter, Filter]:
+    """The filter on fields of records that stores answer, and the rest that rows are tried by; both are to be true.
+
+    Stores answer what is about values that are stored as they are shown.
+    """
+
+    def is_stored(leaf: Leaf) -> bool:
+        # Of a structure stores cannot even say whether it is there.
+        name = values[leaf.field].stored
+        is_filterable = name is not None and (INSTANCE_FIELDS[name].is_sortable or INSTANCE_FIELDS[name].is_list)
+        return is_filterable and not isinstance(leaf.leaf if isinstance(leaf, Not) else leaf, PythonOnlyLeaf)
+
+    stored, rest = split_expressible(node, lambda part: all(map(is_stored, leaves(part))))
+    return with_leaves(stored, lambda leaf: _renamed(leaf, values)), rest
+
+
+def split_live(node: Filter, values: Values) -> tuple[Filter, Filter]:
+    """The filter that is tried before nodes are asked, and the rest, which needs what they say; both are to be true."""
+    return split_expressible(node, lambda part: not any(values[leaf.field].is_live for leaf in leaves(part)))
+
+
+def _renamed(leaf: Leaf, values: Values) -> Leaf:
+    name = values[leaf.field].stored
+    if name is None:
+        raise AssertionError(f"'{leaf.field}' is not stored")
+    if isinstance(leaf, Not):
+        return replace(leaf, field=name, leaf=_renamed(leaf.leaf, values))
+    return replace(leaf, field=name)

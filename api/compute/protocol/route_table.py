@@ -22,8 +22,7 @@ from fleetlight.api.http.headers import Header
 from fleetlight.api.http.query_string import NO_PARAMETERS, QueryParameters
 from fleetlight.api.http.request_metrics import name_route
 from fleetlight.api.http.shapes import JsonType
-from fleetlight.api.shared.endpoint import ApiRequest, Handler, Middleware
-from fleetlight.api.shared.microversion import NEWEST
+from fleetlight.api.shared.endpoint import NEWEST, ApiRequest, Handler, Middleware
 
 _NEWEST_MINOR = NEWEST[1]
 

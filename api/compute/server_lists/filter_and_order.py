@@ -28,8 +28,10 @@ def build_filter(query: QueryString, minor: int, caller: Caller, *, action: str)
         raise ForbiddenError("listing deleted servers")
     # What is no value is said, as by Nova, before what the caller may not.
     is_for_all_tenants(query)
+    # A reservation is no server; `forthcoming=true` asks for reservations alone.
+    forthcoming = query.last("forthcoming")
     conditions = (
-        _reservations(query),
+        Eq("forthcoming", forthcoming is not None and strict_bool("forthcoming", forthcoming)),
         Eq("hidden", False),
         _existence(query, is_about_deleted=is_about_deleted),
         _changes(query),
@@ -46,12 +48,6 @@ def names_no_status(query: QueryString, minor: int) -> bool:
     Raises BadRequestError where the microversion refuses that.
     """
     return _states(query, minor)[1] == NOTHING
-
-
-def _reservations(query: QueryString) -> Filter:
-    """A reservation is no server; `forthcoming=true` asks for reservations alone. Raises ParameterError."""
-    value = query.last("forthcoming")
-    return Eq("forthcoming", value is not None and strict_bool("forthcoming", value))
 
 
 def is_for_all_tenants(query: QueryString) -> bool:

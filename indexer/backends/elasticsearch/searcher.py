@@ -1,12 +1,14 @@
 """Reading from Elasticsearch: pages, single instances, how far each cell is followed. No request is retried here."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
+import msgspec
+
 from fleetlight.cells.bounded_threads import AllThreadsHangError, BoundedThreads
-from fleetlight.indexer.backends.base import CELL_FACTS, CellProgress, FoundPage, FoundRow
+from fleetlight.indexer.backends.base import CELL_FACTS, MISSHAPEN, CellProgress, FoundPage, FoundRow, counts_by_cell
 from fleetlight.indexer.backends.elasticsearch.client import Client, open_client, send
-from fleetlight.indexer.backends.elasticsearch.counting import count_body, counts_in
 from fleetlight.indexer.backends.elasticsearch.documents import (
     ALL_PROGRESS,
     MAX_ROWS,
@@ -18,13 +20,20 @@ from fleetlight.indexer.backends.elasticsearch.documents import (
     state_of,
 )
 from fleetlight.indexer.backends.elasticsearch.known_pages import KnownPages
+from fleetlight.indexer.backends.elasticsearch.mapping import VERSION
 from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.elasticsearch.other_items import search_items
-from fleetlight.indexer.backends.elasticsearch.rows import RowDecoder, Write, row_decoder, writes_in
-from fleetlight.indexer.backends.elasticsearch.values import value_decoder
+from fleetlight.indexer.backends.elasticsearch.rows import (
+    RowDecoder,
+    Write,
+    decoded,
+    decoded_documents,
+    row_decoder,
+    writes_in,
+)
 from fleetlight.indexer.backends.seal import HELD, SEAL, SealState
 from fleetlight.indexer.backends.settings import IndexSettings
-from fleetlight.indexer.errors import IndexUnavailableError
+from fleetlight.indexer.errors import IndexDocumentError, IndexUnavailableError
 from fleetlight.query.counts import CountRequest, Counts
 from fleetlight.query.errors import NotExpressibleError
 from fleetlight.query.filters import Filter
@@ -38,6 +47,111 @@ T = TypeVar("T")
 
 # Searches of one process at the same time; more wait.
 _SEARCH_THREADS = 16
+_NO_VALUE = (None,)
+
+
+class ValueDecoder:
+    """Rows of a search for the values of some fields: what is read of each document, and how.
+
+    What is in columns is read from those. For the rest, lists with the order of their members too, the whole source is
+    sent: that costs less than to leave something out (decisions 0008 and 0010).
+    keys: names of the sort keys. fields: those whose values make the items, with the version behind them if that is
+    wanted. options: what the body of a search needs for it.
+    """
+
+    def __init__(self, keys: tuple[str, ...], fields: tuple[str, ...], *, with_version: bool = False) -> None:
+        self._keys, self._fields = keys, (*fields, VERSION) if with_version else fields
+        names = tuple(dict.fromkeys((*keys, *fields)))
+        self._is_in_columns = all(INSTANCE_FIELDS[name].is_sortable for name in names)
+        always: dict[str, Any] = {"cell_uuid": str, VERSION: int} if with_version else {"cell_uuid": str}
+        self.options: Mapping[str, Any]
+        if self._is_in_columns:
+            self.options = {"_source": False, "stored_fields": "_none_", "docvalue_fields": [*always, *names]}
+            # A column may hold several values, or none; ours hold one.
+            members: list[Any] = [(name, list[Any], _NO_VALUE) for name in names]
+            found = msgspec.defstruct(
+                "_Columns",
+                [*((name, list[kind]) for name, kind in always.items()), *members],  # type: ignore[valid-type]
+                gc=False,
+            )
+        else:
+            self.options = {}
+            found = msgspec.defstruct("_Members", [*always.items(), *((name, Any, _missing(name)) for name in names)])
+        where = msgspec.field(name="fields" if self._is_in_columns else "_source")
+        hit = msgspec.defstruct("_ValuesHit", [("found", found, where)])
+        hits = msgspec.defstruct("_ValuesHits", [("hits", list[hit])])  # type: ignore[valid-type]
+        self._answer: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+            msgspec.defstruct("_ValuesAnswer", [("hits", hits)])
+        )
+
+    def rows(self, body: bytes, projection: Projection) -> Sequence[FoundRow]:
+        """Raises IndexRequestError, and IndexDocumentError for a document that is not ours."""
+        row = self._of_columns if self._is_in_columns else self._of_source
+        return [row(hit.found, projection) for hit in decoded_documents(self._answer, body).hits.hits]
+
+    def _of_columns(self, found: Any, projection: Projection) -> FoundRow:
+        position = [getattr(found, name)[0] for name in self._keys]
+        values = [getattr(found, name)[0] for name in self._fields]
+        return _row(position, values, found.cell_uuid[0], projection)
+
+    def _of_source(self, found: Any, projection: Projection) -> FoundRow:
+        position = [getattr(found, name) for name in self._keys]
+        values = [getattr(found, name) for name in self._fields]
+        return _row(position, values, found.cell_uuid, projection)
+
+
+def _missing(name: str) -> Any:
+    """What stands for a member that a document lacks, since nulls are left out."""
+    return msgspec.field(default_factory=list) if INSTANCE_FIELDS[name].is_list else None
+
+
+def _row(position: Sequence[Any], values: Sequence[Any], cell_uuid: str, projection: Projection) -> FoundRow:
+    try:
+        return FoundRow(tuple(position), projection.render(values, cell_uuid))
+    except MISSHAPEN as error:
+        raise IndexDocumentError.caused_by(error, str(position[-1])) from error
+
+
+value_decoder = lru_cache(maxsize=64)(ValueDecoder)
+
+
+class _Bucket(msgspec.Struct):
+    key: dict[str, Any]
+    doc_count: int
+
+
+class _Groups(msgspec.Struct):
+    buckets: list[_Bucket]
+
+
+class _Aggregations(msgspec.Struct):
+    groups: _Groups
+
+
+class _Answer(msgspec.Struct):
+    aggregations: _Aggregations
+
+
+_ANSWER = msgspec.json.Decoder(_Answer)
+
+
+def count_body(request: CountRequest, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a search. wanted: the query for the documents that are counted.
+
+    One page of a composite aggregation, which is exact where `terms` guesses: what is counted is of one moment.
+    """
+    cell = {"cell_uuid": {"terms": {"field": "cell_uuid"}}}
+    values = [{f"by_{name}": {"terms": {"field": name, "missing_bucket": True}}} for name in request.by]
+    groups = {"composite": {"size": request.max_groups + 1, "sources": [cell, *values]}}
+    return {"size": 0, "track_total_hits": False, "query": wanted, "aggs": {"groups": groups}}
+
+
+def counts_in(answer: bytes, request: CountRequest) -> dict[str, Counts]:
+    """By the uuid of the cell. Raises IndexRequestError."""
+    buckets = decoded(_ANSWER, answer).aggregations.groups.buckets
+    names = [f"by_{name}" for name in request.by]
+    found = ((each.key["cell_uuid"], tuple(each.key[name] for name in names), each.doc_count) for each in buckets)
+    return counts_by_cell(found, request.max_groups)
 
 
 class ElasticsearchSearcher:

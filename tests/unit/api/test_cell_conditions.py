@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleetlight.api.query.cell_conditions import keys_in
+from fleetlight.api.query.scope import keys_in
 from fleetlight.query.expressions import to_filter
 from fleetlight.resources.query_fields.job import JOB
 

@@ -11,8 +11,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from fleetlight.api.http.request_metrics import RequestMetrics, name_project
-from fleetlight.api.http.request_traces import trace_request
+from fleetlight.api.http.request_metrics import RequestMetrics, name_project, trace_request
 from tests.support.traced import RecordedTraces, times
 
 REQUEST = "req-46f4d8ac-e61c-452d-926b-b508626a50af"

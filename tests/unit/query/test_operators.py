@@ -27,7 +27,6 @@ from fleetlight.query.filters import (
     check,
     negate,
 )
-from fleetlight.query.operators.addresses import fixed_addresses
 from fleetlight.query.operators.anything import AtTime, Compares, Contains, Finds, PythonOnlyLeaf, Same, Says
 from fleetlight.query.operators.comparison import (
     MAX_TERM_BYTES,
@@ -36,6 +35,7 @@ from fleetlight.query.operators.comparison import (
     require_comparable,
     require_filterable,
 )
+from fleetlight.query.operators.lists import fixed_addresses
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import Direction, SortKey, SortOrder
 from fleetlight.query.to_dsl import to_dsl

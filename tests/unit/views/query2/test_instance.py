@@ -12,10 +12,8 @@ from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.cluster_parameters import CLUSTER, filled_cluster
 from fleetlight.resources.query_fields.ganeti import kept_in_part
 from fleetlight.resources.query_fields.instance import INSTANCE
-from fleetlight.views.query2.cell_facts import GROUPS, NETWORKS, SYSTEMS, CellFacts
 from fleetlight.views.query2.instance import INSTANCE_VALUES
-from fleetlight.views.query2.pushdown import split
-from fleetlight.views.query2.values import Facts, as_json
+from fleetlight.views.query2.values import GROUPS, NETWORKS, SYSTEMS, CellFacts, Facts, as_json, split
 from tests.support.fleets.documents import make_record
 
 FLAVOR = {"memory_mb": 2048, "vcpus": 2, "root_gb": 10, "ephemeral_gb": 0, "swap": 512}
