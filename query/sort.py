@@ -61,7 +61,7 @@ class SortKey:
 
 
 def nice_key(text: str) -> str:
-    """The text that compares by code point as `text` does in nice order; fleetlight.query.nice_order says the same in
+    """The text that compares by code point as `text` does in nice order; fleetlight.query.to_sql says the same in
     SQL.
 
     A number becomes a mark, the character that stands for how many digits it has without leading zeros, and those.

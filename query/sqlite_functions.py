@@ -4,7 +4,7 @@ import sqlite3
 
 # Operators and orders make the functions that they call.
 import fleetlight.query.filters
-import fleetlight.query.nice_order  # noqa: F401
+import fleetlight.query.to_sql  # noqa: F401
 from fleetlight.query.sql import SqliteFunction
 
 

@@ -1,4 +1,4 @@
-"""Filter, order and position -> SQL (SQLAlchemy Core); every value is bound.
+"""Filter, order, position and counts -> SQL (SQLAlchemy Core); every value is bound.
 
 Columns come by field name, typed as the store has them. Text compares by code point: on SQLite that is the default
 (BINARY), on PostgreSQL `COLLATE "C"` says it, and for MySQL the columns have to be bytes. An index serves an order on
@@ -9,8 +9,28 @@ DESC NULLS LAST. Connections to SQLite need fleetlight.query.sqlite_functions.
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from sqlalchemy import ColumnElement, and_, false, or_, true
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    Select,
+    Text,
+    and_,
+    case,
+    cast,
+    column,
+    distinct,
+    false,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
+from sqlalchemy.sql.selectable import TableValuedAlias
 
+from fleetlight.query.counts import CountRequest
+from fleetlight.query.errors import NotExpressibleError
 from fleetlight.query.filters import (
     EVERYTHING,
     NOTHING,
@@ -30,10 +50,22 @@ from fleetlight.query.filters import (
     leaves,
     lower,
 )
-from fleetlight.query.nice_order import nice_column
-from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
-from fleetlight.query.sql import Predicate, SqlColumn, SqlDialect
+from fleetlight.query.sort import (
+    ESCAPE,
+    NO_DIGITS,
+    NUMBER,
+    SURROGATES,
+    SURROGATES_END,
+    Collation,
+    Direction,
+    SortKey,
+    SortOrder,
+    nice_key,
+)
+from fleetlight.query.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction
 from fleetlight.resources.fields import ItemType
+
+_NUMBER_OR_TEXT = "([0-9]+)|[^0-9]+"
 
 
 class FieldColumns(Protocol):
@@ -189,3 +221,75 @@ def _after(key: SortKey, value: Any) -> Filter:
         case Direction.ASC, _:
             return Gt(key.field, value)
     return any_of(Lt(key.field, value), IsNull(key.field))
+
+
+def count_statement(
+    table: FromClause, columns: FieldColumns, request: CountRequest, dialect: SqlDialect, *leading: ColumnElement[Any]
+) -> Select[Any]:
+    """The groups, by GROUP BY, one more than the request has at the most: `leading`, the values, and how many.
+
+    leading: what makes groups besides. Raises NotExpressibleError as `to_sql` does; MySQL has no lists.
+    """
+    rows, values, has_lists = table, list(leading), False
+    for name in request.by:
+        value = columns[name]
+        if request.item_type[name].is_list:
+            # A row for each member, and one for an empty list. Members may repeat.
+            members = _members(value, dialect).alias(f"members_of_{name}")
+            rows, value, has_lists = rows.outerjoin(members, true()), members.c.value, True
+        values.append(value)
+    number = func.count(distinct(columns[request.item_type.unique])) if has_lists else func.count()
+    wanted = to_sql(request.filter, columns, request.item_type, dialect)
+    counted = select(*values, number).select_from(rows).where(wanted)
+    return counted.group_by(*values).limit(request.max_groups + 1) if values else counted
+
+
+def _members(stored: ColumnElement[Any], dialect: SqlDialect) -> TableValuedAlias:
+    if dialect == "postgresql":
+        return func.jsonb_array_elements_text(stored).table_valued("value")
+    return func.json_each(stored).table_valued("value")
+
+
+def _key_or_null(text: str | None) -> str | None:
+    return None if text is None else nice_key(text)
+
+
+_sqlite_key = SqliteFunction("fleetlight_nice_key", 1, _key_or_null, TEXT)
+
+
+def nice_column(stored: ColumnElement[Any], dialect: SqlDialect) -> ColumnElement[Any]:
+    """The key of a column of text, made by the database as fleetlight.query.sort.nice_key makes it of a text.
+
+    No index serves it, so such an order costs a look at every row that the filter lets pass. A collation of
+    PostgreSQL's (ICU, `kn-true`) is not it: that puts case and punctuation in an order of its own.
+    Raises NotExpressibleError for MySQL.
+    """
+    match dialect:
+        case "sqlite":
+            return _sqlite_key(stored)
+        case "postgresql":
+            return _postgresql_key(stored)
+    raise NotExpressibleError("MySQL", f"a nice order of '{stored.name}'")
+
+
+def _postgresql_key(stored: ColumnElement[Any]) -> ColumnElement[Any]:
+    text = cast(stored, Text)
+    parts = (
+        func.regexp_matches(text, f"({_NUMBER_OR_TEXT})", "g")
+        .table_valued(column("found", ARRAY(Text)), with_ordinality="place")
+        .render_derived(name="parts")
+    )
+    whole, number = parts.c.found[1], parts.c.found[2]
+    digits = func.ltrim(number, "0")
+    length = func.length(digits) + NO_DIGITS
+    character = func.chr(case((length < SURROGATES, length), else_=length + (SURROGATES_END - SURROGATES)))
+    key = case((number.is_not(None), literal(NUMBER, Text).concat(character).concat(digits)), else_=_escaped(whole))
+    joined = func.string_agg(key, aggregate_order_by(literal("", Text), parts.c.place))
+    # Of no text there are no parts.
+    return case((stored.is_not(None), func.coalesce(select(joined).scalar_subquery(), "", type_=Text)))
+
+
+def _escaped(text: ColumnElement[Any]) -> ColumnElement[Any]:
+    for mark in (ESCAPE, NUMBER):
+        text = func.replace(text, mark, ESCAPE + chr(ord(mark) + 1))
+    return text

@@ -12,8 +12,7 @@ from starlette.responses import Response
 
 from fleetlight.api.compute.server_lists.servers import ServerListHandlers
 from fleetlight.api.documented import ApiOperation
-from fleetlight.api.explaining.parts import cell_shown, milliseconds, source_shown
-from fleetlight.api.explaining.queries import QueryExplainer
+from fleetlight.api.explaining.queries import QueryExplainer, cell_shown, milliseconds, source_shown
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, ForbiddenError
 from fleetlight.api.http.query_string import QueryString

@@ -5,20 +5,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fleetlight.api.explaining.parts import cell_shown, milliseconds, source_shown
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.engine import QueryEngine
 from fleetlight.api.query.handlers import query_of_body
 from fleetlight.api.query.item_query import ItemQuery, body_of_query, size_of
-from fleetlight.api.query.observing import QueryObserver, QueryPlan
-from fleetlight.api.query.results import QueryResult
+from fleetlight.api.query.results import QueryObserver, QueryPlan, QueryResult
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.proof import ReadOptions, read_options
 from fleetlight.listing.answer import CellAnswer, Route
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.count_instances import CountResult, InstanceCounter
-from fleetlight.listing.explanation import Attempt, ObservedSource
+from fleetlight.listing.explanation import Attempt, ObservedSource, Query
 from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.list_items import CellItems, ItemLister
 from fleetlight.query.as_list import as_list
@@ -29,6 +27,31 @@ from fleetlight.resources.instance import INSTANCE_FIELDS
 _OF_THE_PAST = "only cells know what they were like then: their rows, without what was changed since"
 NOT_ASKED = "not-asked"
 """The route of a cell that a condition on `cell` leaves out."""
+
+
+def cell_shown(answer: CellAnswer, *, why: str | None, matching: int | None) -> Mapping[str, Any]:
+    """What a cell contributed. why: the reason for its route, unless it failed. matching: rows that it has in all."""
+    if answer.failure is not None:
+        why = f"it is down: {answer.failure}" if answer.is_down else f"it is not complete: {answer.failure}"
+    return {
+        "cell": answer.cell.name,
+        "uuid": answer.cell.uuid,
+        "route": answer.route.value,
+        "complete": answer.is_complete,
+        "watermark": answer.watermark,
+        "age_s": None if answer.age_s is None else round(answer.age_s, 3),
+        "matching": matching,
+        "why": why,
+    }
+
+
+def source_shown(name: str, query: Query | None, *, batches: int, rows: int, duration_s: float) -> Mapping[str, Any]:
+    """One source of the rows, and the compiled query."""
+    return {"source": name, "batches": batches, "rows": rows, "duration_ms": milliseconds(duration_s), "query": query}
+
+
+def milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)
 
 
 @dataclass(frozen=True, slots=True)

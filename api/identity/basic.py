@@ -18,12 +18,11 @@ from pathlib import Path
 import structlog
 
 from fleetlight.api.caller import ROLES, Caller
-from fleetlight.api.http.basic_login import name_and_password
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import BadRequestError, DirectoryUnavailableError, UnauthorizedError
 from fleetlight.api.identity.browser import ENDED_CHALLENGE, TOKEN_HEADER, Account, BrowserLogin, Named
 from fleetlight.api.identity.ended_sessions import SessionEnds
-from fleetlight.api.identity.passwords import PasswordChecks, is_known_hash
+from fleetlight.api.identity.passwords import PasswordChecks, is_known_hash, name_and_password
 from fleetlight.api.identity.refusals import telling_of_refusal
 from fleetlight.api.identity.tokens.token import Token, new_audit_id, sign, signed_token
 from fleetlight.api.identity.watched_file import WatchedFile

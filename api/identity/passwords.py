@@ -1,10 +1,11 @@
-"""Hashing and checking of passwords, away from the event loop.
+"""Names and passwords of HTTP basic authentication, and the hashing and checking of passwords off the event loop.
 
 A check takes long and much memory, on purpose. So checks have threads of their own, and few: a
 caller that guesses passwords gets no more of the machine, and requests with tokens go on meanwhile.
 """
 
 import asyncio
+from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -12,7 +13,24 @@ import bcrypt
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from fleetlight.api.http.errors import UnauthorizedError
 from fleetlight.api.limits.login_limit import CHECKS_AT_ONCE
+
+
+def name_and_password(header: str, challenge: str) -> tuple[str, str]:
+    """What the header Authorization says (RFC 7617).
+
+    challenge: of the UnauthorizedError that is raised where it says neither.
+    """
+    scheme, _, encoded = header.partition(" ")
+    try:
+        name, colon, password = b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except ValueError:
+        colon = ""
+    if scheme.lower() != "basic" or not colon:
+        raise UnauthorizedError("no basic authentication", challenge)
+    return name, password
+
 
 _ARGON2_PREFIX = "$argon2"
 _BCRYPT_PREFIXES = ("$2a$", "$2b$", "$2y$")

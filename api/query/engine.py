@@ -18,8 +18,7 @@ from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.query.item_pages import ItemPages
 from fleetlight.api.query.item_query import ItemQuery
 from fleetlight.api.query.live import LiveNodes
-from fleetlight.api.query.observing import QueryObserver, QueryPlan
-from fleetlight.api.query.results import QueryRequest, QueryResult, with_uncertain
+from fleetlight.api.query.results import QueryObserver, QueryPlan, QueryRequest, QueryResult, with_uncertain
 from fleetlight.api.query.scope import choose_cells, conditions_on_cells, scope_of
 from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.api.shared.times import with_zone

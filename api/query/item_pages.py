@@ -7,8 +7,7 @@ import msgspec
 
 from fleetlight.api.query.item_query import ItemQuery
 from fleetlight.api.query.live import LiveNodes, Observers
-from fleetlight.api.query.observing import QueryPlan
-from fleetlight.api.query.results import QueryRequest, QueryResult, with_uncertain
+from fleetlight.api.query.results import QueryPlan, QueryRequest, QueryResult, with_uncertain
 from fleetlight.api.query.scope import choose_cells, conditions_on_cells, keys_in
 from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.listing.answer import Page

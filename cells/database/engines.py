@@ -23,8 +23,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError, Integr
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from fleetlight.cells.database.private_files import make_private
-from fleetlight.cells.database.write_ahead import use_write_ahead_log
+from fleetlight.cells.database.sqlite_files import make_private, use_write_ahead_log
 from fleetlight.cells.digests import register_digest
 from fleetlight.cells.errors import CellUnreachableError, DatabaseUrlError, MixedTablesError, NewerTablesError
 from fleetlight.query.sqlite_functions import register_functions

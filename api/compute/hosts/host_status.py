@@ -40,19 +40,12 @@ class HostStatusCache:
         self._reading: asyncio.Task[HostStatuses] | None = None
 
     async def shown_to(self, request: ApiRequest) -> HostStatuses | None:
-        """What `request` is shown; None when its microversion or its caller is shown none."""
+        """What `request` is shown; None when its microversion or its caller is shown none.
+
+        Cells that did not answer are left out: nothing is known of their hosts.
+        """
         if request.minor < HOST_STATUS_SINCE or not request.caller.is_admin:
             return None
-        return await self._get()
-
-    def forget(self) -> None:
-        """Read everything again before the next answer, because this process has changed a service."""
-        self._statuses = None
-        self._read_at = float("-inf")
-        self._reading = None
-
-    async def _get(self) -> HostStatuses:
-        """Cells that did not answer are left out: nothing is known of their hosts."""
         age_s = time.monotonic() - self._read_at
         if age_s > _READ_AGAIN_AFTER_S and (self._reading is None or self._reading.done()):
             self._reading = asyncio.create_task(self._read())
@@ -60,6 +53,12 @@ class HostStatusCache:
         if self._reading is not None and (self._statuses is None or is_old):
             return await asyncio.shield(self._reading)
         return _NOTHING_KNOWN if self._statuses is None else self._statuses
+
+    def forget(self) -> None:
+        """Read everything again before the next answer, because this process has changed a service."""
+        self._statuses = None
+        self._read_at = float("-inf")
+        self._reading = None
 
     async def _read(self) -> HostStatuses:
         """What the cells say now. It is remembered, unless `forget` was called while they were asked."""

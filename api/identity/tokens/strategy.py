@@ -12,12 +12,12 @@ from starlette.routing import Route
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.documented import ApiOperation, DocumentedRoute
-from fleetlight.api.http.basic_login import name_and_password
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.http.errors import TOKEN_CHALLENGE, IdentityNotFoundError, UnauthorizedError
 from fleetlight.api.http.headers import Header
 from fleetlight.api.http.shapes import JsonType, Shape
 from fleetlight.api.identity.browser import TOKEN_HEADER, Named
+from fleetlight.api.identity.passwords import name_and_password
 from fleetlight.api.identity.tokens import shapes
 from fleetlight.api.identity.tokens.auth_handlers import AuthHandlers, version, versions
 from fleetlight.api.identity.tokens.browser_sessions import TokenSessions

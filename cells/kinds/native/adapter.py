@@ -37,13 +37,12 @@ from fleetlight.cells.tables import cell_state, changes, instances
 from fleetlight.cells.usage import UsagePart, UsageRequest, add_up, next_page
 from fleetlight.notifications.event_types import OF_INSTANCES
 from fleetlight.query.counts import CountRequest, Counts, limited
-from fleetlight.query.counts_in_sql import count_statement
 from fleetlight.query.evaluate import first_of, matcher
 from fleetlight.query.filters import EVERYTHING, Filter, In, split_expressible
 from fleetlight.query.page import PageRequest
 from fleetlight.query.retention import remembered
 from fleetlight.query.sort import INSTANCES_BY_UUID
-from fleetlight.query.to_sql import after, can_express, next_after, order_by, to_sql
+from fleetlight.query.to_sql import after, can_express, count_statement, next_after, order_by, to_sql
 from fleetlight.resources.fields import Record
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 from fleetlight.resources.instance import INSTANCE_FIELDS

@@ -36,13 +36,12 @@ from fleetlight.indexer.backends.sqlite.schema import (
 from fleetlight.indexer.backends.sqlite.seal import REASON, Account, read_account, require_sealed
 from fleetlight.indexer.errors import IndexDocumentError
 from fleetlight.query.counts import CountRequest, Counts
-from fleetlight.query.counts_in_sql import count_statement
 from fleetlight.query.errors import NotExpressibleError
 from fleetlight.query.filters import Filter, leaves
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.query.sqlite_functions import register_functions
-from fleetlight.query.to_sql import after, in_nice_order, order_by, to_sql
+from fleetlight.query.to_sql import after, count_statement, in_nice_order, order_by, to_sql
 from fleetlight.resources.fields import Kind, Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.projection import Projection

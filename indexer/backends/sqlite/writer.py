@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from fleetlight.cells.batched import batched
-from fleetlight.cells.database.private_files import make_private
-from fleetlight.cells.database.write_ahead import use_write_ahead_log
+from fleetlight.cells.database.sqlite_files import make_private, use_write_ahead_log
 from fleetlight.cells.digests import RangeDigest, register_digest
 from fleetlight.indexer.backends.base import CellProgress, Document, Rejection, WriteResult, ignore_removed
 from fleetlight.indexer.backends.damaged import read_around_damage

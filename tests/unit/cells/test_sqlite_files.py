@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleetlight.cells.database.write_ahead import use_write_ahead_log
+from fleetlight.cells.database.sqlite_files import use_write_ahead_log
 
 
 @pytest.fixture

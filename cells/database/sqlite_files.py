@@ -1,8 +1,23 @@
-"""Write-ahead mode of SQLite files, in which readers and the writer do not wait for each other."""
+"""SQLite files: their owner alone may read and write them, and readers and the writer do not wait for each other."""
 
+import os
 import sqlite3
+from contextlib import suppress
+from pathlib import Path
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+
+def make_private(path: Path) -> None:
+    """Make the file of a database that is not there yet; one that is there keeps its rights, and is not opened.
+
+    A process that closes a file gives up the locks that SQLite holds on it (https://sqlite.org/howtocorrupt.html, 2.2).
+    What SQLite lays beside a file (its log, its shared memory) gets the rights of the file. SQLite itself says what is
+    wrong where no file can be made.
+    """
+    with suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
 
 _PAUSE_S = 0.01
 
