@@ -15,20 +15,13 @@ from fleetlight.cli.options import examples
 from fleetlight.resources.wings import wings
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
-    "up": (
-        "fleetlight.cli.processes.up",
-        "Run a whole fleet by one command: cells, bus, indexer and API, on SQLite files in one folder.",
-    ),
+    **{name: command for wing in wings() for name, command in wing.commands.items()},
     "api": ("fleetlight.cli.processes.api", "Serve the API, without an indexer, relays or workers."),
     "luxi": ("fleetlight.cli.processes.luxi", "Answer Ganeti's local queries at a unix socket, without the API."),
     "indexer": ("fleetlight.cli.processes.processes", "Follow all cells and keep the index up to date."),
     "relay": (
         "fleetlight.cli.processes.processes",
         "Publish the changes of native cells on their buses, also of cells that are added later.",
-    ),
-    "worker": (
-        "fleetlight.cli.processes.processes",
-        "Carry out the jobs of native cells, also of cells that are added later.",
     ),
     "deliverer": ("fleetlight.cli.processes.processes", "Deliver the events of subscriptions to their targets."),
     "subscribe": (
@@ -75,7 +68,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "fleetlight.cli.findings",
         "Show what is not as it should be, with evidence and age, and what to do about it.",
     ),
-    **{name: command for wing in wings() for name, command in wing.commands.items()},
     "usage": (
         "fleetlight.cli.usage",
         "Show how many hours instances ran and were reserved for in a period, deleted ones too.",

@@ -16,20 +16,17 @@ from fleetlight.cells.errors import CellError, DatabaseUrlError, UnknownCellErro
 from fleetlight.cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from fleetlight.cli.output import print_error, print_notice
 from fleetlight.indexer.errors import IndexerError
-from fleetlight.manager.operations.balancing.errors import BalancingError
-from fleetlight.manager.operations.nodes.errors import NodesSettingsError
 from fleetlight.notifications.errors import NotificationError
 from fleetlight.query.errors import QueryError
-from fleetlight.resources.errors import FieldError
+from fleetlight.resources.errors import FieldError, UsageError
 
 _WRONG_USAGE = (
-    BalancingError,
     DatabaseUrlError,
     InsecureListeningError,
     IdentityConfigurationError,
-    NodesSettingsError,
     UnknownCellError,
     UnknownInDirectoryError,
+    UsageError,
 )
 _FAILURES = (
     CellError,

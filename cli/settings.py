@@ -29,14 +29,12 @@ from fleetlight.api.http.host_names import ANY_HOST, HostName, ServedHosts, is_l
 from fleetlight.api.luxi.paths import is_short_enough
 from fleetlight.api.settings import ApiSettings, DeliverySettings, IdentitySettings, KeystoneSettings, OpenIdSettings
 from fleetlight.bus.settings import BusSettings
-from fleetlight.cells.settings import FleetSettings, RelaySettings, UpstreamSettings
+from fleetlight.cells.settings import FleetSettings, NodesSettings, RelaySettings, SchedulerSettings, UpstreamSettings
 from fleetlight.cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
 from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.logging import LogSettings, mask_url_passwords
 from fleetlight.indexer.settings import IndexerSettings, IndexSettings
 from fleetlight.listing.settings import SearchSettings
-from fleetlight.manager.operations.nodes.settings import NodesSettings
-from fleetlight.manager.operations.scheduling.settings import SchedulerSettings
 from fleetlight.resources.secret_names import is_secret_name
 from fleetlight.resources.suggestions import did_you_mean
 

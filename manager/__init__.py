@@ -7,6 +7,14 @@ from fleetlight.resources.wings import Wing
 
 WING = Wing(
     commands={
+        "up": (
+            "fleetlight.manager.commands.up",
+            "Run a whole fleet by one command: cells, bus, indexer and API, on SQLite files in one folder.",
+        ),
+        "worker": (
+            "fleetlight.manager.commands.worker",
+            "Carry out the jobs of native cells, also of cells that are added later.",
+        ),
         "balance": (
             "fleetlight.manager.commands.balance",
             "Show which moves balance the nodes of a cluster, by the score of Ganeti's hbal, and make them with "

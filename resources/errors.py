@@ -1,8 +1,9 @@
-"""Errors in the use of fields.
+"""Errors in the use of fields, and of what a person gave that cannot be used.
 
 FieldError
 ├── UnknownFieldError  no such field, or not one that can be used this way
 └── FilterValueError   the value does not fit the kind of the field
+UsageError             what a command was given, or what is configured, cannot be used
 """
 
 
@@ -27,3 +28,7 @@ class FilterValueError(FieldError):
         self.field = field
         self.value = value
         self.expected = expected
+
+
+class UsageError(Exception):
+    """Commands end by it with the exit code of wrong usage; the text says what would be right."""

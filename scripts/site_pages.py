@@ -21,8 +21,8 @@ from fleetlight.cells.settings import FailureLimits
 from fleetlight.cli.app import app
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.in_process import document_of, opened_api
-from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.cli.settings import load_embedded_settings
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from fleetlight.notifications.registry import REGISTRY, json_schema
 
 ROOT = Path(__file__).parents[1]

@@ -4,13 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from fleetlight.cells.fleet.adoption import MappingDifferences, compare_mappings
+from fleetlight.cells.fleet.adoption import COMPARISON_INTERVAL_S, MappingDifferences, compare_mappings
 from fleetlight.cells.fleet.compared_mappings import ComparedMappings
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.output import counted, print_error, print_notice, print_result
-from fleetlight.manager.operations.mapping_upkeep import COMPARISON_INTERVAL_S
 from fleetlight.resources.fields import from_microseconds
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 

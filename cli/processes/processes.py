@@ -1,4 +1,4 @@
-"""`fleetlight indexer`, `relay`, `worker` and `deliverer`: the parts as processes of their own, for production."""
+"""`fleetlight indexer`, `relay` and `deliverer`: the parts as processes of their own, for production."""
 
 import signal
 from collections.abc import Callable, Sequence
@@ -62,7 +62,7 @@ def indexer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
         return partial(run_indexer, settings, fleet, metrics, watching=probes.watching, traces=traces)
 
     with opened_traces(settings.traces) as traces:
-        _run_until_signal("indexer", settings, registry, probes, begin, fleet_timeout_s=_FLEET_TIMEOUT_S)
+        run_until_signal("indexer", settings, registry, probes, begin, fleet_timeout_s=_FLEET_TIMEOUT_S)
 
 
 @app.command(epilog=examples("fleetlight relay", "fleetlight relay --cell cell1"))
@@ -97,43 +97,7 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
         return partial(run_relays, settings, relayed_cells, heartbeats, metrics, keys=keys, clock=clock, traces=traces)
 
     with opened_traces(settings.traces) as traces:
-        _run_until_signal("relays", settings, registry, heartbeats, begin)
-
-
-@app.command(epilog=examples("fleetlight worker", "fleetlight worker --cell cell1"))
-def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
-    """Carry out the jobs of native cells, also of cells that are added later.
-
-    Any number may run.
-    """
-    from fleetlight.cli.processes.working import run_workers  # noqa: PLC0415
-    from fleetlight.manager.operations.jobs.metrics import WorkerMetrics  # noqa: PLC0415
-    from fleetlight.manager.operations.nodes.opening import opened_nodes  # noqa: PLC0415
-
-    settings = load_settings(config, data_dir)
-    configure_logging(settings.log)
-    heartbeats = CellHeartbeats()
-    registry = CollectorRegistry()
-    metrics = WorkerMetrics(registry)
-
-    def begin(fleet: Fleet) -> Run:
-        def worked_cells() -> Sequence[Cell]:
-            # Of a disabled cell too: what was accepted before is finished, and nothing new goes there.
-            return [
-                each
-                for each in fleet.cells()
-                if each.can.takes_changes and (cell is None or cell in {each.name, each.uuid})
-            ]
-
-        # Asked also when no cell is named: whether the fleet database can be used shows now.
-        if not worked_cells() and cell is not None:
-            raise ConfigurationError(f"cell {fleet.cell(cell).name} is not a native one: nothing is carried out there")
-        return partial(
-            run_workers, settings, fleet, worked_cells, heartbeats, rpcs=rpcs, metrics=metrics, traces=traces
-        )
-
-    with opened_nodes(settings.nodes, registry) as rpcs, opened_traces(settings.traces) as traces:
-        _run_until_signal("workers", settings, registry, heartbeats, begin)
+        run_until_signal("relays", settings, registry, heartbeats, begin)
 
 
 @app.command(epilog=examples("fleetlight deliverer --config /etc/fleetlight.toml"))
@@ -154,7 +118,7 @@ def deliverer(config: ConfigOption = None, data_dir: DataDirOption = None) -> No
         fleet.cells()  # whether the fleet database can be used shows now
         return partial(run_deliverer, settings, fleet, metrics, beat=probes.heartbeat.give)
 
-    _run_until_signal("deliverer", settings, registry, probes, begin)
+    run_until_signal("deliverer", settings, registry, probes, begin)
 
 
 def _refuse_in_process_buses(cells: Sequence[Cell]) -> None:
@@ -166,7 +130,7 @@ def _refuse_in_process_buses(cells: Sequence[Cell]) -> None:
             )
 
 
-def _run_until_signal(
+def run_until_signal(
     name: str,
     settings: Settings,
     registry: CollectorRegistry,

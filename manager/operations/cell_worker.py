@@ -7,6 +7,7 @@ from sqlalchemy import Engine
 
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
+from fleetlight.cells.settings import NodesSettings
 from fleetlight.manager.operations.jobs.maintenance import MaintenanceTask
 from fleetlight.manager.operations.jobs.metrics import WorkerMetrics
 from fleetlight.manager.operations.jobs.nodes import NodeCall
@@ -14,7 +15,6 @@ from fleetlight.manager.operations.jobs.worker import Worker
 from fleetlight.manager.operations.nodes.cell_hosts import CellHosts
 from fleetlight.manager.operations.nodes.opening import NodeRpcs
 from fleetlight.manager.operations.nodes.refreshing import RefreshingHosts
-from fleetlight.manager.operations.nodes.settings import NodesSettings
 from fleetlight.manager.operations.vocabulary import ALL_OPERATIONS
 from fleetlight.resources.clock import Clock, system_clock
 

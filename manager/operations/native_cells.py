@@ -10,10 +10,10 @@ from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.cells.settings import DEFAULT_MAX_ATTEMPTS
 from fleetlight.manager.operations.actions.accepting import Acceptance
 from fleetlight.manager.operations.hosts.cell_nodes import CellNodes
 from fleetlight.manager.operations.instances.instance_migrations import finished_migration
-from fleetlight.manager.operations.scheduling.settings import DEFAULT_MAX_ATTEMPTS
 from fleetlight.query.filters import Eq, In, all_of
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
@@ -24,7 +24,7 @@ class NativeCells:
     """What is in native cells beside what every kind of cell is asked; may be used by several threads.
 
     list_cells: reads the registry (`Fleet.cells`). pool: has the cells open, once for the process.
-    max_attempts: how many hosts an instance may try (fleetlight.manager.operations.scheduling.settings).
+    max_attempts: how many hosts an instance may try (fleetlight.cells.settings).
     """
 
     def __init__(

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from fleetlight.cli.data_folder import DataFolder
-from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from tests.integration.test_up import free_port, run_fleetlight
 from tests.support.commands import Command
 from tests.support.loopback import get

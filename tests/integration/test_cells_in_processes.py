@@ -16,9 +16,9 @@ from fleetlight.cells.fleet.index_work import WorkKind, WorkState
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.index.orders import OrderedWork
-from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from tests.support.commands import Command
 from tests.support.fleets.indexer_worlds import in_thread
 from tests.support.fleets.instance_operations import InstanceOperations

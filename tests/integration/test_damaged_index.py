@@ -13,12 +13,12 @@ from typer.testing import CliRunner, Result
 from bench.faults.index_damage import DAMAGES, IndexDamage
 from fleetlight.cli.app import app
 from fleetlight.cli.data_folder import DataFolder
-from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.backends.elasticsearch import preparation
 from fleetlight.indexer.backends.elasticsearch.examination import examine
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import IndexerError, IndexUnavailableError
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.query_fields.node import NODE
 from tests.support.fleets.indexer_worlds import World, new_world

@@ -123,7 +123,7 @@ print(*(find_spec(name).origin for name in ("notifications", "fleetlight.notific
     assert Path(ours) == environment.site_packages / "fleetlight" / "notifications" / "__init__.py"
     assert Path(theirs) == environment.site_packages / "notifications" / "__init__.py"
     environment.pip("uninstall", "--quiet", "--yes", "django-notifications-hq")
-    environment.python("import fleetlight.cli.processes.up, fleetlight.manager.agents.server", tmp_path)
+    environment.python("import fleetlight.manager.commands.up, fleetlight.manager.agents.server", tmp_path)
 
 
 def test_installed_fleet_runs_beside_them_outside_of_the_checkout(environment: Environment, tmp_path: Path) -> None:

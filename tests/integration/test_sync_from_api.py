@@ -21,12 +21,12 @@ from fleetlight.cells.kinds.nova_api.client import ComputeApi, MarkerGoneError
 from fleetlight.cells.upstream.credentials import Fixed
 from fleetlight.cli.app import app
 from fleetlight.cli.data_folder import DataFolder
-from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.indexer.backends.base import IndexWriter, is_time
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.listing.settings import SearchSettings
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
 from tests.support.fleets.documents import make_record

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from fleetlight.cli.app import app
 from fleetlight.cli.data_folder import DataFolder
-from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from tests.support.fleets.instance_operations import InstanceOperations
 from tests.support.waiting import wait_until
 

@@ -126,7 +126,8 @@ def rows(up: Up) -> list[Any]:
 def test_opentelemetry_is_not_imported_while_traces_are_off(tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "from fleetlight.cli.processes import processes, serving, tracing, up\n"
+        "from fleetlight.cli.processes import processes, serving, tracing\n"
+        "from fleetlight.manager.commands import up, worker\n"
         "from fleetlight.cli.settings import TracesSettings\n"
         "with tracing.opened_traces(TracesSettings()) as traces: assert traces is None\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])\n"

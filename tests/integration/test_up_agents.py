@@ -11,10 +11,10 @@ import pytest
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.model import Cell
+from fleetlight.cells.settings import NodesSettings
 from fleetlight.cli.data_folder import DataFolder, sqlite_url
 from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.manager.operations.nodes.opening import NodeRpcs, node_of
-from fleetlight.manager.operations.nodes.settings import NodesSettings
 from tests.integration.test_up import Up
 from tests.support.waiting import wait_until
 

@@ -30,6 +30,7 @@ from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
 from fleetlight.cells.kinds.native import outbox
 from fleetlight.cells.kinds.native.instance_rows import add_rows
 from fleetlight.cells.model import FIRST_REVISION, NO_REQUEST, Cell, InstanceRow, RequestContext
+from fleetlight.cells.settings import DEFAULT_MAX_ATTEMPTS
 from fleetlight.manager.operations.actions.building import Action
 from fleetlight.manager.operations.actions.effects import MAX_ATTEMPTS, SELECTIONS
 from fleetlight.manager.operations.actions.move_actions import MOVES
@@ -51,7 +52,6 @@ from fleetlight.manager.operations.jobs.queue import add_jobs, jobs_of, notes_of
 from fleetlight.manager.operations.scheduling.allocations import give_back_claims, release_except
 from fleetlight.manager.operations.scheduling.request_spec import RequestSpec, demand_of, request_spec, with_members
 from fleetlight.manager.operations.scheduling.select_destinations import select_destinations
-from fleetlight.manager.operations.scheduling.settings import DEFAULT_MAX_ATTEMPTS
 from fleetlight.notifications.event_types import INSTANCE_UPDATE
 from fleetlight.notifications.versioned import Wrapped
 from fleetlight.resources.clock import Clock, system_clock

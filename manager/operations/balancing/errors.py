@@ -7,8 +7,10 @@ BalancingError
 
 from collections.abc import Sequence
 
+from fleetlight.resources.errors import UsageError
 
-class BalancingError(Exception):
+
+class BalancingError(UsageError):
     """A cluster cannot be looked at."""
 
 

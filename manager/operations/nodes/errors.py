@@ -7,6 +7,8 @@ NodeError
 └── StoreUnreachableError    what is remembered cannot be reached: reading misses, and changing has to wait
 """
 
+from fleetlight.resources.errors import UsageError
+
 
 class NodeError(Exception):
     """Something went wrong with calling nodes."""
@@ -16,7 +18,7 @@ class RequestError(NodeError):
     """What was asked for cannot be asked for."""
 
 
-class NodesSettingsError(NodeError):
+class NodesSettingsError(NodeError, UsageError):
     """The text says what is configured, and what would be right."""
 
 

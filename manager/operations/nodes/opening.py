@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.cells.model import Cell
+from fleetlight.cells.settings import NodesSettings
 from fleetlight.manager.agents.errors import CertificateError
 from fleetlight.manager.agents.tls import TlsFiles
 from fleetlight.manager.operations.nodes.cache import NodeStateCache
@@ -18,7 +19,6 @@ from fleetlight.manager.operations.nodes.errors import NoCertificateError, Nodes
 from fleetlight.manager.operations.nodes.metrics import CacheCounts
 from fleetlight.manager.operations.nodes.model import AgentNode
 from fleetlight.manager.operations.nodes.rpc import NodeRpc
-from fleetlight.manager.operations.nodes.settings import NodesSettings
 from fleetlight.manager.operations.nodes.stores.store import NoStore, Store
 
 

@@ -8,8 +8,8 @@ from sqlalchemy import Engine
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cells.settings import FleetSettings
-from fleetlight.cli.processes.working import worker_of
 from fleetlight.cli.settings import Settings
+from fleetlight.manager.commands.working import worker_of
 from fleetlight.manager.operations.actions.accepting import Acceptance
 from fleetlight.manager.operations.actions.reclaiming import Reclaimer
 from tests.support.fleets.acting_cell import ActingCell

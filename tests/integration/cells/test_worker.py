@@ -23,9 +23,9 @@ from fleetlight.cells.model import Cell
 from fleetlight.cells.settings import FleetSettings
 from fleetlight.cells.tables import changes, instances
 from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
-from fleetlight.cli.processes.working import run_worker, run_workers
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.stream.liveness import Probe
+from fleetlight.manager.commands.working import run_worker, run_workers
 from fleetlight.manager.operations.cell_worker import new_worker
 from fleetlight.manager.operations.instances.instance_actions import ERROR, SUCCESS, InstanceActionLog
 from fleetlight.manager.operations.instances.instance_migrations import MigrationLog, MigrationQuery

@@ -13,6 +13,7 @@ from sqlalchemy import Engine, select
 
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
+from fleetlight.cells.settings import NodesSettings
 from fleetlight.cells.tables import instances, job_locks
 from fleetlight.manager.agents.agent import Agent
 from fleetlight.manager.agents.drivers.simulated import BEHAVIOUR_FILE, HostSize, SimulatedDriver
@@ -26,7 +27,6 @@ from fleetlight.manager.operations.nodes.cell_hosts import CellHosts
 from fleetlight.manager.operations.nodes.model import AgentNode, NodeResult, failure
 from fleetlight.manager.operations.nodes.opening import NodeRpcs
 from fleetlight.manager.operations.nodes.rpc import NodeRpc
-from fleetlight.manager.operations.nodes.settings import NodesSettings
 from fleetlight.manager.operations.nodes.stores.store import Store
 from fleetlight.manager.operations.vocabulary import ALL_OPERATIONS
 from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell

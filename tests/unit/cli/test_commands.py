@@ -22,11 +22,11 @@ from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import cell_state, changes, instances
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.base import REPAIRS
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from fleetlight.resources.clock import system_clock
 from tests.support.fleets.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run

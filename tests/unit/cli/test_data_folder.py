@@ -13,8 +13,8 @@ import pytest
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.errors import CommandError
 from fleetlight.cli.processes.serving import SharedApiState
-from fleetlight.cli.processes.up import kept_watch_key
 from fleetlight.cli.settings import load_embedded_settings, with_api_options
+from fleetlight.manager.commands.up import kept_watch_key
 
 
 def test_second_process_is_told_who_uses_the_folder(tmp_path: Path) -> None:

@@ -20,13 +20,13 @@ from fleetlight.cells.model import Cell
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.doctor import checks
 from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.base import REPAIRS, CellProgress
 from fleetlight.indexer.backends.elasticsearch import examination
 from fleetlight.indexer.backends.elasticsearch.mapping import instance_mapping
 from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.opening import open_writer
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.query_fields.node import NODE
 from tests.unit.cli.conftest import Run

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from fleetlight.cli.data_folder import DataFolder
-from fleetlight.cli.processes.embedded import set_up_fleet
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.extra_fields import Extra
+from fleetlight.manager.commands.embedded import set_up_fleet
 from tests.support.fleets.documents import make_document, make_uuid
 from tests.unit.cli.conftest import Run
 

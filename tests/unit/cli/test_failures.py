@@ -14,11 +14,11 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.data_folder import DataFolder
-from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import DeadLetterReason
 from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from tests.support.fleets.instance_operations import InstanceOperations
 from tests.support.memory.memory_cell import NOW, ROUTING_KEY
 from tests.unit.cli.conftest import Run

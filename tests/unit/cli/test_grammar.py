@@ -15,8 +15,8 @@ from fleetlight.cells.settings import FailureLimits
 from fleetlight.cli.app import app
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.options import Output
-from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.cli.sizes import disk_gib, size_from_zero_mib, size_mib, size_text
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from tests.unit.cli.conftest import Run
 
 CREATED = Path(__file__).parents[3] / "notifications" / "samples" / "instance.create.end.json"

@@ -16,7 +16,7 @@ import typer
 from fleetlight.cells.settings import FailureLimits
 from fleetlight.cli.app import COMMANDS, LaterCommand, app
 from fleetlight.cli.data_folder import DataFolder
-from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from tests.unit.cli.conftest import Run
 
 

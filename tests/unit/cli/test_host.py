@@ -9,7 +9,7 @@ from sqlalchemy import select
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.tables import compute_nodes, node_traits
 from fleetlight.cli.data_folder import DataFolder
-from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from tests.unit.cli.conftest import Run
 
 SIZE = ("--vcpus", "64", "--memory", "256G", "--disk", "4000G")

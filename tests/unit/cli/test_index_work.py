@@ -18,9 +18,9 @@ from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.index import verification
 from fleetlight.cli.index.orders import OrderedWork
 from fleetlight.cli.index.recorded_work import CommandWork, recorded
-from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from tests.support.fleets.indexer_worlds import in_thread
 from tests.support.fleets.instance_operations import InstanceOperations
 from tests.support.waiting import wait_until

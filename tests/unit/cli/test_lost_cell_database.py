@@ -13,7 +13,7 @@ from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.tables import cell_state
 from fleetlight.cli.data_folder import DataFolder
-from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.no_rerun

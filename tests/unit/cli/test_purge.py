@@ -8,10 +8,10 @@ import pytest
 
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.data_folder import DataFolder
-from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from fleetlight.resources.clock import system_clock
 from tests.support.fleets.documents import make_document, make_uuid
 from tests.unit.cli.conftest import Run

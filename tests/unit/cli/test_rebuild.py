@@ -10,11 +10,11 @@ from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cli.data_folder import DataFolder
-from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_generations, open_writer
 from fleetlight.indexer.backends.sqlite.generations import SqliteGenerations
 from fleetlight.indexer.writing.leases import CellLeases
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from tests.support.fleets.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 

@@ -10,7 +10,7 @@ import pytest
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.subscriptions import FailedDelivery, SubscriptionState
 from fleetlight.cli.data_folder import DataFolder
-from fleetlight.cli.processes.embedded import set_up_fleet
+from fleetlight.manager.commands.embedded import set_up_fleet
 from tests.support.deliveries import delivering, receiving
 from tests.unit.cli.conftest import Run
 

@@ -16,13 +16,13 @@ from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.index import verification
 from fleetlight.cli.index.mappings import report_mappings
-from fleetlight.cli.processes.embedded import set_up_cells, set_up_fleet
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind, Verification
 from fleetlight.indexer.reconcile.retention import LISTS_DELAY_S
 from fleetlight.indexer.transform.documents import to_document
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from fleetlight.resources.clock import system_clock
 from tests.support.fleets.documents import make_document, make_uuid
 from tests.support.fleets.instance_operations import InstanceOperations

@@ -9,10 +9,10 @@ from pydantic import ValidationError
 
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.model import Cell
+from fleetlight.cells.settings import NodesSettings
 from fleetlight.manager.agents.certificates import Role
 from fleetlight.manager.operations.nodes.errors import NoCertificateError
 from fleetlight.manager.operations.nodes.opening import NodeRpcs, opened_nodes
-from fleetlight.manager.operations.nodes.settings import NodesSettings
 from fleetlight.manager.operations.nodes.stores.store import NoStore
 from tests.support.played.agents import Certificates
 

@@ -38,16 +38,13 @@ from fleetlight.cli.options import (
 )
 from fleetlight.cli.output import counted, print_notice, print_result
 from fleetlight.cli.processes.delivering import run_deliverer
-from fleetlight.cli.processes.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_up_fleet
 from fleetlight.cli.processes.first_users import LINK_LIFETIME_S, login_link, set_up_users
 from fleetlight.cli.processes.following import keep_indexing
 from fleetlight.cli.processes.listening import listen_as_configured
 from fleetlight.cli.processes.parts import ProcessPart, Run, raise_failure, stop_all
 from fleetlight.cli.processes.relaying import run_relay
-from fleetlight.cli.processes.simulated_agents import SimulatedAgents
 from fleetlight.cli.processes.supervising import Child, ChildContext, supervise
 from fleetlight.cli.processes.tracing import opened_traces
-from fleetlight.cli.processes.working import worker_of
 from fleetlight.cli.secret_files import kept_or_new, new_password
 from fleetlight.cli.settings import Settings, load_embedded_settings, with_api_options
 from fleetlight.delivery.metrics import DelivererMetrics
@@ -55,6 +52,9 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.errors import IndexerError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.stream.probes import IndexerProbes
+from fleetlight.manager.commands.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_up_fleet
+from fleetlight.manager.commands.simulated_agents import SimulatedAgents
+from fleetlight.manager.commands.working import worker_of
 from fleetlight.manager.operations.jobs.metrics import WorkerMetrics
 from fleetlight.manager.operations.nodes.opening import NodeRpcs, opened_nodes
 from fleetlight.manager.operations.simulation.simulated_instances import PROJECTS, hosts_for

@@ -17,8 +17,8 @@ import structlog
 
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.data_folder import DataFolder
-from fleetlight.cli.processes.embedded import EmbeddedCell
 from fleetlight.manager.agents.drivers.simulated import HostSize
+from fleetlight.manager.commands.embedded import EmbeddedCell
 from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.manager.operations.opcodes.refresh import postpone_refresh
