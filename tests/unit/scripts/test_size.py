@@ -49,13 +49,14 @@ def test_lines_of_a_module_are_told_apart_by_kind() -> None:
 
 def test_rooms_hold_what_somebody_writes_and_git_does_not_ignore(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
-    folders = "[tool.hatch.build.targets.wheel.hooks.custom]\nfolders = ['query']\n"
+    folders = "[tool.hatch.build.targets.wheel.hooks.custom]\nfolders = ['query', 'manager']\n"
     texts = {
         "pyproject.toml": folders,
         ".gitignore": "made.py\n",
         "README.md": "One\n",
         "query/tree.py": "a = 1\nb = 2\n",
         "query/made.py": "a = 1\n",
+        "manager/jobs.py": "a = 1\n",
         "query/data.json": "{}\n",
         "console/page.tsx": "1\n\n2\n",
         "console/package-lock.json": "{}\n",
@@ -68,7 +69,8 @@ def test_rooms_hold_what_somebody_writes_and_git_does_not_ignore(tmp_path: Path)
         (tmp_path / name).write_text(text)
     figures = line_figures(rooms_of(tmp_path))
     assert {name: figure for name, figure in figures.items() if figure} == {
-        "product.lines": 5,
+        "product.lines": 6,
+        "index.lines": 5,
         "tests.lines": 1,
         "docs.lines": 4,
     }
