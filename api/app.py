@@ -107,7 +107,7 @@ def create_app(parts: ApiParts) -> Application:
         *HealthEndpoints(health, parts.command).routes(),
     ]
     others += console.routes(services, others)
-    of_servers = [route for faces in of_wings for route in faces.servers]
+    of_compute = [route for faces in of_wings for route in faces.compute]
 
     async def answer_root(http: Request) -> Response:
         """The console for people, and the versions of the compute API for its clients."""
@@ -136,7 +136,7 @@ def create_app(parts: ApiParts) -> Application:
 
     trace = None if parts.traces is None else partial(trace_request, parts.traces)
     web = Starlette(
-        routes=[Route("/", answer_root), *compute.routes(others, of_servers), *others],
+        routes=[Route("/", answer_root), *compute.routes(others, of_compute), *others],
         # In the order in which a request passes them.
         middleware=[
             Middleware(RequestMetrics, observe=services.metrics.count_request, trace=trace),  # outermost: refusals too

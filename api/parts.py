@@ -12,12 +12,12 @@ from fleetlight.api.identity import NoIdentity
 from fleetlight.api.identity.browser import BrowserIdentity
 from fleetlight.api.limits.shared_limits import SharedLimits
 from fleetlight.api.settings import ApiSettings, DeliverySettings
+from fleetlight.cells.fan_out.native_cells import NativeCells
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.indexer.backends.base import IndexSearcher
 from fleetlight.indexer.stream.liveness import Probes
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellReader
-from fleetlight.manager.operations.native_cells import NativeCells
 from fleetlight.manager.operations.nodes.opening import NodeRpcs
 from fleetlight.resources.clock import Clock, system_clock
 

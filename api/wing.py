@@ -16,13 +16,13 @@ from fleetlight.resources.wings import wings
 
 @dataclass(frozen=True, slots=True)
 class Faces:
-    """routes: of addresses of their own. servers: of the compute API. rapi: of Ganeti's remote API.
+    """routes: of addresses of their own. compute: of the compute API. rapi: of Ganeti's remote API.
 
     end: waits until what they have begun has stopped.
     """
 
     routes: Sequence[Route]
-    servers: Sequence[ApiRoute]
+    compute: Sequence[ApiRoute]
     rapi: Sequence[Resource]
     end: Callable[[], Awaitable[None]]
 

@@ -23,6 +23,7 @@ from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fan_out.native_cells import NativeCells
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
@@ -38,7 +39,6 @@ from fleetlight.indexer.transform.documents import to_document
 from fleetlight.listing.answer import Consistency
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import live_batch_size
-from fleetlight.manager.operations.native_cells import NativeCells
 from fleetlight.query.filters import Eq
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import Direction, SortKey, SortOrder

@@ -16,6 +16,7 @@ from bench.measure import Figure, at_most, figure, seconds
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.tables import compute_nodes
 from fleetlight.manager.operations.hosts.cell_nodes import NewHost
+from fleetlight.manager.operations.native_cells import nodes_in
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import Api, compute_fleet
 from tests.support.played.played_hosts import PlayedHosts, guest
@@ -32,7 +33,7 @@ def run(directory: Path, runs: int) -> Iterator[Figure]:
     instances = {f"{number:08d}-0000-4000-8000-000000000000": guest() for number in range(_INSTANCES)}
     with compute_fleet(directory) as fleet, closing(PlayedHosts(guests=dict.fromkeys(names, instances))) as hosts:
         size = Amount.of_gib(vcpus=64, memory_mib=262_144, disk_gib=4000)
-        fleet.native.nodes(fleet.cells[_CELL]).add_hosts([NewHost(name, size, "nova") for name in names])
+        nodes_in(fleet.native, fleet.cells[_CELL]).add_hosts([NewHost(name, size, "nova") for name in names])
         with writing(fleet.engine(_CELL)) as connection:
             connection.execute(update(compute_nodes).values(agent_address="192.0.2.1:1811"))
         api = fleet.api(nodes=hosts)

@@ -27,6 +27,7 @@ from fleetlight.manager.operations.hosts.cell_nodes import NewHost
 from fleetlight.manager.operations.jobs.model import NewJob, Status
 from fleetlight.manager.operations.jobs.queue import add_jobs
 from fleetlight.manager.operations.jobs.worker import POLL_INTERVAL_S
+from fleetlight.manager.operations.native_cells import nodes_in
 from fleetlight.manager.operations.opcodes.instances.create_parameters import InstanceCreate
 from fleetlight.manager.operations.opcodes.tags import TagsSet
 from fleetlight.manager.operations.submitting import JobSubmission
@@ -63,7 +64,9 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
     with ExitStack() as stack:
         new_database = stack.enter_context(new_databases(url)) if url else None
         fleet = stack.enter_context(compute_fleet(directory, new_database=new_database))
-        fleet.native.nodes(fleet.cells[_CELL]).add_hosts([NewHost(f"host{number}", _SIZE) for number in range(_HOSTS)])
+        nodes_in(fleet.native, fleet.cells[_CELL]).add_hosts(
+            [NewHost(f"host{number}", _SIZE) for number in range(_HOSTS)]
+        )
         database = "PostgreSQL" if url else "SQLite"
         if url:
             yield _reserving(fleet, count=32 if quick else 320, runs=3 if quick else 5)

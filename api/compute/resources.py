@@ -6,14 +6,7 @@ from fleetlight.api.compute.extensions import extension_routes
 from fleetlight.api.compute.flavors.access import FlavorAccessHandlers
 from fleetlight.api.compute.flavors.extra_specs import ExtraSpecHandlers
 from fleetlight.api.compute.flavors.flavors import FlavorHandlers
-from fleetlight.api.compute.hosts.aggregates import AggregateHandlers
-from fleetlight.api.compute.hosts.audit_log import AuditLogHandlers
 from fleetlight.api.compute.hosts.availability_zones import AvailabilityZoneHandlers
-from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts
-from fleetlight.api.compute.hosts.host_status import HostStatusCache
-from fleetlight.api.compute.hosts.hosts import HostHandlers
-from fleetlight.api.compute.hosts.hypervisors import HypervisorHandlers
-from fleetlight.api.compute.hosts.services import ServiceHandlers
 from fleetlight.api.compute.network_proxies import network_proxy_routes
 from fleetlight.api.compute.projects.keypairs import KeypairHandlers
 from fleetlight.api.compute.projects.limits import LimitHandlers
@@ -41,12 +34,11 @@ def compute_routes(
     lists: ServerListHandlers,
     server: ServerShowHandler,
     access: FleetAccess,
-    host_statuses: HostStatusCache,
-    of_servers: Iterable[ApiRoute],
+    of_wings: Iterable[ApiRoute],
     *,
     clock: Clock,
 ) -> Iterator[ApiRoute]:
-    """The table, in the order of the documentation. of_servers: what else there is of servers."""
+    """The table, in the order of the documentation. of_wings: routes of what else there is."""
     yield ApiRoute(
         "GET",
         "/servers",
@@ -77,7 +69,7 @@ def compute_routes(
         takes=(CELL_TIMEOUT,),
         gives=(COMPLETE, ROUTE, TOKEN),
     )
-    yield from of_servers
+    yield from of_wings
     yield from FlavorHandlers(access).routes()
     yield from ExtraSpecHandlers(access).routes()
     yield from FlavorAccessHandlers(access).routes()
@@ -86,12 +78,6 @@ def compute_routes(
     yield from QuotaHandlers(access).routes()
     yield from ServerGroupHandlers(access).routes()
     yield from AvailabilityZoneHandlers(access).routes()
-    hosts = FleetHosts(access, host_statuses)
-    yield from ServiceHandlers(hosts).routes()
-    yield from HostHandlers(access, hosts).routes()
-    yield from HypervisorHandlers(access, hosts, clock).routes()
-    yield from AuditLogHandlers(hosts, clock).routes()
-    yield from AggregateHandlers(access).routes()
     yield from TenantUsageHandlers(access, clock).routes()
     yield from extension_routes()
     yield from network_proxy_routes()

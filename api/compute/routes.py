@@ -45,8 +45,8 @@ class ComputeFace:
             skips_down_cells=parts.api.list_records_by_skipping_down_cells,
         )
 
-    def routes(self, others: Iterable[BaseRoute], of_servers: Iterable[ApiRoute]) -> Sequence[Route]:
-        """others: routes of other faces, for the document of all. of_servers: what else there is of servers."""
+    def routes(self, others: Iterable[BaseRoute], of_wings: Iterable[ApiRoute]) -> Sequence[Route]:
+        """others: routes of other faces, for the document of all. of_wings: routes of what else there is."""
         services, versions = self._services, self._versions
         parts = services.parts
         server = ServerShowHandler(
@@ -61,8 +61,7 @@ class ComputeFace:
             self.lists,
             server,
             services.access,
-            self.host_statuses,
-            of_servers,
+            of_wings,
             clock=parts.clock,
         )
         table = RouteTable([*resources, versions.below_project()], services.middleware)

@@ -29,12 +29,12 @@ from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.list_items import ItemLister
 from fleetlight.listing.past import PastLister
 from fleetlight.listing.sources import CellFailure, CellReader
-from fleetlight.manager.operations.nodes.observing import OBSERVED_FIELDS
 from fleetlight.query.filters import EVERYTHING, Filter
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.query_fields.instance_status import OBSERVED_FIELDS
 from fleetlight.views.query2.catalog import values_of
 from fleetlight.views.query2.projection import QueryRows, Row, RowMaker, UnfinishedRows, unfinished_rows
 from fleetlight.views.query2.values import FACTS, CellFacts, split, split_live

@@ -17,14 +17,14 @@ from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.cells.daemon_threads import DaemonThreads
 from fleetlight.cells.errors import CellHangsError, CellUnreachableError
+from fleetlight.cells.fan_out.native_cells import NativeCells
+from fleetlight.cells.fan_out.quota_usage import size_in, with_sizes
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
 from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import CellDownError
 from fleetlight.listing.find_instance import InstanceFinder
 from fleetlight.listing.sources import ask_fleet
-from fleetlight.manager.operations.native_cells import NativeCells
 from fleetlight.manager.operations.nodes.opening import NodeRpcs
-from fleetlight.manager.operations.usage import size_in, with_sizes
 from fleetlight.resources.uuids import is_uuid
 
 T = TypeVar("T")

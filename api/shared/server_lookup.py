@@ -7,7 +7,6 @@ from fleetlight.api.http.errors import NotSupportedError, ServerNotFoundError
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.model import Cell, InstanceRow
-from fleetlight.manager.operations.actions.accepting import Acceptance
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +15,6 @@ class FoundServer:
 
     cell: Cell
     row: InstanceRow
-    acceptance: Acceptance
 
     @property
     def uuid(self) -> str:
@@ -37,7 +35,7 @@ async def find_server(access: FleetAccess, request: ApiRequest, *, also_deleted:
         raise NotSupportedError("This server was only announced: its cell has no row of it, so it can only be read.")
     if cell is None or row is None or row.record["forthcoming"] or (row.record["deleted"] and not also_deleted):
         raise ServerNotFoundError(server_id)
-    return FoundServer(cell, row, access.native.acceptance(access.fleet, cell))
+    return FoundServer(cell, row)
 
 
 async def _cell_of(access: FleetAccess, request: ApiRequest, server_id: str) -> Cell | None:

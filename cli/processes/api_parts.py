@@ -12,6 +12,7 @@ from fleetlight.api.identity.browser import BrowserIdentity
 from fleetlight.api.limits.shared_limits import SharedLimits
 from fleetlight.api.parts import ApiParts
 from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fan_out.native_cells import NativeCells
 from fleetlight.cells.fleet.clock_metrics import measure_clock
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_adapter
@@ -19,7 +20,6 @@ from fleetlight.cells.model import Cell
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.backends.opening import open_searcher
 from fleetlight.indexer.stream.liveness import Probes
-from fleetlight.manager.operations.native_cells import NativeCells
 from fleetlight.manager.operations.nodes.opening import opened_nodes
 
 if TYPE_CHECKING:

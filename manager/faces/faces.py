@@ -14,6 +14,12 @@ from fleetlight.api.wing import Faces
 from fleetlight.manager.faces.bulk import handlers as bulk
 from fleetlight.manager.faces.bulk.item_actions import ItemActions
 from fleetlight.manager.faces.bulk.running import BulkRunner
+from fleetlight.manager.faces.hosts.aggregates import AggregateHandlers
+from fleetlight.manager.faces.hosts.audit_log import AuditLogHandlers
+from fleetlight.manager.faces.hosts.fleet_hosts import FleetHosts
+from fleetlight.manager.faces.hosts.hosts import HostHandlers
+from fleetlight.manager.faces.hosts.hypervisors import HypervisorHandlers
+from fleetlight.manager.faces.hosts.services import ServiceHandlers
 from fleetlight.manager.faces.rapi.configured_items import ConfiguredItems
 from fleetlight.manager.faces.rapi.filters import FilterChanges
 from fleetlight.manager.faces.rapi.fleet import FleetChanges
@@ -48,7 +54,7 @@ def faces(services: Services, query_engine: QueryEngine, host_statuses: HostStat
     runner = BulkRunner(access, ItemActions(access, actions, changes), parts.clock)
     return Faces(
         routes=_routes(services, query_engine, runner),
-        servers=list(_of_servers(access, changes, actions)),
+        compute=[*_of_servers(access, changes, actions), *_of_hosts(services, host_statuses)],
         rapi=list(_of_the_remote_api(access)),
         end=runner.end,
     )
@@ -81,6 +87,16 @@ def _of_servers(
     yield from ServerTagHandlers(access).routes()
     yield from ServerPartHandlers(access).routes()
     yield from ExternalEventHandlers(access).routes()
+
+
+def _of_hosts(services: Services, host_statuses: HostStatusCache) -> Iterator[ApiRoute]:
+    access, clock = services.access, services.parts.clock
+    hosts = FleetHosts(access, host_statuses)
+    yield from ServiceHandlers(hosts).routes()
+    yield from HostHandlers(access, hosts).routes()
+    yield from HypervisorHandlers(access, hosts, clock).routes()
+    yield from AuditLogHandlers(hosts, clock).routes()
+    yield from AggregateHandlers(access).routes()
 
 
 def _of_the_remote_api(access: FleetAccess) -> Iterator[Resource]:

@@ -15,11 +15,12 @@ from fleetlight.cells.errors import (
     ResourceNotFoundError,
     ZoneTakenError,
 )
+from fleetlight.cells.fan_out.native_cells import NativeCells
 from fleetlight.cells.fleet.compute.aggregates import ZONE_KEY, Aggregate
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.nodes import ComputeNode
 from fleetlight.cells.model import Cell
-from fleetlight.manager.operations.native_cells import NativeCells
+from fleetlight.manager.operations.native_cells import nodes_in
 from fleetlight.resources.instance import DEFAULT_ZONE
 
 _LOCK = "aggregates"
@@ -121,7 +122,7 @@ class HostZones:
             if host.node.instance_count:
                 raise HostInUseError(host.node.service.host)
         for host in changing:
-            self._native.nodes(host.cell).set_zone(host.node.service.uuid, zone)
+            nodes_in(self._native, host.cell).set_zone(host.node.service.uuid, zone)
 
     def _find(self, names: Iterable[str]) -> Mapping[str, _Host]:
         """Those of the hosts that there are."""
@@ -129,7 +130,7 @@ class HostZones:
         unreachable: CellUnreachableError | None = None
         for cell in self._native.cells() if wanted else ():
             try:
-                nodes = self._native.nodes(cell).nodes_of(wanted)
+                nodes = nodes_in(self._native, cell).nodes_of(wanted)
             except CellUnreachableError as error:
                 unreachable = error
                 continue

@@ -1,89 +1,32 @@
-"""The native cells of a fleet, as APIs and operations see them that change them."""
+"""What changes native cells, of those that an application has open (fleetlight.cells.fan_out.native_cells).
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+Everything raises CellUnreachableError: at once when the address of the cell cannot be used.
+"""
+
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Engine
-
 from fleetlight.cells.database.engines import cell_failures
-from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fan_out.native_cells import NativeCells
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.kinds.native.adapter import NativeAdapter
-from fleetlight.cells.model import Cell, InstanceRow
-from fleetlight.cells.settings import DEFAULT_MAX_ATTEMPTS
+from fleetlight.cells.model import Cell
 from fleetlight.manager.operations.actions.accepting import Acceptance
 from fleetlight.manager.operations.hosts.cell_nodes import CellNodes
 from fleetlight.manager.operations.instances.instance_migrations import finished_migration
-from fleetlight.query.filters import Eq, In, all_of
-from fleetlight.query.page import PageRequest
-from fleetlight.query.sort import SortOrder
-from fleetlight.resources.instance import INSTANCE_FIELDS
 
 
-class NativeCells:
-    """What is in native cells beside what every kind of cell is asked; may be used by several threads.
+def nodes_in(native: NativeCells, cell: Cell) -> CellNodes:
+    """The hosts of `cell`."""
+    return CellNodes(native.engine(cell), cell)
 
-    list_cells: reads the registry (`Fleet.cells`). pool: has the cells open, once for the process.
-    max_attempts: how many hosts an instance may try (fleetlight.cells.settings).
-    """
 
-    def __init__(
-        self,
-        list_cells: Callable[[], Sequence[Cell]],
-        pool: CellPool,
-        *,
-        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
-    ) -> None:
-        self._list_cells = list_cells
-        self.pool = pool
-        self.max_attempts = max_attempts
+def acceptance_in(native: NativeCells, fleet: Fleet, cell: Cell) -> Acceptance:
+    """What accepts orders for `cell`."""
+    return Acceptance(native.engine(cell), fleet, cell, max_attempts=native.max_attempts)
 
-    def cells(self) -> Sequence[Cell]:
-        """Every native cell, disabled ones too. Raises FleetUnreachableError."""
-        return [cell for cell in self._list_cells() if cell.can.takes_changes]
 
-    def cells_and_others(self) -> tuple[Sequence[Cell], Sequence[Cell]]:
-        """Every native cell, and those of other kinds that have hosts too. Raises FleetUnreachableError."""
-        cells = self._list_cells()
-        others = [cell for cell in cells if not cell.can.takes_changes and not cell.is_before_cells]
-        return [cell for cell in cells if cell.can.takes_changes], others
-
-    def engine(self, cell: Cell) -> Engine:
-        """The open database of `cell`. Raises CellUnreachableError when its address cannot be used."""
-        return self.adapter(cell).engine
-
-    def nodes(self, cell: Cell) -> CellNodes:
-        """The hosts of `cell`. Raises CellUnreachableError when its address cannot be used."""
-        return CellNodes(self.engine(cell), cell)
-
-    def acceptance(self, fleet: Fleet, cell: Cell) -> Acceptance:
-        """What accepts orders for `cell`. Raises CellUnreachableError when its address cannot be used."""
-        return Acceptance(self.engine(cell), fleet, cell, max_attempts=self.max_attempts)
-
-    def find(self, cell: Cell, instance_uuid: str) -> InstanceRow | None:
-        """An instance as its cell has it, also a deleted one. Raises CellUnreachableError."""
-        return self.adapter(cell).find(instance_uuid)
-
-    def hosts_of(self, cell: Cell, instance_uuids: Collection[str]) -> Mapping[str, str | None]:
-        """The hosts of those instances that are there, and not deleted, by their uuids. Raises CellUnreachableError."""
-        wanted = all_of(In("uuid", tuple(instance_uuids)), Eq("deleted", False))
-        by_uuid = SortOrder.of(INSTANCE_FIELDS, ())
-        rows = self.adapter(cell).read_page(PageRequest(wanted, by_uuid, len(instance_uuids), fields=("host",)))
-        return {row.uuid: row.record["host"] for row in rows}
-
-    def flavor_before_resize(self, cell: Cell, instance_uuid: str) -> Mapping[str, Any] | None:
-        """The flavor (Nova's FlavorPayload) that a resized instance gets back when it is reverted.
-
-        Raises NotResizedError, CellUnreachableError.
-        """
-        engine = self.engine(cell)
-        with cell_failures(cell.name), engine.connect() as connection:
-            flavor: Mapping[str, Any] | None = finished_migration(connection, instance_uuid).old_instance["flavor"]
-        return flavor
-
-    def adapter(self, cell: Cell) -> NativeAdapter:
-        """What `cell` is read by. Raises CellUnreachableError when its address cannot be used."""
-        adapter = self.pool.opened(cell)
-        if not isinstance(adapter, NativeAdapter):
-            raise TypeError(f"cell {cell.name} is not a native one")
-        return adapter
+def flavor_before_resize(native: NativeCells, cell: Cell, instance_uuid: str) -> Mapping[str, Any] | None:
+    """The flavor (Nova's FlavorPayload) that a resized instance gets back when reverted. Raises NotResizedError."""
+    with cell_failures(cell.name), native.engine(cell).connect() as connection:
+        flavor: Mapping[str, Any] | None = finished_migration(connection, instance_uuid).old_instance["flavor"]
+    return flavor

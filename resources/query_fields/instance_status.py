@@ -22,6 +22,10 @@ _SHUT_DOWN = 1
 _KVM = "kvm"
 
 
+OBSERVED_FIELDS = ("uuid", "node", "deleted", "vm_state", "forthcoming", "ganeti")
+"""The fields of the record of an instance by which nodes are asked for what is `Seen` of it."""
+
+
 class Seen(NamedTuple):
     """What the nodes of a cell say of one instance.
 

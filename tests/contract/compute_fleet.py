@@ -27,6 +27,7 @@ from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fan_out.native_cells import NativeCells
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.kinds.native.relay import Relay
@@ -48,7 +49,7 @@ from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellReader
 from fleetlight.manager.operations.cell_worker import new_worker
 from fleetlight.manager.operations.hosts.cell_nodes import NewHost
-from fleetlight.manager.operations.native_cells import NativeCells
+from fleetlight.manager.operations.native_cells import nodes_in
 from fleetlight.query.counts import CountRequest, Counts
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
@@ -301,7 +302,7 @@ class ComputeFleet:
         size = Amount.of_gib(vcpus=64, memory_mib=262_144, disk_gib=4000)
         for name, cell in self.cells.items():
             hosts = [NewHost(f"{name}-host{number}", size, name) for number in range(count)]
-            self.native.nodes(cell).add_hosts(hosts)
+            nodes_in(self.native, cell).add_hosts(hosts)
 
     def work(self, nodes: Any = None) -> None:
         """Let the workers of all native cells finish what was accepted. nodes: as of `api`."""

@@ -7,6 +7,7 @@ import pytest
 
 from fleetlight.cells.model import NO_REQUEST, InstanceRow
 from fleetlight.manager.operations.actions.accepting import Acceptance
+from fleetlight.manager.operations.native_cells import nodes_in
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.support.values import IMAGE
 
@@ -447,7 +448,7 @@ def test_lock_of_an_administrator_keeps_the_reason_that_was_given_before(api: Ap
 
 
 def test_evacuation_of_a_host_that_is_down(api: Api, fleet: ComputeFleet) -> None:
-    nodes = fleet.native.nodes(fleet.cells["south"])
+    nodes = nodes_in(fleet.native, fleet.cells["south"])
     host = nodes.services()[0]
     server_id = new_server(fleet)
     placed = {"host": host.host, "node": host.host, "flavor": FLAVOR, "project_id": "red"}

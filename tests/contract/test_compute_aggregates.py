@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from fleetlight.manager.operations.hosts.cell_nodes import NewHost
+from fleetlight.manager.operations.native_cells import nodes_in
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 from tests.support.values import IMAGE
@@ -23,8 +24,8 @@ ROOM = Amount.of_gib(8, 16384, 100)
 def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
     """Hosts `free` and `other` in the default zone, and `placed` in a zone that it was given when it joined."""
     with compute_fleet(tmp_path) as fleet:
-        fleet.native.nodes(fleet.cells["north"]).add_hosts([NewHost("free", ROOM), NewHost("placed", ROOM, "west")])
-        fleet.native.nodes(fleet.cells["east"]).add_hosts([NewHost("other", ROOM)])
+        nodes_in(fleet.native, fleet.cells["north"]).add_hosts([NewHost("free", ROOM), NewHost("placed", ROOM, "west")])
+        nodes_in(fleet.native, fleet.cells["east"]).add_hosts([NewHost("other", ROOM)])
         yield fleet
 
 

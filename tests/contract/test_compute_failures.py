@@ -12,12 +12,12 @@ from structlog.testing import capture_logs
 from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
+from fleetlight.cells.fan_out.native_cells import NativeCells
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
 from fleetlight.cells.model import InstanceRow
 from fleetlight.indexer.backends.base import FoundPage, FoundRow
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.indexer.stream.liveness import ALIVE, Probe
-from fleetlight.manager.operations.native_cells import NativeCells
 from fleetlight.query.filters import Eq
 from fleetlight.query.page import PageRequest
 from fleetlight.views.projection import Projection

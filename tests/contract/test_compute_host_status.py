@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fleetlight.manager.operations.hosts.cell_nodes import NewHost
+from fleetlight.manager.operations.native_cells import nodes_in
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import MEMBER, Api, compute_fleet, microversion
 
@@ -16,7 +17,7 @@ HOSTS = {"up": "UP", "down": "DOWN", "off": "MAINTENANCE", "unknown": "", None: 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        nodes = fleet.native.nodes(fleet.cells["north"])
+        nodes = nodes_in(fleet.native, fleet.cells["north"])
         nodes.add_hosts([NewHost(host, Amount.of_gib(1, 1, 1)) for host in ("up", "down", "off")])
         services = {service.host: service.uuid for service in nodes.services()}
         nodes.update_service(services["down"], disabled=False, disabled_reason=None, forced_down=True)
@@ -53,7 +54,7 @@ def test_nobody_else_sees_it_and_nobody_before_2_16(api: Api) -> None:
 
 def test_change_of_a_service_shows_at_once(tmp_path: Path) -> None:
     with compute_fleet(tmp_path) as fleet:
-        fleet.native.nodes(fleet.cells["north"]).add_hosts([NewHost("h", Amount.of_gib(1, 1, 1))])
+        nodes_in(fleet.native, fleet.cells["north"]).add_hosts([NewHost("h", Amount.of_gib(1, 1, 1))])
         uuid = fleet.create("north", host="h")
         api = fleet.api()
 

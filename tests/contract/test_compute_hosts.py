@@ -16,6 +16,7 @@ from fleetlight.cells.model import Cell
 from fleetlight.manager.operations.hosts import cell_nodes
 from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
+from fleetlight.manager.operations.native_cells import nodes_in
 from fleetlight.resources.amount import Amount
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import MEMBER, AnyRequest, Api, ComputeFleet, microversion
@@ -48,8 +49,8 @@ def fleet(fleet: ComputeFleet) -> ComputeFleet:
     """Two hosts in the cell north, one in east, none in south; one instance."""
     capacity = Amount.of_gib(vcpus=8, memory_mib=16384, disk_gib=100)
     hosts = [NewHost(f"n{number}", capacity, node=f"n{number}.example.org") for number in (1, 2)]
-    fleet.native.nodes(fleet.cells["north"]).add_hosts(hosts)
-    fleet.native.nodes(fleet.cells["east"]).add_hosts([NewHost("e1", capacity, availability_zone="sunrise")])
+    nodes_in(fleet.native, fleet.cells["north"]).add_hosts(hosts)
+    nodes_in(fleet.native, fleet.cells["east"]).add_hosts([NewHost("e1", capacity, availability_zone="sunrise")])
     fleet.create("north", host="n1", node="n1.example.org", display_name="web")
     return fleet
 
@@ -59,7 +60,7 @@ def api(fleet: ComputeFleet, api: Api) -> Iterator[Api]:
     """Every service is enabled and up again after the test."""
     yield api
     for cell in fleet.cells.values():
-        nodes = fleet.native.nodes(cell)
+        nodes = nodes_in(fleet.native, cell)
         for service in nodes.services():
             nodes.update_service(service.uuid, disabled=False, disabled_reason=None, forced_down=False)
 
@@ -170,7 +171,7 @@ def test_services_are_changed_by_uuid_from_2_53(api: Api) -> None:
 
 
 def test_service_is_removed(api: Api, fleet: ComputeFleet) -> None:
-    nodes = fleet.native.nodes(fleet.cells["south"])
+    nodes = nodes_in(fleet.native, fleet.cells["south"])
     nodes.add_hosts([NewHost("s1", Amount.of_gib(1, 1, 1))])
     url = f"{SERVICES}/{services(api)['s1']['id']}"
     assert api.request("DELETE", url, microversion("2.53")).status_code == 204
@@ -523,7 +524,7 @@ def rows_read() -> Iterator[Counter[str]]:
     """How many services and nodes are made of rows meanwhile, by their class."""
     read: Counter[str] = Counter()
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((nodes, "_node"), (cell_nodes, "to_service")):
+        for module, name in ((nodes, "_node"), (nodes, "to_service"), (cell_nodes, "to_service")):
             made = getattr(module, name)
             patch.setattr(module, name, lambda row, made=made, name=name: read.update([name]) or made(row))
         yield read
@@ -549,7 +550,7 @@ def test_hosts_and_services_that_are_changed_and_removed_at_once_are_as_one_of_t
     fleet = fleet_of_any_database
     fleet.add_hosts(1)
     api, name = fleet.api(), "north-host0"
-    (service,) = fleet.native.nodes(fleet.cells["north"]).services(host=name)
+    (service,) = nodes_in(fleet.native, fleet.cells["north"]).services(host=name)
     one, by_uuid, by_host = f"{SERVICES}/{service.uuid}", microversion("2.53"), {"host": name, "binary": "nova-compute"}
     changes: list[AnyRequest] = [
         ("PUT", f"{HOSTS}/{name}", {}, {"json": {"status": "disable"}}),
@@ -576,7 +577,7 @@ def test_host_that_is_removed_in_the_same_moment_is_not_there(
     api: Api, fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     capacity = Amount.of_gib(vcpus=8, memory_mib=16384, disk_gib=100)
-    fleet.native.nodes(fleet.cells["south"]).add_hosts([NewHost("s1", capacity)])
+    nodes_in(fleet.native, fleet.cells["south"]).add_hosts([NewHost("s1", capacity)])
     update = CellNodes.update_service
 
     def after_somebody_else(self: CellNodes, uuid: str, **values: Any) -> ComputeService:

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import Engine
 
 from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fan_out.quota_usage import size_in
 from fleetlight.cells.fleet.compute.quotas import DEFAULT_CLASS, DEFAULTS
 from fleetlight.cells.model import Cell
-from fleetlight.manager.operations.usage import size_in
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site

@@ -8,6 +8,7 @@ import pytest
 
 from fleetlight.cells.fleet.compute.default_images import DEFAULT_IMAGES
 from fleetlight.cells.fleet.compute.quotas import DEFAULT_CLASS
+from fleetlight.manager.operations.native_cells import nodes_in
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
 
@@ -187,7 +188,7 @@ def test_administrators_see_the_host_status_wherever_a_whole_server_is_shown(api
 def test_guest_cannot_be_moved_off_a_host_that_is_down(api: Api, fleet: ComputeFleet) -> None:
     """2.3: resize and migrate need the host up; evacuate needs it down."""
     uuid = fleet.create("east", host="east-host0", flavor=fleet.fleet.flavors.find("1").payload())
-    nodes = fleet.native.nodes(fleet.cells["east"])
+    nodes = nodes_in(fleet.native, fleet.cells["east"])
     service = nodes.services()[0].uuid
     nodes.update_service(service, disabled=False, disabled_reason=None, forced_down=True)
     moves: tuple[dict[str, Any], ...] = ({"resize": {"flavorRef": "2"}}, {"migrate": None})

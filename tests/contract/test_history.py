@@ -8,6 +8,7 @@ import pytest
 
 from fleetlight.cells.model import RequestContext
 from fleetlight.manager.operations.actions.accepting import Order
+from fleetlight.manager.operations.native_cells import acceptance_in
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet
 
 ADA = RequestContext("req-1", "ada", "demo")
@@ -29,7 +30,7 @@ def history(fleet: ComputeFleet, uuid: str, query: str = "", headers: dict[str, 
 def test_each_change_tells_when_who_and_what(fleet_of_any_store: ComputeFleet) -> None:
     fleet = fleet_of_any_store
     uuid = fleet.create("east", display_name="web", tags=["a"])
-    acceptance = fleet.native.acceptance(fleet.fleet, fleet.cells["east"])
+    acceptance = acceptance_in(fleet.native, fleet.fleet, fleet.cells["east"])
     acceptance.update(uuid, {"display_name": "api", "tags": ["a", "b"]}, ADA)
     found = history(fleet, uuid)
     renamed, created = found["history"]
@@ -46,7 +47,7 @@ def test_each_change_tells_when_who_and_what(fleet_of_any_store: ComputeFleet) -
 def test_action_is_told_step_by_step(fleet: ComputeFleet) -> None:
     fleet.add_hosts()
     uuid = fleet.create("east", host="east-host0", node="east-host0", power_state=1)
-    fleet.native.acceptance(fleet.fleet, fleet.cells["east"]).accept(uuid, Order("os-stop", request=ADA))
+    acceptance_in(fleet.native, fleet.fleet, fleet.cells["east"]).accept(uuid, Order("os-stop", request=ADA))
     fleet.work()
     found = history(fleet, uuid)["history"]
     assert [entry["changed"].get("vm_state") for entry in found] == [

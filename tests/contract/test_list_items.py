@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fleetlight.manager.operations.hosts.cell_nodes import NewHost
+from fleetlight.manager.operations.native_cells import nodes_in
 from fleetlight.resources.amount import Amount
 from tests.contract.answering import WAYS, Asked, asked_by, words
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, microversion
@@ -108,7 +109,7 @@ SERVERS: dict[str, dict[str, Any]] = {
 
 
 def fill(fleet: ComputeFleet) -> None:
-    fleet.native.nodes(fleet.cells["north"]).add_hosts([NewHost("north-host0", Amount.of_gib(1, 1, 1), "north")])
+    nodes_in(fleet.native, fleet.cells["north"]).add_hosts([NewHost("north-host0", Amount.of_gib(1, 1, 1), "north")])
     for name, values in SERVERS.items():
         fleet.create("north", **{"display_name": name, **values})
 

@@ -29,6 +29,7 @@ from fleetlight.api.settings import ApiSettings
 from fleetlight.api.shared.endpoint import NEWEST
 from fleetlight.cells.fleet.compute.default_images import DEFAULT_IMAGES
 from fleetlight.manager.operations.hosts.cell_nodes import NewHost
+from fleetlight.manager.operations.native_cells import nodes_in
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
@@ -46,7 +47,7 @@ VERSIONS = ("2.1", "2.36", "2.55", "2.63", "2.79", NEWEST_VERSION) if CALLS else
 @pytest.fixture(scope="module")
 def fleet(fleet: ComputeFleet) -> ComputeFleet:
     for name, cell in fleet.cells.items():
-        fleet.native.nodes(cell).add_hosts([NewHost(f"{name}-1", Amount.of_gib(8, 16384, 100))])
+        nodes_in(fleet.native, cell).add_hosts([NewHost(f"{name}-1", Amount.of_gib(8, 16384, 100))])
     flavor = fleet.fleet.flavors.find("1").payload()
     fleet.fill(60, flavor=flavor, host="north-1", tags=["canary"], metadata={"role": "web"})
     return fleet

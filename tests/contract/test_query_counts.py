@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import pytest
 
 from fleetlight.api.settings import ApiSettings
+from fleetlight.manager.operations.native_cells import nodes_in
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, searching
 from tests.contract.test_query import LARGE, ROUTES, api_by, fill
 from tests.contract.test_query_items import queue_a_stop
@@ -74,7 +75,7 @@ def test_what_has_no_value_says_why_by_every_route(fleet: ComputeFleet, route: s
 def test_nodes_groups_jobs_and_locks_are_counted(fleet: ComputeFleet) -> None:
     fleet.add_hosts()
     queue_a_stop(fleet, "north")
-    nodes = fleet.native.nodes(fleet.cells["east"])
+    nodes = nodes_in(fleet.native, fleet.cells["east"])
     nodes.update_service(nodes.services()[0].uuid, disabled=True)
     api = fleet.api()
     assert groups(api, what="node", by="cell,role") == {

@@ -23,6 +23,7 @@ from fleetlight.cells.tables import (
 from fleetlight.manager.operations.actions.vocabulary import VOCABULARY
 from fleetlight.manager.operations.jobs.model import NewJob, NewOperation
 from fleetlight.manager.operations.jobs.queue import add_jobs
+from fleetlight.manager.operations.native_cells import nodes_in
 from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet, searching
 from tests.support.servers.real_servers import new_databases
 
@@ -100,7 +101,7 @@ def test_nodes_of_all_cells_come_in_nice_order_with_what_is_on_them(unchanged: C
 
 
 def test_node_whose_service_is_down_is_offline_and_one_that_is_disabled_is_drained(fleet: ComputeFleet) -> None:
-    nodes = fleet.native.nodes(fleet.cells["east"])
+    nodes = nodes_in(fleet.native, fleet.cells["east"])
     down, off = nodes.services()
     nodes.update_service(down.uuid, forced_down=True)
     nodes.update_service(off.uuid, disabled=True)
@@ -168,7 +169,7 @@ def test_native_cell_has_no_exports(unchanged: ComputeFleet) -> None:
 
 
 def test_hosts_can_install_what_the_demo_is_made_of(fleet: ComputeFleet) -> None:
-    node = fleet.native.nodes(fleet.cells["east"]).nodes()[0]
+    node = nodes_in(fleet.native, fleet.cells["east"]).nodes()[0]
     with writing(fleet.engine("east")) as connection:
         connection.execute(
             update(cluster_parameters).values(

@@ -15,6 +15,7 @@ from fleetlight.cells.fleet.compute.default_images import DEFAULT_IMAGES
 from fleetlight.cells.kinds.native.items.nodes import read_node_records
 from fleetlight.cells.model import NO_REQUEST
 from fleetlight.manager.operations.cell_worker import new_worker
+from fleetlight.manager.operations.native_cells import nodes_in
 from fleetlight.manager.operations.opcodes.instances.create_parameters import InstanceCreate
 from fleetlight.manager.operations.opcodes.instances.expire_reservations import Expirer
 from fleetlight.manager.operations.submitting import JobSubmission
@@ -267,7 +268,7 @@ def test_more_than_was_reserved_is_checked_as_growth(rapi: RapiCalls) -> None:
 
 def test_reservation_on_a_drained_node_stays_and_cannot_be_made_real(rapi: RapiCalls, fleet: ComputeFleet) -> None:
     uuid = reserve(rapi, **{**FULL, "pnode": "north-host0"})
-    nodes = fleet.native.nodes(fleet.cells["north"])
+    nodes = nodes_in(fleet.native, fleet.cells["north"])
     [service] = [each for each in nodes.services() if each.host == "north-host0"]
     nodes.update_service(service.uuid, disabled=True)
     assert rapi.failure("POST", f"/instances/{uuid}/create", {}) == (

@@ -19,6 +19,7 @@ from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.model import NO_REQUEST
 from fleetlight.cells.tables import allocations, changes, compute_nodes, node_traits, services
 from fleetlight.manager.operations.actions.accepting import create_in_several
+from fleetlight.manager.operations.native_cells import acceptance_in, nodes_in
 from fleetlight.notifications.payloads.request_spec import RequestSpecPayload
 from fleetlight.notifications.payloads.selection import Selection
 from fleetlight.notifications.registry import parse_payload
@@ -274,7 +275,7 @@ def test_alternates_are_told_only_if_wanted_and_versions_as_asked_for(api: Api) 
 
 
 def test_named_host_may_be_disabled_and_hints_and_groups_count(api: Api, fleet: ComputeFleet) -> None:
-    nodes = fleet.native.nodes(fleet.cells["east"])
+    nodes = nodes_in(fleet.native, fleet.cells["east"])
     nodes.update_service(nodes.services(host="east-host3")[0].uuid, disabled=True, disabled_reason=None)
     [[chosen, *alternates]] = selected(api, host="east-host3")
     assert (chosen.service_host, alternates) == ("east-host3", [])
@@ -464,7 +465,9 @@ def values(*numbers: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("broken", ["north", "south"])
 def test_cell_that_cannot_take_its_servers_is_the_one_that_is_named(fleet: ComputeFleet, broken: str) -> None:
-    parts = [(fleet.native.acceptance(fleet.fleet, fleet.cells[name]), values(at)) for at, name in enumerate(CELLS, 1)]
+    parts = [
+        (acceptance_in(fleet.native, fleet.fleet, fleet.cells[name]), values(at)) for at, name in enumerate(CELLS, 1)
+    ]
     with writing(fleet.engine(broken)) as connection:
         connection.execute(text("ALTER TABLE changes RENAME TO away"))
     with pytest.raises(CellUnreachableError) as failure:
@@ -474,7 +477,7 @@ def test_cell_that_cannot_take_its_servers_is_the_one_that_is_named(fleet: Compu
 
 
 def test_servers_are_created_in_no_cell_when_another_one_has_lost_its_room(api: Api, fleet: ComputeFleet) -> None:
-    north, south = (fleet.native.acceptance(fleet.fleet, fleet.cells[name]) for name in ("north", "south"))
+    north, south = (acceptance_in(fleet.native, fleet.fleet, fleet.cells[name]) for name in ("north", "south"))
     for parts in (
         [(north, values(1, 2)), (south, values(3, 4, 5, 6, 7))],
         [(south, values(1, 2)), (north, values(3, 4, 5, 6, 7))],

@@ -23,6 +23,7 @@ from fleetlight.manager.operations.balancing.cluster_file import read_cluster
 from fleetlight.manager.operations.cell_worker import SimulatedHosts
 from fleetlight.manager.operations.jobs.errors import NodeCallError
 from fleetlight.manager.operations.jobs.nodes import NodeCall
+from fleetlight.manager.operations.native_cells import acceptance_in
 from fleetlight.manager.operations.opcodes.instances.place_reservation import InstancePlace
 from fleetlight.manager.operations.scheduling.request_spec import RequestSpec
 from fleetlight.manager.operations.scheduling.select_destinations import claim_host
@@ -73,7 +74,7 @@ def add_servers(fleet: ComputeFleet, *names: str, **values: Any) -> list[str]:
         {"display_name": name, "project_id": "demo", "user_id": "ada", "image_ref": "", "flavor": FLAVOR, **values}
         for name in names
     ]
-    acceptance = fleet.native.acceptance(fleet.fleet, fleet.cells[CELL])
+    acceptance = acceptance_in(fleet.native, fleet.fleet, fleet.cells[CELL])
     rows = acceptance.create(wanted, {"host": "north-host0"}, RequestContext("req-1", "ada", "demo"))
     fleet.work()
     return [row.uuid for row in rows]

@@ -12,6 +12,7 @@ from fleetlight.cells.model import NO_REQUEST
 from fleetlight.cells.tables import jobs
 from fleetlight.manager.operations.cell_worker import new_worker
 from fleetlight.manager.operations.hosts.cell_nodes import NewHost
+from fleetlight.manager.operations.native_cells import nodes_in
 from fleetlight.manager.operations.opcodes.cluster import RedistributeConfiguration
 from fleetlight.manager.operations.opcodes.filters.storing import JobFilters, NewFilter
 from fleetlight.manager.operations.submitting import JobSubmission
@@ -32,7 +33,7 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFle
         hosts = [
             NewHost(name, Amount.of_gib(vcpus=64, memory_mib=3 * 1024 + 512, disk_gib=1000)) for name in ("a", "b")
         ]
-        fleet.native.nodes(fleet.cells["north"]).add_hosts(hosts)
+        nodes_in(fleet.native, fleet.cells["north"]).add_hosts(hosts)
         fleet.index()
         yield fleet
 

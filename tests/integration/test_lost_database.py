@@ -17,6 +17,7 @@ from bench.faults.proxy import TcpProxy
 from fleetlight.cells.tables import allocations, changes, job_locks, jobs
 from fleetlight.manager.operations.cell_worker import new_worker
 from fleetlight.manager.operations.hosts.cell_nodes import NewHost
+from fleetlight.manager.operations.native_cells import nodes_in
 from fleetlight.resources.amount import Amount
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.support.servers.real_servers import new_databases
@@ -53,7 +54,7 @@ def fleet(tmp_path: Path, postgresql_url: str, proxy: TcpProxy) -> Iterator[Comp
 
         fleet = stack.enter_context(compute_fleet(tmp_path, new_database=database))
         size = Amount.of_gib(vcpus=64, memory_mib=CLIENTS // 2 * 1024, disk_gib=10)
-        fleet.native.nodes(fleet.cells["north"]).add_hosts([NewHost(name, size) for name in ("a", "b")])
+        nodes_in(fleet.native, fleet.cells["north"]).add_hosts([NewHost(name, size) for name in ("a", "b")])
         yield fleet
         proxy.restore()
 

@@ -1,5 +1,6 @@
 """Availability zones: `/os-availability-zone` (contracts/nova-rest, 4.6)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -12,7 +13,6 @@ from fleetlight.api.shared.fleet_access import FleetAccess, OfCells
 from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.api.shared.times import without_zone
 from fleetlight.cells.kinds.native.nodes import ComputeService
-from fleetlight.cells.model import Cell
 
 _SERVICE = Shape({"available": BOOL, "active": BOOL, "updated_at": TEXT})
 
@@ -54,14 +54,11 @@ class AvailabilityZoneHandlers:
             zones.append(_zone(name, is_available, _hosts(services) if is_available else None))
         return json_answer({"availabilityZoneInfo": zones}, headers=of_cells.headers)
 
-    async def _of_cells(self) -> OfCells[list[ComputeService]]:
-        return await self._access.ask_cells(self._services)
-
-    def _services(self, cell: Cell) -> list[ComputeService]:
-        return list(self._access.native.nodes(cell).services())
+    async def _of_cells(self) -> OfCells[Sequence[ComputeService]]:
+        return await self._access.ask_cells(self._access.native.services)
 
 
-def _by_zone(of_cells: OfCells[list[ComputeService]]) -> dict[str, list[ComputeService]]:
+def _by_zone(of_cells: OfCells[Sequence[ComputeService]]) -> dict[str, list[ComputeService]]:
     zones: dict[str, list[ComputeService]] = {}
     for _, services in of_cells.answers:
         for service in services:

@@ -89,7 +89,7 @@ class HostStatusCache:
             return None
 
     def _read_native(self, cell: Cell) -> Mapping[str, str]:
-        services = self._access.native.nodes(cell).services()
+        services = self._access.native.services(cell)
         return {service.host: _status(service) for service in services if service.binary == COMPUTE}
 
 

@@ -17,9 +17,9 @@ from fleetlight.api.http.query_string import list_parameters
 from fleetlight.api.http.shapes import INTEGER, TEXT, Key, ListOf, MapOf, Shape, optional, page
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.cells.fan_out.quota_usage import project_lock
 from fleetlight.cells.fleet.compute.quotas import check
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
-from fleetlight.manager.operations.usage import project_lock
 
 _OWNERS_SINCE = 13
 _ONE_POLICY_SINCE = 64

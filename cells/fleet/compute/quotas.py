@@ -79,7 +79,7 @@ class Quotas:
     def counts(self, project_id: str, user_id: str | None = None) -> dict[str, int]:
         """How much is in use of what the fleet database can count; key pairs are those of `user_id`.
 
-        Cores and memory are known to the cells alone (fleetlight.manager.operations.usage).
+        Cores and memory are known to the cells alone (fleetlight.cells.fan_out.quota_usage).
         """
         live = select(func.count()).where(
             instance_mappings.c.project_id == project_id, instance_mappings.c.queued_for_delete.is_(False)

@@ -84,6 +84,12 @@ def read_nodes(connection: Connection, *conditions: ColumnElement[bool]) -> Sequ
     return [_node(row) for row in connection.execute(statement)]
 
 
+def read_services(connection: Connection, *conditions: ColumnElement[bool]) -> Sequence[ComputeService]:
+    """Every service of the cell that fulfils the conditions, by host."""
+    statement = select(services).where(*conditions).order_by(services.c.host, services.c.id)
+    return [to_service(row) for row in connection.execute(statement)]
+
+
 def _select_nodes(conditions: Sequence[ColumnElement[bool]]) -> Select[tuple[object, ...]]:
     """Nodes with their services and what is used of them; null: nothing."""
     of_services = services.c.id == compute_nodes.c.service_id

@@ -12,12 +12,12 @@ from starlette.types import Message, Scope
 from fleetlight.api.http.errors import NotSupportedError, ServerNotFoundError, status_of
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
-from fleetlight.api.shared.server_lookup import find_server
 from fleetlight.cells.errors import CellUnreachableError, InstanceNotFoundError, StateConflictError
 from fleetlight.cells.fleet.bulk_changes import FrozenInstance, ItemState, Outcome
 from fleetlight.listing.errors import CellDownError
 from fleetlight.manager.faces.bulk.following import request_id_of
 from fleetlight.manager.faces.servers.actions import ServerActionHandlers
+from fleetlight.manager.faces.servers.lookup import find_server
 from fleetlight.manager.faces.servers.update import ServerChangeHandlers
 
 _log = structlog.get_logger(__name__)

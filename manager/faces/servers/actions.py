@@ -28,14 +28,14 @@ from fleetlight.api.http.shapes import OneOf, Shape
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.api.shared.headers import TOKEN
-from fleetlight.api.shared.server_lookup import FoundServer, find_server
+from fleetlight.cells.fan_out.quota_usage import check_restored_instance, project_lock
 from fleetlight.cells.model import InstanceRow
 from fleetlight.manager.faces.servers import action_bodies as bodies
 from fleetlight.manager.faces.servers.create import given_or_new
+from fleetlight.manager.faces.servers.lookup import FoundServer, find_server
 from fleetlight.manager.faces.servers.moves import MoveActions
 from fleetlight.manager.faces.servers.orders import accept, change, order_of, require_ready, rule
 from fleetlight.manager.faces.servers.rebuild import REBUILT_SERVER, RebuildAction
-from fleetlight.manager.operations.usage import check_restored_instance, project_lock
 from fleetlight.resources.fields import Record
 
 _Act = Callable[[ApiRequest, FoundServer, Any], Awaitable[Response]]

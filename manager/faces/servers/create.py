@@ -23,6 +23,7 @@ from fleetlight.api.shared.fleet_access import FleetAccess, OfCells
 from fleetlight.api.shared.headers import TOKEN
 from fleetlight.api.shared.references import named_flavor, named_keypairs
 from fleetlight.cells.errors import NoValidHostError, ResourceNotFoundError
+from fleetlight.cells.fan_out.quota_usage import check_new_instances, project_lock
 from fleetlight.cells.fleet.compute.flavors import Flavor
 from fleetlight.cells.fleet.compute.quotas import check
 from fleetlight.cells.fleet.compute.server_groups import ServerGroup
@@ -33,6 +34,7 @@ from fleetlight.manager.faces.servers.create_body import CREATE_SERVER, CreateSe
 from fleetlight.manager.faces.servers.new_addresses import addresses_of, check_networks
 from fleetlight.manager.operations.actions.accepting import create_in_several
 from fleetlight.manager.operations.actions.request_spec import hints_as_lists
+from fleetlight.manager.operations.native_cells import acceptance_in
 from fleetlight.manager.operations.scheduling.choose_cell import (
     CellCapacity,
     CellRequestSpec,
@@ -43,7 +45,6 @@ from fleetlight.manager.operations.scheduling.choose_cell import (
     ways_to_place,
 )
 from fleetlight.manager.operations.scheduling.request_spec import RequestSpec, demand_of, flavor_conditions
-from fleetlight.manager.operations.usage import check_new_instances, project_lock
 
 _DESCRIPTIONS_SINCE = 19
 _PASSWORD_LENGTH = 12
@@ -227,11 +228,11 @@ class ServerCreation:
                     raise _no_group(group.uuid) from error
             for way in ways_to_place(ranked, count, cells):
                 left = iter(values)
-                parts = [(native.acceptance(fleet, cell), list(islice(left, part))) for cell, part in way]
+                parts = [(acceptance_in(native, fleet, cell), list(islice(left, part))) for cell, part in way]
                 # Others may have taken the room since the cells were asked; then the next way may have it.
                 with suppress(NoValidHostError):
                     return create_in_several(parts, parameters, request.origin)
-            return native.acceptance(fleet, ranked[0].cell).create(values, parameters, request.origin)
+            return acceptance_in(native, fleet, ranked[0].cell).create(values, parameters, request.origin)
 
     def _flavor(self, request: ApiRequest, flavor_id: str) -> Flavor:
         flavor = named_flavor(self._access, request, flavor_id)

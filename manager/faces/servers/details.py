@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.api.shared.policy import full_name
-from fleetlight.api.shared.server_lookup import FoundServer, find_server
 from fleetlight.cells.errors import InstanceLockedError, InvalidTransitionError
 from fleetlight.listing.sources import damaged_row
+from fleetlight.manager.faces.servers.lookup import FoundServer, find_server
 from fleetlight.resources.fields import Record
 
 T = TypeVar("T")

@@ -16,9 +16,9 @@ from fleetlight.api.http.query_string import QueryParameters
 from fleetlight.api.http.shapes import TEXT, Key, ListOf, Shape, optional, or_null, page
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
-from fleetlight.api.shared.server_lookup import FoundServer, find_server
 from fleetlight.api.shared.times import without_zone
 from fleetlight.listing.errors import MarkerNotFoundError
+from fleetlight.manager.faces.servers.lookup import FoundServer, find_server
 from fleetlight.manager.operations.instances.instance_actions import (
     InstanceAction,
     InstanceActionEvent,

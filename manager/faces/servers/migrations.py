@@ -19,11 +19,11 @@ from fleetlight.api.http.shapes import INTEGER, LINKS, TEXT, Key, Shape, or_null
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.api.shared.headers import COMPLETE
-from fleetlight.api.shared.server_lookup import FoundServer, find_server
 from fleetlight.api.shared.times import without_zone
 from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import MarkerNotFoundError
 from fleetlight.manager.faces.servers.attachment_bodies import FORCE_COMPLETE
+from fleetlight.manager.faces.servers.lookup import FoundServer, find_server
 from fleetlight.manager.operations.instances.instance_migrations import (
     IN_PROGRESS,
     LIVE,

@@ -15,14 +15,15 @@ from fleetlight.api.http.errors import BadRequestError, ConflictError, NotFoundE
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.api.shared.references import named_flavor
-from fleetlight.api.shared.server_lookup import FoundServer
+from fleetlight.cells.fan_out.quota_usage import check_larger_flavor, project_lock
 from fleetlight.cells.fleet.compute.flavors import Flavor
 from fleetlight.cells.kinds.native.nodes import ComputeNode
 from fleetlight.cells.model import InstanceRow
 from fleetlight.manager.faces.servers import action_bodies as bodies
 from fleetlight.manager.faces.servers.create import given_or_new
+from fleetlight.manager.faces.servers.lookup import FoundServer
 from fleetlight.manager.faces.servers.orders import accept, change, order_of, require_ready, rule
-from fleetlight.manager.operations.usage import check_larger_flavor, project_lock
+from fleetlight.manager.operations.native_cells import flavor_before_resize, nodes_in
 from fleetlight.resources.fields import Record
 
 _PINNED = "pinned_availability_zone"
@@ -123,7 +124,7 @@ class MoveActions:
 
     def _accept_revert(self, request: ApiRequest, server: FoundServer) -> InstanceRow:
         """Raises QuotaExceededError: after a resize to less, what was there before may not fit any more."""
-        parameters = {"flavor": self._access.native.flavor_before_resize(server.cell, server.uuid)}
+        parameters = {"flavor": flavor_before_resize(self._access.native, server.cell, server.uuid)}
         return self._accept_flavor(request, server, "revertResize", {}, parameters)
 
     def _accept_flavor(
@@ -153,18 +154,18 @@ class MoveActions:
         return flavor
 
     async def _nodes(self, server: FoundServer) -> Sequence[ComputeNode]:
-        return await self._access.ask_cell(server.cell, lambda: self._access.native.nodes(server.cell).nodes())
+        return await self._access.ask_cell(server.cell, lambda: nodes_in(self._access.native, server.cell).nodes())
 
     def _check_host_is_up(self, server: FoundServer) -> None:
         """Raises ConflictError: a guest cannot be moved off a host that does not answer, only evacuated."""
         host = str(server.row.record["host"])
-        services = self._access.native.nodes(server.cell).services(host=host)
+        services = nodes_in(self._access.native, server.cell).services(host=host)
         if not all(service.is_up for service in services):
             raise ConflictError(f"Service is unavailable at this time: the host of server {server.uuid} is down.")
 
     async def _require_host(self, server: FoundServer, host: str) -> None:
         if not await self._access.ask_cell(
-            server.cell, lambda: self._access.native.nodes(server.cell).nodes_of([host])
+            server.cell, lambda: nodes_in(self._access.native, server.cell).nodes_of([host])
         ):
             raise BadRequestError(f"Compute host {host} could not be found.")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
-from fleetlight.api.shared.server_lookup import FoundServer
 from fleetlight.cells.model import InstanceRow
+from fleetlight.manager.faces.servers.lookup import FoundServer
 from fleetlight.manager.operations.actions.accepting import Order, refuse_unless_allowed
 from fleetlight.manager.operations.actions.server_actions import ACTIONS
 from fleetlight.resources.fields import Record

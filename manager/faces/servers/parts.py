@@ -19,9 +19,9 @@ from fleetlight.api.http.query_string import list_parameters
 from fleetlight.api.http.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
 from fleetlight.api.shared.endpoint import ApiRequest, Handler
 from fleetlight.api.shared.fleet_access import FleetAccess
-from fleetlight.api.shared.server_lookup import find_server
 from fleetlight.manager.faces.servers.attachment_bodies import NEW_CONSOLE, NEW_INTERFACE, NEW_VOLUME
 from fleetlight.manager.faces.servers.details import find_readable, read_record
+from fleetlight.manager.faces.servers.lookup import find_server
 from fleetlight.resources.fields import Record
 
 _CONSOLES_SINCE = 6

@@ -11,10 +11,10 @@ from fleetlight.api.http.shapes import TEXT, Extended, Key, or_null
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.api.shared.references import check_metadata, named_keypairs
-from fleetlight.api.shared.server_lookup import FoundServer
 from fleetlight.manager.faces.servers.action_bodies import RebuildBody
 from fleetlight.manager.faces.servers.changed_server import CHANGED_SERVER, changed_item
 from fleetlight.manager.faces.servers.create import given_or_new
+from fleetlight.manager.faces.servers.lookup import FoundServer
 from fleetlight.manager.faces.servers.orders import accept, order_of, require_ready
 
 _KEY_SINCE, _USER_DATA_SINCE = 54, 57

@@ -18,9 +18,9 @@ from fleetlight.api.http.shapes import Shape
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.api.shared.headers import TOKEN
-from fleetlight.api.shared.server_lookup import find_server
 from fleetlight.manager.faces.servers.changed_server import CHANGED_SERVER, changed_item
 from fleetlight.manager.faces.servers.create_body import AccessIPv4, AccessIPv6, DiskConfig, Hostname
+from fleetlight.manager.faces.servers.lookup import find_server
 from fleetlight.manager.operations.actions.accepting import Order
 from fleetlight.resources.fields import Record
 

@@ -13,7 +13,14 @@ from sqlalchemy import Column, ColumnElement, Connection, Engine, Row, delete, f
 from fleetlight.cells.database.engines import cell_failures, writing
 from fleetlight.cells.errors import HostInUseError, HostNotFoundError
 from fleetlight.cells.kinds.native.allocated import ALLOCATED
-from fleetlight.cells.kinds.native.nodes import COMPUTE, ComputeNode, ComputeService, read_nodes, to_service
+from fleetlight.cells.kinds.native.nodes import (
+    COMPUTE,
+    ComputeNode,
+    ComputeService,
+    read_nodes,
+    read_services,
+    to_service,
+)
 from fleetlight.cells.kinds.native.outbox import append_event
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import allocations, compute_nodes, instances, node_groups, node_traits, services
@@ -208,9 +215,8 @@ class CellNodes:
             connection.execute(delete(services).where(services.c.id == row.id))
 
     def _services(self, *conditions: ColumnElement[bool]) -> Sequence[ComputeService]:
-        statement = select(services).where(*conditions).order_by(services.c.host, services.c.id)
         with cell_failures(self._cell.name), self._engine.connect() as connection:
-            return [to_service(row) for row in connection.execute(statement)]
+            return read_services(connection, *conditions)
 
     def _nodes(self, *conditions: ColumnElement[bool]) -> Sequence[ComputeNode]:
         with cell_failures(self._cell.name), self._engine.connect() as connection:

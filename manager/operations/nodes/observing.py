@@ -23,9 +23,6 @@ from fleetlight.resources.query_fields.node_live import BOOT_ID, LIVE_FIELDS, OF
 Guest = Mapping[str, Any]
 """What a node says of an instance (contracts/ganeti-node-state-cache, 8)."""
 
-OBSERVED_FIELDS = ("uuid", "node", "deleted", "vm_state", "forthcoming", "ganeti")
-"""The fields of the record of an instance by which `NodeObserver.seen` finds it."""
-
 # Of a node that may have no instances, nothing about room for them applies.
 _NOT_CAPABLE = ResultStatus.UNAVAILABLE
 

@@ -25,11 +25,11 @@ from fleetlight.manager.operations.nodes.differences import (
 )
 from fleetlight.manager.operations.nodes.errors import NoCertificateError, StoreUnreachableError
 from fleetlight.manager.operations.nodes.model import NodeResult
-from fleetlight.manager.operations.nodes.observing import OBSERVED_FIELDS, NodeObserver
+from fleetlight.manager.operations.nodes.observing import NodeObserver
 from fleetlight.manager.operations.nodes.opening import NodeRpcs
 from fleetlight.manager.operations.nodes.rpc import NodeRpc
 from fleetlight.resources.fields import Record
-from fleetlight.resources.query_fields.instance_status import ERRORS, Seen, observed_status
+from fleetlight.resources.query_fields.instance_status import ERRORS, OBSERVED_FIELDS, Seen, observed_status
 
 REFRESH = "refresh"
 """The name of the call."""

@@ -12,11 +12,11 @@ from sqlalchemy import Engine
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import QuotaExceededError
 from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fan_out.native_cells import NativeCells
+from fleetlight.cells.fan_out.quota_usage import check_new_instances, in_use
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell, CellAdapter
-from fleetlight.manager.operations.native_cells import NativeCells
-from fleetlight.manager.operations.usage import check_new_instances, in_use
 from tests.support.fleets.instance_operations import InstanceOperations
 
 

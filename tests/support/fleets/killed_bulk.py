@@ -11,11 +11,11 @@ from fleetlight.api.parts import ApiParts
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fan_out.native_cells import NativeCells
 from fleetlight.cells.fleet.bulk_changes import Outcome
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.manager.faces.bulk.item_actions import BulkAction, ItemActions
-from fleetlight.manager.operations.native_cells import NativeCells
 
 _OWNER = {"X-User-Id": "ada", "X-Roles": "member", "X-Project-Id": "red"}
 _submit = ItemActions.submit

@@ -9,6 +9,7 @@ from fleetlight.api.app import create_app
 from fleetlight.api.parts import ApiParts
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.fan_out.native_cells import NativeCells
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.migrations import upgrade_fleet
@@ -19,7 +20,6 @@ from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.reconcile.external_cell import ExternalComparison, UnindexedMoves, compare_cell
 from fleetlight.indexer.reconcile.ranges import ignore
 from fleetlight.listing.settings import SearchSettings
-from fleetlight.manager.operations.native_cells import NativeCells
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import Api
 

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from fleetlight.api.bodies.body_types import Fqdn
 from fleetlight.api.bodies.request_body import Body, BodyBool, IfGiven, RequestModel
 from fleetlight.api.bodies.versioned_models import Since
-from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts, FoundService
 from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import BadRequestError, NotFoundError
@@ -23,6 +22,7 @@ from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.api.shared.times import without_zone
 from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.cells.kinds.native.nodes import COMPUTE, ComputeService
+from fleetlight.manager.faces.hosts.fleet_hosts import FleetHosts, FoundService
 from fleetlight.resources.uuids import is_uuid, number_of
 
 _log = structlog.get_logger(__name__)

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts
 from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError
@@ -15,6 +14,7 @@ from fleetlight.api.http.shapes import INTEGER, TEXT, ListOf, MapOf, Shape
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.cells.kinds.native.nodes import COMPUTE
+from fleetlight.manager.faces.hosts.fleet_hosts import FleetHosts
 from fleetlight.resources.clock import Clock
 from fleetlight.resources.fields import from_microseconds
 

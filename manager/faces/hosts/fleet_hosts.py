@@ -13,6 +13,7 @@ from fleetlight.cells.errors import HostInUseError, HostNotFoundError
 from fleetlight.cells.kinds.native.nodes import COMPUTE, ComputeNode, ComputeService
 from fleetlight.cells.model import Cell
 from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
+from fleetlight.manager.operations.native_cells import nodes_in
 from fleetlight.resources.uuids import is_uuid
 
 T = TypeVar("T")
@@ -49,13 +50,13 @@ class FleetHosts:
     ) -> OfCells[Sequence[ComputeService]]:
         """The services of all cells, or those of a host or with a binary."""
         native = self._access.native
-        return await self._access.ask_cells(lambda cell: native.nodes(cell).services(host=host, binary=binary))
+        return await self._access.ask_cells(lambda cell: nodes_in(native, cell).services(host=host, binary=binary))
 
     async def compute_service(self, host: str) -> FoundService | None:
         """The compute service of a host."""
         native = self._access.native
         found = await self._access.find_in_cells(
-            lambda cell: next(iter(native.nodes(cell).services(host=host, binary=COMPUTE)), None)
+            lambda cell: next(iter(nodes_in(native, cell).services(host=host, binary=COMPUTE)), None)
         )
         return None if found is None else FoundService(*found)
 
@@ -64,31 +65,31 @@ class FleetHosts:
         wanted, native = _id(service_id), self._access.native
         if wanted is None:
             return None
-        found = await self._access.find_in_cells(lambda cell: native.nodes(cell).service(wanted))
+        found = await self._access.find_in_cells(lambda cell: nodes_in(native, cell).service(wanted))
         return None if found is None else FoundService(*found)
 
     async def nodes(self) -> OfCells[Sequence[ComputeNode]]:
         """The nodes of all cells."""
         native = self._access.native
-        return await self._access.ask_cells(lambda cell: native.nodes(cell).nodes())
+        return await self._access.ask_cells(lambda cell: nodes_in(native, cell).nodes())
 
     async def nodes_named_like(self, part: str) -> OfCells[Sequence[ComputeNode]]:
         """The nodes whose hypervisors have `part` in their names."""
         native = self._access.native
-        return await self._access.ask_cells(lambda cell: native.nodes(cell).nodes_named_like(part))
+        return await self._access.ask_cells(lambda cell: nodes_in(native, cell).nodes_named_like(part))
 
     async def node(self, node_id: str) -> FoundNode | None:
         """The node with this uuid, or with these digits of its number."""
         wanted, native = _id(node_id), self._access.native
         if wanted is None:
             return None
-        found = await self._access.find_in_cells(lambda cell: native.nodes(cell).node(wanted))
+        found = await self._access.find_in_cells(lambda cell: nodes_in(native, cell).node(wanted))
         return None if found is None else FoundNode(*found)
 
     async def node_of(self, host: str) -> FoundNode | None:
         """The first node of a host."""
         native = self._access.native
-        found = await self._access.find_in_cells(lambda cell: next(iter(native.nodes(cell).nodes_of([host])), None))
+        found = await self._access.find_in_cells(lambda cell: next(iter(nodes_in(native, cell).nodes_of([host])), None))
         return None if found is None else FoundNode(*found)
 
     async def known_hosts(self, cells: Sequence[Cell]) -> Mapping[str, Sequence[str]]:
@@ -107,7 +108,7 @@ class FleetHosts:
 
         Raises NotFoundError when the service is gone meanwhile, and CellUnreachableError."""
         update = partial(
-            self._access.native.nodes(found.cell).update_service,
+            nodes_in(self._access.native, found.cell).update_service,
             found.service.uuid,
             disabled=disabled,
             disabled_reason=disabled_reason,
@@ -134,7 +135,7 @@ class FleetHosts:
         """Raises ConflictError while servers are there, NotFoundError when it is gone already, CellUnreachableError."""
         service = found.service
         try:
-            remove = partial(self._access.native.nodes(found.cell).remove_service, service.uuid)
+            remove = partial(nodes_in(self._access.native, found.cell).remove_service, service.uuid)
             await self._access.act(found.cell, partial(self._changed, found, remove))
         except HostNotFoundError as error:
             raise NotFoundError(f"Service {service.uuid} could not be found.") from error

@@ -15,12 +15,12 @@ from sqlalchemy import Engine, func, select
 from fleetlight.cells.daemon_threads import DaemonThreads
 from fleetlight.cells.database.engines import cell_failures
 from fleetlight.cells.errors import CellUnreachableError
+from fleetlight.cells.fan_out.native_cells import NativeCells
 from fleetlight.cells.fleet.compute.flavors import Flavor
 from fleetlight.cells.fleet.compute.quotas import check
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import instances, job_operations
-from fleetlight.manager.operations.native_cells import NativeCells
 from fleetlight.resources.amount import Amount
 
 _log = structlog.get_logger(__name__)

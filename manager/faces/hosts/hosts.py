@@ -9,7 +9,6 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from fleetlight.api.bodies.request_body import Body, IfGiven, RequestModel
-from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts, FoundNode, FoundService
 from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import NotFoundError, NotSupportedError
@@ -18,6 +17,8 @@ from fleetlight.api.http.shapes import INTEGER, TEXT, Shape, page
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.api.shared.headers import COMPLETE
+from fleetlight.manager.faces.hosts.fleet_hosts import FleetHosts, FoundNode, FoundService
+from fleetlight.manager.operations.native_cells import nodes_in
 from fleetlight.resources.amount import Amount
 
 _UNTIL = 42
@@ -83,7 +84,7 @@ class HostHandlers:
         """What there is of a host, what is used of it, and by which projects."""
         request.authorize("os_compute_api:os-hosts:show")
         found = await self._required(request)
-        nodes = self._access.native.nodes(found.cell)
+        nodes = nodes_in(self._access.native, found.cell)
         host = found.node.service.host
         by_project = await self._access.ask_cell(found.cell, partial(nodes.used_by_projects, host))
         resources = [

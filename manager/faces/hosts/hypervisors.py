@@ -8,17 +8,6 @@ from typing import Any
 from starlette.responses import Response
 
 from fleetlight.api.bodies.request_body import BOOLEANS
-from fleetlight.api.compute.hosts.fleet_hosts import FleetHosts, FoundNode
-from fleetlight.api.compute.hosts.hypervisor_items import (
-    FULL,
-    SHORT,
-    STATISTICS,
-    WITH_UPTIME,
-    full_item,
-    item_with_uptime,
-    short_item,
-    statistics,
-)
 from fleetlight.api.compute.protocol.paging import Paging, next_link, paging_of
 from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
@@ -30,6 +19,18 @@ from fleetlight.api.shared.fleet_access import FleetAccess, OfCells
 from fleetlight.api.shared.headers import COMPLETE
 from fleetlight.cells.kinds.native.nodes import ComputeNode
 from fleetlight.listing.errors import CellDownError, MarkerNotFoundError
+from fleetlight.manager.faces.hosts.fleet_hosts import FleetHosts, FoundNode
+from fleetlight.manager.faces.hosts.hypervisor_items import (
+    FULL,
+    SHORT,
+    STATISTICS,
+    WITH_UPTIME,
+    full_item,
+    item_with_uptime,
+    short_item,
+    statistics,
+)
+from fleetlight.manager.operations.native_cells import nodes_in
 from fleetlight.resources.clock import Clock
 from fleetlight.resources.uuids import is_uuid, number_of
 
@@ -190,7 +191,7 @@ class HypervisorHandlers:
             hosts.setdefault(each.cell.uuid, []).append(each.node.service.host)
         native = self._access.native
         return await self._access.ask_some(
-            list(cells.values()), lambda cell: native.nodes(cell).servers_on(hosts[cell.uuid])
+            list(cells.values()), lambda cell: nodes_in(native, cell).servers_on(hosts[cell.uuid])
         )
 
 
