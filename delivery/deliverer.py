@@ -4,6 +4,7 @@ A lease says which deliverer works on a subscription: where several run, each ta
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,8 +13,9 @@ from functools import partial
 
 import structlog
 
+from fleetlight.api.caller import Caller, with_implied
 from fleetlight.api.changes.watched_items import WatchedItems
-from fleetlight.api.http.errors import BadRequestError, ForbiddenError, NotFoundError
+from fleetlight.api.http.errors import BadRequestError, DirectoryUnavailableError, ForbiddenError, NotFoundError
 from fleetlight.api.identity.rights import KnowsRoles
 from fleetlight.api.subscriptions.brokers import broker_address, is_broker
 from fleetlight.api.subscriptions.questions import caller_of, question_of
@@ -24,27 +26,69 @@ from fleetlight.cells.errors import FleetUnreachableError, ResourceNotFoundError
 from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.subscriptions import Subscription, SubscriptionState
+from fleetlight.cells.retrying import retrying_every
 from fleetlight.delivery.broker_link import BrokerLink
 from fleetlight.delivery.brokers import Broker
 from fleetlight.delivery.errors import StopDeliveryError
 from fleetlight.delivery.metrics import DelivererMetrics
 from fleetlight.delivery.outcomes import Target
-from fleetlight.delivery.rights import UNCONFIRMED_US, StandingRights
 from fleetlight.delivery.run import Patience, Reading, Shared, SubscriptionRun
 from fleetlight.delivery.webhooks import Webhook, WebhookCalls
+from fleetlight.listing.errors import RightsLostError
 from fleetlight.listing.watches.feed import ChangeFeed
 from fleetlight.listing.watches.positions import PositionCodec, Positions
-from fleetlight.listing.watches.watch import Watch
+from fleetlight.listing.watches.watch import RIGHTS_INTERVAL_S, Watch
 from fleetlight.listing.watches.watched_list import WatchedList
 from fleetlight.query.errors import QueryError
 
 _log = structlog.get_logger(__name__)
-
+_RETRY_S = 1.0
+UNCONFIRMED_US = 30 * 24 * 3600 * 1_000_000
 _LOOK_INTERVAL_S = 1.0
 _THREADS = 4
 # Its own mistake would be repeated at once.
 _AGAIN_AFTER_FAILURE_S = 60.0
 _UNASKABLE = (BadRequestError, ForbiddenError, NotFoundError, QueryError)
+
+
+class StandingRights:
+    """The rights of the owner of a subscription, as ConfirmsRights, looked up without its credentials.
+
+    Where the strategy of identity has users of its own (`basic`, `tokens`) it is asked for the roles of the owner, as a
+    login would have them. With `none` every caller has every right. Keystone tells no service of users that are not
+    there: such a subscription goes on for a while after its owner has last asked for it (`UNCONFIRMED_US`).
+    identity: None where there is nothing to look up.
+    """
+
+    def __init__(self, owner: Caller, identity: KnowsRoles | None) -> None:
+        self._owner = owner
+        self._identity = identity
+        self._confirmed_at = float("-inf")
+
+    @property
+    def are_old(self) -> bool:
+        return time.monotonic() - self._confirmed_at >= RIGHTS_INTERVAL_S
+
+    async def confirm(self) -> None:
+        """Return once it is certain that the owner has every right still. Raises RightsLostError."""
+        if not self.are_old:
+            return
+        if self._identity is not None:
+            looking = retrying_every(_RETRY_S, DirectoryUnavailableError, _log_first)
+            roles: frozenset[str] | None = await looking(
+                self._identity.roles_of, self._owner.user_id, self._owner.project_id
+            )
+            if roles is None:
+                raise RightsLostError("its owner cannot log in any more")
+            lost = with_implied(self._owner.roles) - with_implied(roles)
+            if lost:
+                raise RightsLostError(f"its owner has lost the role {min(lost)}")
+        self._confirmed_at = time.monotonic()
+
+
+def _log_first(error: Exception, attempt: int, _wait_s: float) -> None:
+    if attempt == 1:
+        _log.warning("deliverer.rights_unknown", reason=str(error))
 
 
 @dataclass(frozen=True, slots=True)
