@@ -47,12 +47,9 @@ def visible_fields(item_type: str, caller: Caller) -> QueryFields:
     """The fields of an item type that `caller` may ask for. Raises NotFoundError for what is no item type."""
     known = ITEM_TYPES.get(item_type)
     if known is None or not (caller.is_admin or item_type == "instance"):
-        raise NotFoundError(f"There is no item type '{item_type}'; there is: {', '.join(_types(caller))}.")
+        there_is = ", ".join(ITEM_TYPES) if caller.is_admin else "instance"
+        raise NotFoundError(f"There is no item type '{item_type}'; there is: {there_is}.")
     return known if caller.is_admin else _of_owners(item_type)
-
-
-def _types(caller: Caller) -> list[str]:
-    return list(ITEM_TYPES) if caller.is_admin else ["instance"]
 
 
 @cache

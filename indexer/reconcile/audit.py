@@ -15,12 +15,12 @@ that hangs keeps no message waiting.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from math import inf
 from threading import Event
 
@@ -189,7 +189,7 @@ class Auditor:
         with closing(self._open_adapter(cell)) as adapter:
             comparison = self._comparison(adapter)
             batches = comparison.differing_in_range(audit.ranges[0], lambda: None)
-            self._suspect(audit, comparison, list(islice(_flat(batches), _MOST_SUSPECTS)))
+            self._suspect(audit, comparison, list(islice(chain.from_iterable(batches), _MOST_SUSPECTS)))
             audit.ranges.pop(0)
             if audit.rows is None:
                 # It shows how many ranges all of the cell takes, each of which costs much even where there is little.
@@ -348,8 +348,3 @@ def _has_enough_suspects(audit: _CellAudit) -> bool:
 
 def _is_idle(audit: _CellAudit, now_s: float) -> bool:
     return audit.postponed_until_s <= now_s and (audit.repair is None or audit.repair.done())
-
-
-def _flat(batches: Iterator[Sequence[str]]) -> Iterator[str]:
-    for batch in batches:
-        yield from batch

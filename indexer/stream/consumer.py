@@ -8,7 +8,7 @@ received until it is back.
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from fleetlight.bus.bus import Delivery, Headers, Message
 from fleetlight.bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
 from fleetlight.cells.model import Change
-from fleetlight.indexer.backends.base import Document
 from fleetlight.indexer.errors import MalformedMessageError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
@@ -181,7 +180,7 @@ class Consumer:
         if received.batch.to_read:
             # What these messages are merged into may be among the documents that are still being written.
             self.drain()
-        documents = received.batch.documents(self._read)
+        documents = received.batch.documents(partial(self._in_thread, self._writer.read))
         if received.sources:
             received.write = self._threads.submit(self._writer.write, documents)
         return received
@@ -217,9 +216,6 @@ class Consumer:
     def _keep_dead(self, letters: Sequence[DeadLetter]) -> None:
         for instance_uuid in self._dead_letters.keep(letters):
             self._rereader.add(instance_uuid)
-
-    def _read(self, ids: Collection[str]) -> Mapping[str, Document]:
-        return self._in_thread(self._writer.read, ids)
 
     def _in_thread(self, read: Callable[[Collection[str]], T], ids: Collection[str]) -> T:
         return self._await(self._threads.submit(read, ids))

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import structlog
@@ -32,6 +32,7 @@ from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.proof import proof_headers, read_options
 from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.cells.fleet.fleet import InstanceMapping
+from fleetlight.cells.instance_mappings import InstanceMappings
 from fleetlight.cells.model import Cell
 from fleetlight.listing.answer import Page
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
@@ -85,14 +86,6 @@ class _Identity(msgspec.Struct):
 _decode_identities = msgspec.json.Decoder(list[_Identity]).decode
 
 
-class CellMappings(Protocol):
-    """What is needed of `fleetlight.cells.instance_mappings.InstanceMappings`. Calls block."""
-
-    def mappings_of_cell(
-        self, cell_uuid: str, *, project_id: str | None = None, limit: int
-    ) -> tuple[InstanceMapping, ...]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Listing:
     """One of the two lists. action: its name in policies. path: its address below the base."""
@@ -121,7 +114,7 @@ class ServerListHandlers:
         self,
         lister: InstanceLister,
         finder: InstanceFinder,
-        mappings: CellMappings,
+        mappings: InstanceMappings,
         metrics: ApiMetrics,
         *,
         host_statuses: HostStatusCache,

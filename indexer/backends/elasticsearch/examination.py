@@ -25,6 +25,7 @@ _BLOCKS = {
     "read": "PUT {index}/_settings with index.blocks.read: null",
     "metadata": "PUT {index}/_settings with index.blocks.metadata: null",
 }
+_RESTART = "restart the indexers, which put aliases right; if that does not help, `fleetlight index rebuild`"
 
 
 def examine(settings: IndexSettings, timeout_s: float) -> IndexExamination:
@@ -75,7 +76,7 @@ def problems_of_indexes(
     read, written = behind[names.read], behind[names.write]
     if not problems and (len(read) != 1 or read != written):
         says = f"{names.read} is an alias of {_listed(read)}, and {names.write} of {_listed(written)}"
-        problems.append(IndexProblem(f"{says}: both have to be of the same one index", _restart()))
+        problems.append(IndexProblem(f"{says}: both have to be of the same one index", _RESTART))
     problems += [IndexProblem(f"{index} is closed", f"POST {index}/_open") for index in found if index in closed]
     for index, each in found.items():
         problems += _problems_of_index(index, each, is_current=index in written)
@@ -126,10 +127,6 @@ def _aliases(names: Names) -> tuple[str, str]:
 
 def _listed(indexes: list[str]) -> str:
     return ", ".join(sorted(indexes)) or "nothing"
-
-
-def _restart() -> str:
-    return "restart the indexers, which put aliases right; if that does not help, `fleetlight index rebuild`"
 
 
 def _stop_and_remove(name: str) -> str:

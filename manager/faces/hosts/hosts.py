@@ -1,6 +1,5 @@
 """Hosts as they were shown before hypervisors: `/os-hosts`, until 2.42 (contracts/nova-rest, 4.8)."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Literal, Self
 
@@ -90,7 +89,7 @@ class HostHandlers:
         resources = [
             _resource(host, "(total)", found.node.capacity),
             _resource(host, "(used_now)", found.node.used),
-            _resource(host, "(used_max)", _sum(list(by_project.values()))),
+            _resource(host, "(used_max)", sum(by_project.values(), Amount())),
             *(_resource(host, project, used) for project, used in by_project.items()),
         ]
         return json_answer({"host": resources})
@@ -125,7 +124,3 @@ class HostHandlers:
 def _resource(host: str, project: str, amount: Amount) -> dict[str, object]:
     of_host = {"cpu": amount.vcpus, "memory_mb": amount.memory_mib, "disk_gb": amount.disk_gib}
     return {"resource": {"host": host, "project": project, **of_host}}
-
-
-def _sum(amounts: Sequence[Amount]) -> Amount:
-    return sum(amounts, Amount())

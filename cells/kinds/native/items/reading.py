@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Column, Connection, Row, select
@@ -31,11 +32,10 @@ def read_locks(
     """Every lock that a job holds or waits for, with these jobs in their order."""
     order: list[Column[Any]] = [job_locks.c[name] for name in _ORDER]
     rows = connection.execute(select(job_locks).order_by(*order))
-    return [_record(cell, f"{level}/{name}", list(wants)) for (level, name), wants in groupby(rows, _name)]
-
-
-def _name(row: Row[Any]) -> tuple[str, str]:
-    return row.level, row.name
+    return [
+        _record(cell, f"{level}/{name}", list(wants))
+        for (level, name), wants in groupby(rows, attrgetter("level", "name"))
+    ]
 
 
 def _record(cell: Cell, name: str, wants: Sequence[Row[Any]]) -> Record:
