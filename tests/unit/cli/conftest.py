@@ -1,49 +1,53 @@
 """A place of its own for each test of the command line, with nothing configured."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from fleetlight.cells.settings import FailureLimits
 from fleetlight.cli.app import app
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 
 Run = Callable[..., Result]
+
+
+def work_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Make `folder` the working directory, and let no FLEETLIGHT_ variable be set, until `patch` is undone."""
+    patch.chdir(folder)
+    for name in os.environ:
+        if name.startswith("FLEETLIGHT_"):
+            patch.delenv(name)
+
+
+def run_command(*arguments: str | Path) -> Result:
+    """Runs `fleetlight` with arguments inside this process."""
+    texts: Sequence[str] = [str(argument) for argument in arguments]
+    return CliRunner().invoke(app, texts, catch_exceptions=False)
 
 
 @pytest.fixture(autouse=True)
 def empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, empty; no FLEETLIGHT_ variable is set."""
-    monkeypatch.chdir(tmp_path)
-    for name in os.environ:
-        if name.startswith("FLEETLIGHT_"):
-            monkeypatch.delenv(name)
+    work_in(tmp_path, monkeypatch)
     return tmp_path
 
 
 @pytest.fixture
 def run() -> Run:
-    """Runs `fleetlight` with arguments inside this process."""
-
-    def run_command(*arguments: str | Path) -> Result:
-        texts: Sequence[str] = [str(argument) for argument in arguments]
-        return CliRunner().invoke(app, texts, catch_exceptions=False)
-
+    """See `run_command`."""
     return run_command
 
 
-RunApart = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def run_apart() -> RunApart:
-    """Runs `fleetlight` in a process of its own, as commands that fork children have to be."""
-
-    def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "fleetlight.cli", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-    return run_command
+@pytest.fixture(scope="session")
+def fleet_of_two_cells(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
+    """The data folder of a fleet with the cells cell1 and cell2, for tests that only read it."""
+    folder = DataFolder(tmp_path_factory.mktemp("two-cells") / "fleetlight-data")
+    folder.create()
+    with closing(set_up_fleet(folder, FailureLimits())) as fleet:
+        set_up_cells(folder, fleet, 2)
+    return folder

@@ -4,19 +4,16 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
-from fleetlight.cells.settings import FailureLimits
 from fleetlight.cli.app import app
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.cli.options import Output
 from fleetlight.cli.sizes import disk_gib, size_from_zero_mib, size_mib, size_text
-from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from tests.unit.cli.conftest import Run
 
 CREATED = Path(__file__).parents[3] / "notifications" / "samples" / "instance.create.end.json"
@@ -172,11 +169,9 @@ def test_disks_of_hosts_are_whole_gibibytes() -> None:
 
 
 @pytest.fixture
-def two_cells(empty_place: Path) -> None:
-    folder = DataFolder(empty_place / "fleetlight-data")
-    folder.create()
-    with closing(set_up_fleet(folder, FailureLimits())) as fleet:
-        set_up_cells(folder, fleet, 2)
+def two_cells(fleet_of_two_cells: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working directory is where the data folder of a fleet with two cells is, which stays as it is."""
+    monkeypatch.chdir(fleet_of_two_cells.path.parent)
 
 
 def takes_cell(command: Any) -> bool:

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -12,11 +11,10 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
-from fleetlight.cells.settings import FailureLimits
 from fleetlight.cli.app import COMMANDS, LaterCommand, app
 from fleetlight.cli.data_folder import DataFolder
-from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from tests.unit.cli.conftest import Run
 
 
@@ -151,24 +149,29 @@ def test_flag_shows_no_type(run: Run, names: tuple[str, ...]) -> None:
     assert "Show this message and exit." in shown
 
 
-@pytest.fixture
-def fleet_of_two_cells(empty_place: Path) -> Path:
-    folder = DataFolder(empty_place / "fleet")
-    folder.create()
-    with closing(set_up_fleet(folder, FailureLimits())) as fleet:
-        set_up_cells(folder, fleet, 2)
-    return folder.path
-
-
-@pytest.mark.parametrize("words", ["cell disable c", "host list c", "relay --cell c", "index failures list --cell c"])
-def test_completion_knows_the_cells(run: Run, fleet_of_two_cells: Path, words: str) -> None:
-    """As a shell asks: by variables, in the folder of the fleet."""
+def asked_by_a_shell(fleet: DataFolder, words: str) -> Mapping[str, str]:
+    """The variables by which bash asks what `words` may end with, behind the name of the program."""
     typed = f"fleetlight {words}"
-    asked = {"_FLEETLIGHT_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
-    environment = os.environ | asked | {"FLEETLIGHT_DATA_DIR": str(fleet_of_two_cells)}
+    return {
+        "_FLEETLIGHT_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(len(typed.split()) - 1),
+        "FLEETLIGHT_DATA_DIR": str(fleet.path),
+    }
+
+
+def test_completion_is_answered_by_the_program(fleet_of_two_cells: DataFolder) -> None:
+    environment = os.environ | asked_by_a_shell(fleet_of_two_cells, "cell disable c")
     completed = subprocess.run(
         [Path(sys.executable).with_name("fleetlight")], env=environment, capture_output=True, text=True, check=False
     )
+    assert (completed.stdout.split(), completed.stderr) == (["cell1", "cell2"], "")
+
+
+@pytest.mark.parametrize("words", ["host list c", "relay --cell c", "index failures list --cell c"])
+def test_completion_knows_the_cells(fleet_of_two_cells: DataFolder, words: str) -> None:
+    asked = asked_by_a_shell(fleet_of_two_cells, words)
+    completed = CliRunner().invoke(app, env=asked, prog_name="fleetlight")
     assert (completed.stdout.split(), completed.stderr) == (["cell1", "cell2"], "")
 
 

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from fleetlight.cli.logging import LogSettings, configure_logging, mask_url_passwords
 from tests.support.terminal import terminal
-from tests.unit.cli.conftest import Run, RunApart
+from tests.unit.cli.conftest import Run
 
 SECRET = "hunter2"
 
@@ -153,13 +153,15 @@ def test_secrets_are_not_logged(output: io.StringIO) -> None:
     assert "amqp://guest:***@host//" in output.getvalue()
 
 
-def test_what_the_api_logs_before_it_serves_is_json_too(run_apart: RunApart, empty_place: Path) -> None:
+def test_what_the_api_logs_before_it_serves_is_json_too(empty_place: Path) -> None:
     (empty_place / "users").write_text("nonsense\n")
     (empty_place / "fleetlight.toml").write_text(
         f'[fleet]\ndatabase_url = "sqlite:///{empty_place}/none.db"\n'
         f'[api]\nauth = "basic"\n[identity]\nhtpasswd_file = "{empty_place}/users"\n'
     )
-    result = run_apart("api", "--port", "0", "--processes", "1")
+    # The API logs from children that it forks, so it gets a process of its own.
+    command = [sys.executable, "-m", "fleetlight.cli", "api", "--port", "0", "--processes", "1"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode != 0
     assert not result.stdout
     *logged, _words = result.stderr.splitlines()

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.amount import Amount
 from tests.support.fleets.instance_operations import InstanceOperations
 from tests.support.memory.memory_cell import NOW, ROUTING_KEY
-from tests.unit.cli.conftest import Run
+from tests.unit.cli.conftest import Run, run_command, work_in
 from tests.unit.cli.test_grammar import PRINTING_DATA
 from tests.unit.cli.test_list_items import FLAVOR
 from tests.unit.cli.test_output import Terminal
@@ -68,19 +68,36 @@ SHORT = {
 """Made as `identity project list` and `index failures list`, by the same function, and of the same names."""
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working directory of the operator of a fleet with long names, which the tests only read."""
+    place = tmp_path_factory.mktemp("narrow")
+    with pytest.MonkeyPatch.context() as patch:
+        work_in(place, patch)
+        fill(place)
+    return place
+
+
 @pytest.fixture(autouse=True)
-def fleet(empty_place: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+def terminal(place: Path, empty_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the working directory of the fleet, not in the `empty_place`, with a terminal of 80 columns."""
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+
+
+def fill(place: Path) -> None:
     """A cell with two hosts, three instances on one of them, and two failures; each name is long."""
-    url, of_cell = f"sqlite:///{empty_place}/fleet.db", f"sqlite:///{empty_place}/one.db"
-    (empty_place / "fleetlight.toml").write_text(
-        f'[fleet]\ndatabase_url = "{url}"\n[identity]\nfile = "{empty_place}/identity.json"\n'
+    url, of_cell = f"sqlite:///{place}/fleet.db", f"sqlite:///{place}/one.db"
+    (place / "fleetlight.toml").write_text(
+        f'[fleet]\ndatabase_url = "{url}"\n[identity]\nfile = "{place}/identity.json"\n'
     )
     for command in (
         ("database", "upgrade"),
         ("cell", "add", "native", CELL, "--database-url", of_cell, "--transport-url", "amqp://127.0.0.1:9//"),
         ("identity", "project", "add", PROJECT_NAME, "--description", "what it is for, in so many words " * 4),
     ):
-        done = run(*command)
+        done = run_command(*command)
         assert done.exit_code == 0, done.stderr
     engine, fleet = create_database_engine(of_cell), Fleet(create_database_engine(url))
     cell = fleet.cell(CELL)
@@ -92,12 +109,9 @@ def fleet(empty_place: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Itera
     letter = DeadLetter(Message(b"{", ROUTING_KEY, {}), DeadLetterReason.MALFORMED, WHY)
     fleet.failures.add([to_failure(cell.uuid, letter, NOW)])
     fleet.index_work.order(WorkKind.VERIFY, [cell.uuid], f"operator-{'o' * 60}", NOW)
-    added = run("subscribe", "add", "s" * 60, "--url", f"https://{'hooks.' * 12}example.org/{'h' * 40}")
+    added = run_command("subscribe", "add", "s" * 60, "--url", f"https://{'hooks.' * 12}example.org/{'h' * 40}")
     assert added.exit_code == 0, added.stderr
     fleet.audit_rounds.record(cell.uuid, AuditRound(NOW, 3, 2, 1))
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("TERM", "dumb")
-    yield fleet
     fleet.close()
     engine.dispose()
 

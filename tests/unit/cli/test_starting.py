@@ -12,7 +12,8 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
 from fleetlight.cli.processes.starting import ProbesOfStart, looking_for, when_reachable
-from tests.unit.cli.conftest import Run, RunApart
+from tests.support.commands import Command
+from tests.unit.cli.conftest import Run
 
 COMMANDS = ("api", "indexer", "relay", "worker")
 
@@ -119,20 +120,21 @@ def test_process_is_alive_and_not_ready_until_it_has_begun() -> None:
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("sqlite:///empty.db", (1, "`fleetlight database upgrade` brings its tables to this version")),
-        ("sqlite:///none.db", (1, "`fleetlight database upgrade` makes a new one")),
+        ("sqlite:///{place}/empty.db", (1, "`fleetlight database upgrade` brings its tables to this version")),
+        ("sqlite:///{place}/none.db", (1, "`fleetlight database upgrade` makes a new one")),
         ("mysql://host/fleet", (2, "'mysql' is not supported, only sqlite and postgresql")),
     ],
 )
 def test_process_whose_fleet_database_cannot_be_used_ends_at_once(
-    run: Run, run_apart: RunApart, command: str, url: str, problem: tuple[int, str]
+    run: Run, empty_place: Path, command: str, url: str, problem: tuple[int, str]
 ) -> None:
-    Path("empty.db").touch()
-    Path("fleetlight.toml").write_text(f'[fleet]\ndatabase_url = "{url}"\n')
+    (empty_place / "empty.db").touch()
+    config, log = empty_place / "fleetlight.toml", empty_place / "log"
+    config.write_text(f'[fleet]\ndatabase_url = "{url.format(place=empty_place)}"\n')
     exit_code, text = problem
-    if command == "api":
-        apart = run_apart(command, "--port", "0")
-        assert (apart.returncode, text in apart.stderr) == (exit_code, True)
+    if command == "api":  # it forks children, so it gets a process of its own
+        apart = Command(command, "--port", "0", "--config", str(config), log=log)
+        assert (apart.wait(60), text in log.read_text()) == (exit_code, True)
     else:
         result = run(command)
         assert (result.exit_code, text in result.stderr) == (exit_code, True)

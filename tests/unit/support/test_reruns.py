@@ -33,7 +33,9 @@ def run(folder: Path, tests: str, *, parallel: bool = False, options: Sequence[s
     (folder / "test_them.py").write_text(UNSTABLE + tests)
     command = [sys.executable, "-m", "pytest", "--strict-markers", *" ".join(options).split()]
     workers = ["--numprocesses=2", "--dist=worksteal"] if parallel else []
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    # Of the plugins that are installed only those that it is about: to load all takes most of such a run.
+    command += ["-p", "xdist", "-p", "rerunfailures"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
         [*command, *workers], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=100
     )
