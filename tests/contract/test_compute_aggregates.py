@@ -1,6 +1,7 @@
 """Aggregates of hosts (contracts/nova-rest, 4.7): groups of hosts, which can be what gives them their zone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,18 @@ FLAVOR = {"flavorid": "1", "name": "m1.tiny", "memory_mb": 512, "vcpus": 1, "roo
 ROOM = Amount.of_gib(8, 16384, 100)
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
+@contextmanager
+def placed_hosts(folder: Path) -> Iterator[ComputeFleet]:
     """Hosts `free` and `other` in the default zone, and `placed` in a zone that it was given when it joined."""
-    with compute_fleet(tmp_path) as fleet:
+    with compute_fleet(folder) as fleet:
         nodes_in(fleet.native, fleet.cells["north"]).add_hosts([NewHost("free", ROOM), NewHost("placed", ROOM, "west")])
         nodes_in(fleet.native, fleet.cells["east"]).add_hosts([NewHost("other", ROOM)])
+        yield fleet
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
+    with placed_hosts(tmp_path) as fleet:
         yield fleet
 
 
@@ -188,12 +195,22 @@ REFUSALS: list[tuple[str, str, str, dict[str, Any] | None, int]] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def two_aggregates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, Mapping[str, int]]]:
+    """The API of a fleet that no request of `REFUSALS` changes, and what their addresses call the aggregates in it."""
+    with placed_hosts(tmp_path_factory.mktemp("fleet")) as fleet:
+        api = fleet.api()
+        yield api, {"number": create(api, "taken"), "other": create(api, "other")}
+
+
 @pytest.mark.parametrize("row", REFUSALS, ids=str)
-def test_requests_are_validated(api: Api, row: tuple[str, str, str, dict[str, Any] | None, int]) -> None:
+def test_requests_are_validated(
+    two_aggregates: tuple[Api, Mapping[str, int]], row: tuple[str, str, str, dict[str, Any] | None, int]
+) -> None:
+    api, numbers = two_aggregates
     version, method, path, body, status = row
-    names = {"number": create(api, "taken"), "other": create(api, "other")}
     content = {} if body is None else {"json": body}
-    response = api.request(method, URL + path.format_map(names), microversion(version), **content)
+    response = api.request(method, URL + path.format_map(numbers), microversion(version), **content)
     assert response.status_code == status, response.text
 
 

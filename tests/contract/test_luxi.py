@@ -5,7 +5,7 @@ import json
 import socket
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,27 @@ from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, 
 Answer = dict[str, Any]
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path) as fleet:
+@contextmanager
+def small_fleet(folder: Path) -> Iterator[ComputeFleet]:
+    with compute_fleet(folder) as fleet:
         fleet.add_hosts()
         for number, cell in enumerate(CELLS):
             fleet.create(cell, display_name=f"web{number}.{cell}.example.com", node=f"{cell}-host0", tags=["b", "a"])
         fleet.index()
+        yield fleet
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+    """For tests that only read it."""
+    with small_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def own_fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
+    """For a test that changes it."""
+    with small_fleet(tmp_path) as fleet:
         yield fleet
 
 
@@ -71,8 +85,13 @@ class Socket:
 
 
 @pytest.fixture
-def luxi(fleet: ComputeFleet, tmp_path_factory: pytest.TempPathFactory) -> Socket:
-    return Socket(fleet.api(), tmp_path_factory.mktemp("s") / "s")
+def luxi(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Socket:
+    return Socket(api, tmp_path_factory.mktemp("s") / "s")
+
+
+@pytest.fixture
+def own_luxi(own_fleet: ComputeFleet, tmp_path_factory: pytest.TempPathFactory) -> Socket:
+    return Socket(own_fleet.api(), tmp_path_factory.mktemp("s") / "s")
 
 
 def message(method: str, *arguments: Any) -> bytes:
@@ -115,10 +134,10 @@ def test_names_alone_are_looked_up_in_their_order(luxi: Socket) -> None:
     assert luxi.result("Query", "instance", ["name"], ["&", ["=", "name", "web"]])["data"] == []
 
 
-def test_abbreviation_of_several_names_is_refused(fleet: ComputeFleet, luxi: Socket) -> None:
-    fleet.create("north", display_name="web1.north.example.com")
-    fleet.index("north")
-    refused = luxi.ask("Query", "instance", ["name"], ["=", "name", "web1"])
+def test_abbreviation_of_several_names_is_refused(own_fleet: ComputeFleet, own_luxi: Socket) -> None:
+    own_fleet.create("north", display_name="web1.north.example.com")
+    own_fleet.index("north")
+    refused = own_luxi.ask("Query", "instance", ["name"], ["=", "name", "web1"])
     assert refused["result"] == ["OpPrereqError", ["Instance name web1 has multiple matches", "unknown_entity"]]
 
 
@@ -164,16 +183,16 @@ def test_tags_values_and_cluster(luxi: Socket) -> None:
     assert luxi.result("QueryClusterInfo")["name"] == "fleetlight"
 
 
-def test_job_is_found_and_waited_for(fleet: ComputeFleet, luxi: Socket) -> None:
-    [[uuid]] = luxi.result("QueryInstances", ["web0"], ["uuid"], False)
-    with writing(fleet.engine("north")) as connection:
+def test_job_is_found_and_waited_for(own_fleet: ComputeFleet, own_luxi: Socket) -> None:
+    [[uuid]] = own_luxi.result("QueryInstances", ["web0"], ["uuid"], False)
+    with writing(own_fleet.engine("north")) as connection:
         add_jobs(connection, VOCABULARY, [NewJob([NewOperation("os-stop", {"origin": {}}, uuid)])], 1_000_000)
-    assert luxi.result("QueryJobs", ["10001", 5], ["id", "status"]) == [[10001, "queued"], [5, None]]
-    assert luxi.result("Query", "job", ["id", "status"], ["=", "id", 5])["data"] == [[[0, 5], [3, None]]]
-    assert luxi.result("WaitForJobChange", 10001, ["status"], None, None, 1) == [["queued"], []]
-    assert luxi.result("WaitForJobChange", "10001", ["status"], ["queued"], 0, 0.1) == "nochange"
-    fleet.work()
-    assert luxi.result("WaitForJobChange", 10001, ["status"], ["success"], 0, 80) == [["success"], []]
+    assert own_luxi.result("QueryJobs", ["10001", 5], ["id", "status"]) == [[10001, "queued"], [5, None]]
+    assert own_luxi.result("Query", "job", ["id", "status"], ["=", "id", 5])["data"] == [[[0, 5], [3, None]]]
+    assert own_luxi.result("WaitForJobChange", 10001, ["status"], None, None, 1) == [["queued"], []]
+    assert own_luxi.result("WaitForJobChange", "10001", ["status"], ["queued"], 0, 0.1) == "nochange"
+    own_fleet.work()
+    assert own_luxi.result("WaitForJobChange", 10001, ["status"], ["success"], 0, 80) == [["success"], []]
 
 
 def test_requests_of_one_connection_are_answered_one_after_the_other(luxi: Socket) -> None:
@@ -305,10 +324,10 @@ def test_message_that_does_not_end_in_time_is_dropped(luxi: Socket, monkeypatch:
     assert answered["result"] == ["fleetlight"]
 
 
-def test_byte_that_ends_a_message_is_escaped_inside_of_one(fleet: ComputeFleet, luxi: Socket) -> None:
-    fleet.create("north", display_name="with \3 inside")
-    fleet.index("north")
-    assert ["with \3 inside"] in luxi.result("QueryInstances", [], ["name"], False)
+def test_byte_that_ends_a_message_is_escaped_inside_of_one(own_fleet: ComputeFleet, own_luxi: Socket) -> None:
+    own_fleet.create("north", display_name="with \3 inside")
+    own_fleet.index("north")
+    assert ["with \3 inside"] in own_luxi.result("QueryInstances", [], ["name"], False)
 
 
 def test_caller_that_leaves_in_the_middle_disturbs_nobody(luxi: Socket) -> None:
