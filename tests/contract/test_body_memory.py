@@ -4,9 +4,8 @@ import asyncio
 import gc
 import socket
 import tracemalloc
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from fleetlight.api.limits.request_deadlines import RequestDeadlines
 from fleetlight.api.luxi.calls import LuxiCalls
 from fleetlight.api.luxi.server import serving_luxi
 from fleetlight.api.server import serve
-from tests.contract.compute_fleet import Api, compute_fleet
+from tests.contract.compute_fleet import Api, ComputeFleet
 
 _TIMES = 8
 _LARGE = 3_000_000
@@ -28,11 +27,17 @@ _KEPT = 0.25
 Send = Callable[[int], Coroutine[Any, Any, bytes]]
 
 
+@pytest.fixture(scope="module")
+def fleet(fleet: ComputeFleet) -> ComputeFleet:
+    """No request here changes it."""
+    fleet.add_hosts(1)
+    return fleet
+
+
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    with compute_fleet(tmp_path) as fleet:
-        fleet.add_hosts(1)
-        yield fleet.api()
+def api(fleet: ComputeFleet) -> Api:
+    """One that has not seen a request yet."""
+    return fleet.api()
 
 
 @asynccontextmanager

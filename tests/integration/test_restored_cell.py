@@ -78,6 +78,13 @@ class Story:
             self._operations.update(self.kept, {"display_name": f"renamed {number}"})
         self._operations.delete(self.deleted)
 
+    def index_what_will_be_lost(self) -> None:
+        """Back up what is in the index, and bring what follows into it."""
+        wait_until_index_equals_cell(self._world)
+        self.back_up()
+        self.go_on()
+        wait_until_index_equals_cell(self._world)
+
     def restore(self) -> None:
         self._backup.restore()
 
@@ -91,17 +98,33 @@ class Story:
             return sorted(index.read(self.created))
 
 
+@pytest.fixture
+def story(world: World, tmp_path: Path) -> Story:
+    return Story(world, tmp_path)
+
+
+def forget_changes(world: World) -> None:
+    """The changelog of the cell is old, and its relay has removed it."""
+    with writing(world.engine) as connection:
+        connection.execute(delete(changes))
+
+
+def hear_of_everything(world: World, *services: IndexerService) -> None:
+    """The one that stands by has heard of all that too."""
+    for service in services:
+        follower = service._running[world.cell.uuid].follower
+        follower._tracker.advance_to(world.published_sequence())
+        follower._tracker.mark_synced()
+        follower._publish_progress()
+
+
 @pytest.mark.parametrize(
     "changes", [0, 1, 5, 30], ids=["nothing new", "fewer changes than were lost", "as many changes", "more changes"]
 )
-def test_index_follows_a_cell_back_to_its_backup(world: World, tmp_path: Path, changes: int) -> None:
-    story = Story(world, tmp_path)
+def test_index_follows_a_cell_back_to_its_backup(world: World, story: Story, changes: int) -> None:
     with world.indexing():
         with world.relaying():
-            wait_until_index_equals_cell(world)
-            story.back_up()
-            story.go_on()
-            wait_until_index_equals_cell(world)
+            story.index_what_will_be_lost()
             assert story.lost_future_in_the_index() == sorted(story.created)
         story.restore()
         story.go_on_differently(changes)
@@ -118,21 +141,16 @@ def test_index_follows_a_cell_back_to_its_backup(world: World, tmp_path: Path, c
 
 
 @pytest.mark.parametrize("changes", [0, 1], ids=["nothing new", "a change"])
-def test_restore_under_a_running_relay_is_noticed(world: World, tmp_path: Path, changes: int) -> None:
-    story = Story(world, tmp_path)
+def test_restore_under_a_running_relay_is_noticed(world: World, story: Story, changes: int) -> None:
     with world.indexing(), world.relaying():
-        wait_until_index_equals_cell(world)
-        story.back_up()
-        story.go_on()
-        wait_until_index_equals_cell(world)
+        story.index_what_will_be_lost()
         story.restore()
         story.go_on_differently(changes)
         wait_until(lambda: story.lost_future_in_the_index() == [], timeout_s=60)
         wait_until_index_equals_cell(world)
 
 
-def test_messages_of_the_lost_future_that_still_wait_on_the_bus_change_nothing(world: World, tmp_path: Path) -> None:
-    story = Story(world, tmp_path)
+def test_messages_of_the_lost_future_that_still_wait_on_the_bus_change_nothing(world: World, story: Story) -> None:
     with world.indexing(), world.relaying():
         wait_until_index_equals_cell(world)
     story.back_up()
@@ -146,13 +164,9 @@ def test_messages_of_the_lost_future_that_still_wait_on_the_bus_change_nothing(w
         assert story.lost_future_in_the_index() == []
 
 
-def test_repairing_that_was_cut_off_begins_again(world: World, tmp_path: Path) -> None:
-    story = Story(world, tmp_path)
+def test_repairing_that_was_cut_off_begins_again(world: World, story: Story) -> None:
     with world.indexing(), world.relaying():
-        wait_until_index_equals_cell(world)
-        story.back_up()
-        story.go_on()
-        wait_until_index_equals_cell(world)
+        story.index_what_will_be_lost()
     story.restore()
     with closing(open_writer(world.index)) as index:
         index.save_state(EPOCHS, {world.cell.uuid: BEING_RECONCILED})
@@ -162,9 +176,8 @@ def test_repairing_that_was_cut_off_begins_again(world: World, tmp_path: Path) -
 
 
 def test_old_watermark_is_gone_before_the_index_calls_its_history_that_of_the_cell(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    story = Story(world, tmp_path)
     seen: list[tuple[int, bool]] = []
 
     class Watched(History):
@@ -176,17 +189,14 @@ def test_old_watermark_is_gone_before_the_index_calls_its_history_that_of_the_ce
 
     monkeypatch.setattr("fleetlight.indexer.stream.native_follower.History", Watched)
     with world.indexing(), world.relaying():
-        wait_until_index_equals_cell(world)
-        story.back_up()
-        story.go_on()
-        wait_until_index_equals_cell(world)
+        story.index_what_will_be_lost()
         story.restore()
         wait_until(lambda: seen, timeout_s=60)
     assert set(seen) == {(0, False)}
 
 
 def test_relay_that_starts_while_the_changelog_is_read_is_no_restore(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reconciled: list[None] = []
     read: list[int] = []
@@ -204,7 +214,6 @@ def test_relay_that_starts_while_the_changelog_is_read_is_no_restore(
         read.append(world.published_sequence())
         return catch_up(*args, **options)
 
-    story = Story(world, tmp_path)
     monkeypatch.setattr("fleetlight.indexer.stream.native_follower.History", Watched)
     monkeypatch.setattr("fleetlight.indexer.stream.native_follower.catch_up", while_another_relay_starts)
     with world.relaying():
@@ -220,13 +229,9 @@ def test_relay_that_starts_while_the_changelog_is_read_is_no_restore(
     assert not reconciled
 
 
-def test_way_back_to_an_index_that_has_seen_the_lost_future_leads_to_none_of_it(world: World, tmp_path: Path) -> None:
-    story = Story(world, tmp_path)
+def test_way_back_to_an_index_that_has_seen_the_lost_future_leads_to_none_of_it(world: World, story: Story) -> None:
     with world.indexing(), world.relaying():
-        wait_until_index_equals_cell(world)
-        story.back_up()
-        story.go_on()
-        wait_until_index_equals_cell(world)
+        story.index_what_will_be_lost()
     with open_parts(world.index, world.fleet) as parts:
         rebuild_index(parts, Silent(), back=False)
     story.restore()
@@ -243,12 +248,11 @@ def test_way_back_to_an_index_that_has_seen_the_lost_future_leads_to_none_of_it(
 
 
 def test_way_back_in_the_same_history_reads_no_rows_but_those_that_differ(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read_all(*_args: object, **_options: object) -> Never:
         raise AssertionError("there is no need to read all rows")
 
-    story = Story(world, tmp_path)
     with world.indexing(), world.relaying():
         story.go_on()
         wait_until_index_equals_cell(world)
@@ -265,9 +269,8 @@ def test_way_back_in_the_same_history_reads_no_rows_but_those_that_differ(
 
 
 def test_progress_that_was_looked_at_before_the_restore_is_not_saved_after_it(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    story = Story(world, tmp_path)
     looked, refreshed = Event(), Event()
     is_restored = Event()
     seen: list[CellProgress | None] = []
@@ -300,10 +303,7 @@ def test_progress_that_was_looked_at_before_the_restore_is_not_saved_after_it(
     monkeypatch.setattr("fleetlight.indexer.reconcile.restored_cell.verify", see_what_is_promised)
     with world.indexing():
         with world.relaying():
-            wait_until_index_equals_cell(world)
-            story.back_up()
-            story.go_on()
-            wait_until_index_equals_cell(world)
+            story.index_what_will_be_lost()
             is_restored.set()
             assert looked.wait(60)
         story.restore()
@@ -314,18 +314,14 @@ def test_progress_that_was_looked_at_before_the_restore_is_not_saved_after_it(
     assert (seen[0].watermark, seen[0].is_complete) == (0, False)
 
 
-def test_rebuild_that_goes_on_after_a_restore_brings_nothing_of_the_lost_future(world: World, tmp_path: Path) -> None:
+def test_rebuild_that_goes_on_after_a_restore_brings_nothing_of_the_lost_future(world: World, story: Story) -> None:
     class Killed(Silent):
         def on_phase(self, phase: RebuildPhase) -> None:
             if phase is RebuildPhase.VERIFYING:
                 raise KeyboardInterrupt
 
-    story = Story(world, tmp_path)
     with world.indexing(), world.relaying():
-        wait_until_index_equals_cell(world)
-        story.back_up()
-        story.go_on()
-        wait_until_index_equals_cell(world)
+        story.index_what_will_be_lost()
     with open_parts(world.index, world.fleet) as parts, pytest.raises(KeyboardInterrupt):
         rebuild_index(parts, Killed(), back=False)
     story.restore()
@@ -343,7 +339,7 @@ def test_rebuild_that_goes_on_after_a_restore_brings_nothing_of_the_lost_future(
 
 
 def test_restore_during_the_first_sync_of_a_cell_is_noticed(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_restored = Event()
 
@@ -359,14 +355,12 @@ def test_restore_during_the_first_sync_of_a_cell_is_noticed(
 
         return sync_cell(*args, on_progress=restore_once, **options)
 
-    story = Story(world, tmp_path)
     with world.relaying():
         wait_until(world.has_published_everything, timeout_s=60)
         story.back_up()
         story.go_on()
         wait_until(world.has_published_everything, timeout_s=60)
-    with writing(world.engine) as connection:
-        connection.execute(delete(changes))
+    forget_changes(world)
     monkeypatch.setattr("fleetlight.indexer.stream.native_follower.sync_cell", sync_until_it_is_restored)
     with world.indexing():
         wait_until(is_restored.is_set, timeout_s=60)
@@ -375,7 +369,7 @@ def test_restore_during_the_first_sync_of_a_cell_is_noticed(
 
 
 def test_indexer_that_has_not_noticed_the_restore_saves_no_old_watermark_after_the_repairing(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list would take the index for complete up to a change of the lost future."""
     refreshes: Counter[IndexerService] = Counter()
@@ -399,23 +393,13 @@ def test_indexer_that_has_not_noticed_the_restore_saves_no_old_watermark_after_t
         seen.append(world.progress())
         return followed
 
-    story = Story(world, tmp_path)
     with world.indexing() as one, world.indexing() as other, world.relaying():
-        wait_until_index_equals_cell(world)
-        story.back_up()
-        story.go_on()
-        wait_until_index_equals_cell(world)
-        # The one that stands by has heard of all that too.
-        for service in (one, other):
-            follower = service._running[world.cell.uuid].follower
-            follower._tracker.advance_to(world.published_sequence())
-            follower._tracker.mark_synced()
-            follower._publish_progress()
+        story.index_what_will_be_lost()
+        hear_of_everything(world, one, other)
         monkeypatch.setattr(IndexerService, "_refresh", counted)
         monkeypatch.setattr("fleetlight.indexer.stream.native_follower.forget_lost_future", see_what_is_promised)
         story.restore()
-        with writing(world.engine) as connection:
-            connection.execute(delete(changes))
+        forget_changes(world)
         story.go_on_differently(1)
         wait_until(lambda: seen, timeout_s=60)
         wait_until_index_equals_cell(world)
@@ -424,24 +408,14 @@ def test_indexer_that_has_not_noticed_the_restore_saves_no_old_watermark_after_t
     assert story.lost_future_in_the_index() == []
 
 
-def test_one_indexer_repairs_a_restored_cell_and_the_other_goes_on_from_there(world: World, tmp_path: Path) -> None:
+def test_one_indexer_repairs_a_restored_cell_and_the_other_goes_on_from_there(world: World, story: Story) -> None:
     """Each did so, one after the other, and took back what the one before had finished."""
-    story = Story(world, tmp_path)
     with capture_logs() as logs, world.indexing() as one, world.indexing() as other, world.relaying():
-        wait_until_index_equals_cell(world)
-        story.back_up()
-        story.go_on()
-        wait_until_index_equals_cell(world)
-        # The one that stands by has heard of all that too.
-        followers = [service._running[world.cell.uuid].follower for service in (one, other)]
-        for follower in followers:
-            follower._tracker.advance_to(world.published_sequence())
-            follower._tracker.mark_synced()
-            follower._publish_progress()
+        story.index_what_will_be_lost()
+        hear_of_everything(world, one, other)
         syncs = _counted(logs, "indexer.sync_started")
         story.restore()
-        with writing(world.engine) as connection:
-            connection.execute(delete(changes))
+        forget_changes(world)
         story.go_on_differently(1)
         wait_until(lambda: story.lost_future_in_the_index() == [], timeout_s=60)
 

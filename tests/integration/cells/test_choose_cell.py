@@ -46,10 +46,11 @@ def nodes(engine: Engine, cell: Cell) -> Sequence[ComputeNode]:
         found.update_service(node.service.uuid, disabled=True, disabled_reason=None, forced_down=False)
     for node in found.nodes()[5::6]:
         found.update_service(node.service.uuid, disabled=False, disabled_reason=None, forced_down=True)
+    ids = [node.id for node in found.nodes()]
     with writing(engine) as connection:
         for number in range(40):
             size = {"vcpus": dice.randint(0, 3), "memory_mib": dice.choice((0, 256, 1024)), "disk_gib": 2}
-            place = {"instance_uuid": str(UUID(int=number)), "node_id": found.nodes()[dice.randrange(10)].id}
+            place = {"instance_uuid": str(UUID(int=number)), "node_id": ids[dice.randrange(10)]}
             connection.execute(insert(allocations).values(**place, **size))
     return found.nodes()
 
