@@ -1,7 +1,6 @@
 """Single rules of reservations (contracts/ganeti-reservations): disks, addresses, events, nodes, tags, collisions."""
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,8 +10,11 @@ from fleetlight.cells.tables import changes
 from fleetlight.manager.operations.cell_worker import SimulatedHosts
 from fleetlight.manager.operations.jobs.errors import NodeCallError
 from fleetlight.manager.operations.jobs.nodes import NodeCall
-from tests.contract.compute_fleet import ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import ComputeFleet
+from tests.contract.test_rapi_instances import fleet, rapi
 from tests.support.rapi_calls import RapiCalls
+
+__all__ = ["fleet", "rapi"]
 
 RESERVED: dict[str, Any] = {
     "__version__": 1,
@@ -26,19 +28,6 @@ RESERVED: dict[str, Any] = {
     "snode": "north-host1",
 }
 LATER = "/instances/later"
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path) as fleet:
-        fleet.add_hosts(3)
-        fleet.index()
-        yield fleet
-
-
-@pytest.fixture
-def rapi(fleet: ComputeFleet) -> RapiCalls:
-    return RapiCalls(fleet, fleet.api()).cell("north")
 
 
 @pytest.fixture

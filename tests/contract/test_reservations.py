@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +18,11 @@ from fleetlight.manager.operations.native_cells import nodes_in
 from fleetlight.manager.operations.opcodes.instances.create_parameters import InstanceCreate
 from fleetlight.manager.operations.opcodes.instances.expire_reservations import Expirer
 from fleetlight.manager.operations.submitting import JobSubmission
-from tests.contract.compute_fleet import BrokenCells, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import BrokenCells, ComputeFleet, microversion
+from tests.contract.test_rapi_instances import fleet, rapi
 from tests.support.rapi_calls import RapiCalls
+
+__all__ = ["fleet", "rapi"]
 
 FULL: dict[str, Any] = {
     "__version__": 1,
@@ -31,19 +33,6 @@ FULL: dict[str, Any] = {
     "os": "debian-12",
     "beparams": {"memory": 1024, "vcpus": 2},
 }
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path) as fleet:
-        fleet.add_hosts(3)
-        fleet.index()
-        yield fleet
-
-
-@pytest.fixture
-def rapi(fleet: ComputeFleet) -> RapiCalls:
-    return RapiCalls(fleet, fleet.api()).cell("north")
 
 
 @contextmanager

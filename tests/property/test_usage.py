@@ -1,21 +1,22 @@
 """Random histories of instances, and what they used: counted minute by minute from what was written down."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 from uuid import uuid4
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.fields import from_microseconds
-from tests.contract.compute_fleet import CELLS, MEMBER, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import CELLS, MEMBER, ComputeFleet
+from tests.property.test_as_of import fleet
 from tests.support.examples import examples
 from tests.support.fleets.instance_operations import InstanceOperations
+
+__all__ = ["fleet"]
 
 MINUTE = 60_000_000
 BEGIN = (system_clock() // MINUTE - 20 * 24 * 60) * MINUTE
@@ -33,15 +34,6 @@ changes = st.one_of(
 )
 histories = st.lists(st.tuples(st.integers(0, 90), changes), min_size=2, max_size=12)
 minutes = st.integers(0, 500)
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
-def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFleet]:
-    new_database: Callable[[], str] | None = None
-    if request.param == "postgresql":
-        new_database = request.getfixturevalue("new_postgresql_database")
-    with compute_fleet(tmp_path, new_database=new_database) as fleet:
-        yield fleet
 
 
 # Each example has a project of its own, so they may share a fleet.
