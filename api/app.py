@@ -44,7 +44,7 @@ from fleetlight.api.rapi.endpoint import is_rapi, unknown_address
 from fleetlight.api.rapi.faults import RapiError, rapi_fault
 from fleetlight.api.services import Services
 from fleetlight.api.subscriptions import routes as subscriptions
-from fleetlight.api.wing import faces_of_wings
+from fleetlight.api.wing import faces_of_wings, observe_by
 from fleetlight.cells.fleet.fleet_clock import FleetClock
 from fleetlight.listing.list_items import ItemLister
 from fleetlight.listing.past import PastLister
@@ -77,7 +77,7 @@ class Application:
 def create_app(parts: ApiParts) -> Application:
     """The application over `parts`."""
     services = Services.of(parts)
-    live = LiveNodes(ItemLister(parts.cells), parts.nodes)
+    live = LiveNodes(ItemLister(parts.cells), observe_by(parts.nodes))
     past = PastLister(parts.cells, parts.search, parts.fleet.journals.announced, clock=parts.clock)
     query_engine = QueryEngine(services.lister, past, services.items, parts.cells, live, max_limit=parts.api.max_limit)
     clock = parts.clock if isinstance(parts.clock, FleetClock) else None

@@ -12,13 +12,13 @@ from fleetlight.api.identity import NoIdentity
 from fleetlight.api.identity.browser import BrowserIdentity
 from fleetlight.api.limits.shared_limits import SharedLimits
 from fleetlight.api.settings import ApiSettings, DeliverySettings
+from fleetlight.api.shared.fleet_access import Agents
 from fleetlight.cells.fan_out.native_cells import NativeCells
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.indexer.backends.base import IndexSearcher
 from fleetlight.indexer.stream.liveness import Probes
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellReader
-from fleetlight.manager.operations.nodes.opening import NodeRpcs
 from fleetlight.resources.clock import Clock, system_clock
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ApiParts:
     indexer: Probes | None = None
     command: Command | None = None
     limits: SharedLimits | None = None
-    nodes: NodeRpcs | None = None
+    nodes: Agents | None = None
     index_backend: str | None = None
     traces: "Traces | None" = None
     delivery: DeliverySettings = field(default_factory=DeliverySettings)

@@ -36,4 +36,5 @@ WING = Wing(
         "host": ("fleetlight.manager.commands.host", "The hosts of native cells."),
     },
     faces="fleetlight.manager.faces.faces",
+    cells="fleetlight.manager.commands.certificates",
 )

@@ -13,11 +13,13 @@ class Wing:
     """What a package of `_PACKAGES` has as `WING`.
 
     commands: by its name the module of each (fleetlight.cli.app), and what it is for.
-    faces: the module whose function `faces` makes the fleetlight.api.wing.Faces of an application.
+    faces: the module that has what fleetlight.api.wing asks for: the faces of an application, and what calls agents.
+    cells: the module whose `add_to` adds to the commands of `fleetlight cell`.
     """
 
     commands: Mapping[str, tuple[str, str]]
     faces: str
+    cells: str
 
 
 def wings() -> Sequence[Wing]:

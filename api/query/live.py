@@ -8,9 +8,8 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-
-import structlog
+from functools import partial
+from typing import Protocol
 
 from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.cells.daemon_threads import DaemonThreads
@@ -18,13 +17,26 @@ from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.cells.kinds.native.items.agents import AGENT
 from fleetlight.cells.model import Cell
 from fleetlight.listing.list_items import ItemLister
-from fleetlight.manager.operations.nodes.errors import NoCertificateError
-from fleetlight.manager.operations.nodes.observing import NodeObserver
-from fleetlight.manager.operations.nodes.opening import NodeRpcs
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import CLUSTER, Parameters
+from fleetlight.resources.query_fields.instance_status import Seen
 from fleetlight.views.query2.projection import Row, UnfinishedRow, UnfinishedRows
 
+
+class NodeObserver(Protocol):
+    """The nodes of one cell. Calls block; one answer makes them, one after the other."""
+
+    def node_values(self, nodes: Collection[str], fields: Collection[str]) -> Mapping[str, Record]:
+        """By node, of those that can be asked, the values of fields that only nodes know."""
+        ...
+
+    def seen(self, records: Sequence[Record]) -> Sequence[Seen | None]:
+        """What nodes say of instances, from records with OBSERVED_FIELDS; None of one that no node is asked for."""
+        ...
+
+
+Observe = Callable[[Cell, Sequence[AgentAddress], Parameters, float], NodeObserver | None]
+"""Makes what asks these agents of a cell, by what is configured of it, each for so many seconds; None: nothing can."""
 Observers = Mapping[str, NodeObserver]
 """By the uuid of the cell; a cell without agents has none."""
 
@@ -32,8 +44,6 @@ _THREADS = 32
 # What a cell without agents is not asked again before, so that lists of fleets without any do not ask each time; and
 # how old what is configured of a cell may be.
 _KNOWN_FOR_S = 5.0
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +63,11 @@ class _Cluster:
 
 
 class LiveNodes:
-    """The nodes of all cells. rpcs: what calls those that have an agent; None: nothing does."""
+    """The nodes of all cells. observe: asks those that have an agent; None: nothing does."""
 
-    def __init__(self, items: ItemLister, rpcs: NodeRpcs | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, items: ItemLister, observe: Observe | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._items = items
-        self._rpcs = rpcs
+        self._observe = observe
         self._clock = clock
         self._threads = DaemonThreads(_THREADS, "live_nodes")
         self._agents: dict[str, _Agents] = {}
@@ -71,7 +81,7 @@ class LiveNodes:
 
         Of a cell that does not answer counts what was known last.
         """
-        if self._rpcs is None:
+        if self._observe is None:
             return {}
         asked = [cell for cell in cells if cell.can.takes_changes and (only is None or cell.uuid in only)]
         now = self._clock()
@@ -91,19 +101,16 @@ class LiveNodes:
         """
         found: dict[str, NodeObserver] = {}
         having = {uuid: of_cell for uuid, of_cell in agents.items() if of_cell}
-        if self._rpcs is None or not having:
+        if self._observe is None or not having:
             return found
         await self._look_at_clusters(having, fresh)
         for cell in cells:
             cluster = self._clusters.get(cell.uuid)
             if cell.uuid not in having or cluster is None:
                 continue
-            try:
-                rpc = self._rpcs.of(cell)
-            except NoCertificateError as error:
-                _log_missing(cell.name, error.reason)
-                continue
-            found[cell.uuid] = NodeObserver(rpc, having[cell.uuid], cluster.parameters, timeout_s=fresh.cell_timeout_s)
+            observer = self._observe(cell, having[cell.uuid], cluster.parameters, fresh.cell_timeout_s)
+            if observer is not None:
+                found[cell.uuid] = observer
         return found
 
     async def node_values(
@@ -149,9 +156,3 @@ class LiveNodes:
             item_type, (), cell_timeout_s=fresh.cell_timeout_s, only=cell_uuids, admission=fresh.admission
         )
         return {each.answer.cell.uuid: each.records for each in items.by_cell if each.answer.is_complete}
-
-
-@lru_cache(maxsize=4096)
-def _log_missing(cell: str, reason: str) -> None:
-    """Once for each, since lists come again and again."""
-    _log.warning("nodes.cannot_be_asked", cell=cell, reason=reason)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -24,7 +24,6 @@ from fleetlight.cells.model import Cell
 from fleetlight.listing.errors import CellDownError
 from fleetlight.listing.find_instance import InstanceFinder
 from fleetlight.listing.sources import ask_fleet
-from fleetlight.manager.operations.nodes.opening import NodeRpcs
 from fleetlight.resources.uuids import is_uuid
 
 T = TypeVar("T")
@@ -71,6 +70,13 @@ class InUse:
     headers: Mapping[str, str]
 
 
+class Agents(Protocol):
+    """What calls the agents of hosts, and remembers what they say of their state."""
+
+    def forget(self, cell: Cell, nodes: Collection[str]) -> None:
+        """Nodes whose configuration has changed, by their names."""
+
+
 async def any_project(_project_id: str) -> bool:
     """Where this process does not know the projects, any may be one."""
     return True
@@ -91,7 +97,7 @@ class FleetAccess:
     max_limit: int
     has_image: Callable[[str], bool]
     has_project: Callable[[str], Awaitable[bool]] = any_project
-    nodes: NodeRpcs | None = None
+    nodes: Agents | None = None
     _late: set[asyncio.Task[Any]] = field(default_factory=set)
     _changing: DaemonThreads = field(default_factory=lambda: DaemonThreads(_CHANGING_THREADS, "changes"))
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import closing
+from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -15,8 +16,6 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.relay import is_relayed
 from fleetlight.cells.model import Cell
 from fleetlight.cli.cells.adding import ADD_NOVA_EXAMPLES, add, add_nova
-from fleetlight.cli.cells.certificates import EXAMPLES as CERTIFICATE_EXAMPLES
-from fleetlight.cli.cells.certificates import certs
 from fleetlight.cli.data_folder import is_in_data_folder
 from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import is_in_process, open_fleet, sorted_by_name
@@ -29,6 +28,7 @@ from fleetlight.indexer.errors import LeaseHeldError
 from fleetlight.indexer.reconcile.cell_removal import CellRemovalResult, remove_cell, wait_for_relay
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.notifications.errors import BusError
+from fleetlight.resources.wings import wings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -37,7 +37,8 @@ app = typer.Typer(
 
 app.add_typer(add)
 app.command("add-nova", epilog=ADD_NOVA_EXAMPLES)(add_nova)
-app.command(epilog=CERTIFICATE_EXAMPLES)(certs)
+for wing in wings():
+    import_module(wing.cells).add_to(app)
 
 CellArgument = Annotated[
     str,

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from urllib.parse import urlsplit
 
+from cryptography import x509
 from sqlalchemy.engine import make_url
 
 from fleetlight.bus.external_exchange import split_address
@@ -19,7 +20,6 @@ from fleetlight.cells.findings import Finding, ok, wrong
 from fleetlight.cells.model import Cell
 from fleetlight.cli.doctor.checks import Check
 from fleetlight.cli.settings import Settings
-from fleetlight.manager.agents.certificates import ends_at
 from fleetlight.notifications.errors import BusError
 from fleetlight.resources.clock import Clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
@@ -87,7 +87,7 @@ def _examine(server: TlsServer, clock: Clock) -> Sequence[Finding]:
     if certificate is None:
         return []
     about = f"certificate of {server.host}:{server.port}"
-    ends = ends_at(ssl.DER_cert_to_PEM_cert(certificate).encode())
+    ends = x509.load_der_x509_certificate(certificate).not_valid_after_utc
     left = ends - datetime.fromtimestamp(clock() / MICROSECONDS_PER_SECOND, UTC)
     if left <= timedelta():
         return [wrong(about, f"has ended at {ends:%Y-%m-%d %H:%M} UTC", _RENEW)]

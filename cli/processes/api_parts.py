@@ -11,6 +11,7 @@ from fleetlight.api.command import Command
 from fleetlight.api.identity.browser import BrowserIdentity
 from fleetlight.api.limits.shared_limits import SharedLimits
 from fleetlight.api.parts import ApiParts
+from fleetlight.api.wing import opened_agents
 from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.fan_out.native_cells import NativeCells
 from fleetlight.cells.fleet.clock_metrics import measure_clock
@@ -20,7 +21,6 @@ from fleetlight.cells.model import Cell
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.backends.opening import open_searcher
 from fleetlight.indexer.stream.liveness import Probes
-from fleetlight.manager.operations.nodes.opening import opened_nodes
 
 if TYPE_CHECKING:
     from fleetlight.bus.traces import Traces
@@ -60,7 +60,7 @@ async def open_parts(
     counted = CollectorRegistry()
     measure_clock(counted, fleet.clock)
     try:
-        with opened_nodes(settings.nodes, counted) as node_rpcs:
+        with opened_agents(settings.nodes, counted) as node_rpcs:
             yield ApiParts(
                 cells=pool,
                 fleet=fleet,

@@ -63,7 +63,7 @@ class SimulatedAgents:
         self._children = [_Child(name, folder.agents / name) for name in names]
         if not names:
             return
-        from fleetlight.cli.cells.certificate_files import write_certificates  # noqa: PLC0415 -- has cryptography, which takes long
+        from fleetlight.manager.commands.certificate_files import write_certificates  # noqa: PLC0415 -- has cryptography, which takes long
 
         # Before the first call to them: what was found of them when they ran last is at other addresses.
         postpone_refresh(cell.engine, cell.cell, _START_S)

@@ -43,10 +43,14 @@ from fleetlight.manager.faces.servers.migrations import MigrationHandlers
 from fleetlight.manager.faces.servers.parts import ServerPartHandlers
 from fleetlight.manager.faces.servers.tags import ServerTagHandlers
 from fleetlight.manager.faces.servers.update import ServerChangeHandlers
+from fleetlight.manager.operations.nodes.observing import observer_of
+from fleetlight.manager.operations.nodes.opening import opened_nodes
+
+__all__ = ["faces", "observer_of", "opened_nodes"]
 
 
 def faces(services: Services, query_engine: QueryEngine, host_statuses: HostStatusCache) -> Faces:
-    """What fleetlight.api.wing asks for."""
+    """What fleetlight.api.wing asks for, as it does for `observer_of` and `opened_nodes`."""
     parts, access = services.parts, services.access
     changes = ServerChangeHandlers(access, host_statuses, soft_deletes=parts.soft_deletes)
     actions = ServerActionHandlers(access, host_statuses)

@@ -1,5 +1,6 @@
 """`POST /servers` (contracts/nova-rest, section 1)."""
 
+import hashlib
 import secrets
 import string
 from collections.abc import Collection, Mapping, Sequence
@@ -7,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 from pydantic import SecretStr
@@ -30,8 +31,7 @@ from fleetlight.cells.fleet.compute.server_groups import ServerGroup
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.listing.errors import CellDownError
 from fleetlight.manager.faces.servers.block_devices import check_block_devices
-from fleetlight.manager.faces.servers.create_body import CREATE_SERVER, CreateServer, NewServer, decoded
-from fleetlight.manager.faces.servers.new_addresses import addresses_of, check_networks
+from fleetlight.manager.faces.servers.create_body import CREATE_SERVER, CreateServer, Network, NewServer, decoded
 from fleetlight.manager.operations.actions.accepting import create_in_several
 from fleetlight.manager.operations.actions.request_spec import hints_as_lists
 from fleetlight.manager.operations.native_cells import acceptance_in
@@ -382,3 +382,39 @@ def _answer(request: ApiRequest, server: NewServer, rows: Sequence[InstanceRow],
         "adminPass": password,
     }
     return json_answer({"server": document}, 202, {"Location": links[0]["href"]})
+
+
+def check_networks(networks: Sequence[Network] | Literal["auto", "none"], count: int) -> None:
+    """Raises BadRequestError for what makes no sense, or names a port, since there are none."""
+    if isinstance(networks, str):
+        return
+    for network in networks:
+        if network.port is not None and network.fixed_ip:
+            raise BadRequestError("Specified Fixed IP cannot be used with port: the two together are not allowed.")
+        if network.port is not None:
+            raise BadRequestError(f"Port id {network.port} could not be found.")
+        if not network.uuid:
+            raise BadRequestError("Bad network format: missing 'uuid'")
+        if network.fixed_ip and count > 1:
+            raise BadRequestError("max_count cannot be greater than 1 if an fixed_ip is specified.")
+
+
+def addresses_of(networks: Sequence[Network] | Literal["auto", "none"], instance_uuid: str) -> list[dict[str, Any]]:
+    """The fixed addresses of an instance: one for each network, all simulated, or one of the project's."""
+    if networks == "none":
+        return []
+    if isinstance(networks, str) or not networks:
+        return [_address("private", instance_uuid, "")]
+    return [_address(f"net-{network.uuid[:8]}", instance_uuid, network.fixed_ip) for network in networks]
+
+
+def _address(label: str, instance_uuid: str, wanted: str) -> dict[str, Any]:
+    digest = hashlib.sha256(f"{label} {instance_uuid}".encode()).digest()
+    first, second, third = digest[:3]
+    address = wanted or f"10.{first}.{second}.{third % 254 + 1}"
+    return {
+        "label": label,
+        "address": address,
+        "version": 6 if ":" in address else 4,
+        "mac": "fa:16:3e:" + ":".join(f"{octet:02x}" for octet in digest[3:6]),
+    }

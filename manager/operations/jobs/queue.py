@@ -25,10 +25,11 @@ from sqlalchemy import (
 )
 
 from fleetlight.cells.database.engines import cell_failures, writing
-from fleetlight.cells.job_numbers import number_in_cell
+from fleetlight.cells.job_numbers import job_number, number_in_cell
 from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.cells.tables import instances, job_dependencies, job_operations, jobs
-from fleetlight.manager.operations.jobs.locks import want_locks
+from fleetlight.manager.operations.jobs.errors import DependencyError
+from fleetlight.manager.operations.jobs.locks import wait_for_ends, want_locks
 from fleetlight.manager.operations.jobs.model import ENDED, Job, JobPosition, NewJob, Stage, Status
 from fleetlight.manager.operations.jobs.vocabulary import Vocabulary
 
@@ -353,3 +354,27 @@ def cancel_job(engine: Engine, cell: Cell, number: int) -> tuple[bool, str]:
             update(job_operations).where(columns.job_id == job_id, columns.position >= first).values(canceling)
         )
         return True, f"Job {number} will be canceled"
+
+
+def check_dependencies(connection: Connection, cell: Cell, job: Job) -> None:
+    """Let a job go on, or wait until the next of those that it depends on ends. Raises DependencyError.
+
+    Until these have ended it asks for no lock, and so is in the way of none.
+    """
+    wait_for_ends(connection, job.id)
+    columns = job_dependencies.c
+    statement = (
+        select(columns.depends_on, columns.statuses, jobs.c.status)
+        .outerjoin_from(job_dependencies, jobs, jobs.c.id == columns.depends_on)
+        .where(columns.job_id == job.id)
+    )
+    found = connection.execute(statement).all()
+    for row in found:
+        # None that came later than this one: two jobs could wait for each other, and one for itself, for ever.
+        status = row.status if row.depends_on < job.id else None
+        if status is None or (status in ENDED and status not in row.statuses):
+            raise DependencyError(job_number(cell, row.depends_on), status)
+    if all(row.status in ENDED for row in found):
+        connection.execute(update(jobs).where(jobs.c.id == job.id).values(stage=Stage.REQUEST))
+    else:
+        let_wait(connection, job, Stage.DEPENDENCIES)

@@ -24,7 +24,6 @@ from fleetlight.cells.kinds.native.instance_rows import is_damage, lock_row_if_f
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.cells.retrying import retrying_until
 from fleetlight.manager.operations.instances.locked_instance import LockedInstance
-from fleetlight.manager.operations.jobs.dependencies import check_dependencies
 from fleetlight.manager.operations.jobs.ending import end_jobs, end_operation
 from fleetlight.manager.operations.jobs.errors import JobCanceledError, JobError, NodeAwayError, UnknownOperationError
 from fleetlight.manager.operations.jobs.failures import ends_alone
@@ -35,6 +34,7 @@ from fleetlight.manager.operations.jobs.model import ENDED, Job, JobPosition, St
 from fleetlight.manager.operations.jobs.nodes import Nodes
 from fleetlight.manager.operations.jobs.queue import (
     begin_job,
+    check_dependencies,
     count_unended,
     fill_in,
     let_wait,

@@ -5,12 +5,17 @@ is looked up without calling it.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
+import structlog
+
 from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
+from fleetlight.cells.model import Cell
 from fleetlight.manager.agents.wire import CACHE_REQ_BOOTID, CACHE_REQ_DISKINFO, CACHE_REQ_HV, NODE_DATA
+from fleetlight.manager.operations.nodes.errors import NoCertificateError
 from fleetlight.manager.operations.nodes.model import NodeResult, failure
-from fleetlight.manager.operations.nodes.opening import node_of
+from fleetlight.manager.operations.nodes.opening import NodeRpcs, node_of
 from fleetlight.manager.operations.nodes.requests import HypervisorSpec, NodeStateRequest
 from fleetlight.manager.operations.nodes.rpc import NodeRpc
 from fleetlight.manager.operations.nodes.wrappers import all_instances_info, instances_in, remembered_instances_info
@@ -20,11 +25,30 @@ from fleetlight.resources.query_fields.definitions import ResultStatus
 from fleetlight.resources.query_fields.instance_status import Seen, may_shut_down, runs
 from fleetlight.resources.query_fields.node_live import BOOT_ID, LIVE_FIELDS, OF_HYPERVISOR, OF_STORAGE
 
+_log = structlog.get_logger(__name__)
+
 Guest = Mapping[str, Any]
 """What a node says of an instance (contracts/ganeti-node-state-cache, 8)."""
 
 # Of a node that may have no instances, nothing about room for them applies.
 _NOT_CAPABLE = ResultStatus.UNAVAILABLE
+
+
+def observer_of(
+    rpcs: NodeRpcs, cell: Cell, agents: Iterable[AgentAddress], cluster: Parameters, timeout_s: float
+) -> "NodeObserver | None":
+    """As `NodeObserver`; None where this process has no certificate for the agents, which the log says."""
+    try:
+        return NodeObserver(rpcs.of(cell), agents, cluster, timeout_s=timeout_s)
+    except NoCertificateError as error:
+        _log_missing(cell.name, error.reason)
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _log_missing(cell: str, reason: str) -> None:
+    """Once for each, since lists come again and again."""
+    _log.warning("nodes.cannot_be_asked", cell=cell, reason=reason)
 
 
 class NodeObserver:

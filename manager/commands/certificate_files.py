@@ -12,8 +12,6 @@ from fleetlight.manager.agents.errors import CertificateError
 
 _AUTHORITY = "authority"
 _KIND_OF_FILE = {Role.AGENT: "agent", Role.WORKER: "worker"}
-
-
 Tell = Callable[[str], None]
 
 

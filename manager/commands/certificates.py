@@ -7,7 +7,7 @@ import typer
 
 from fleetlight.cli.options import examples
 
-EXAMPLES = examples(
+_EXAMPLES = examples(
     "fleetlight cell certs cell1 --agent compute1 --agent compute2 --worker worker1",
     "fleetlight cell certs cell1 --out cell1-certs",
 )
@@ -31,6 +31,11 @@ def certs(
     Can be repeated, as from cron: it renews what ends before long, and leaves the rest as it is. Agents and workers
     take new files as soon as they see them, with no pause. The key of the authority, authority.key, stays here.
     """
-    from fleetlight.cli.cells.certificate_files import write_certificates  # noqa: PLC0415 -- has cryptography, which takes long
+    from fleetlight.manager.commands.certificate_files import write_certificates  # noqa: PLC0415 -- has cryptography, which takes long
 
     write_certificates(out, cell, agents or (), workers or ())
+
+
+def add_to(cell_commands: typer.Typer) -> None:
+    """As fleetlight.resources.wings asks for."""
+    cell_commands.command("certs", epilog=_EXAMPLES)(certs)
