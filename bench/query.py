@@ -57,7 +57,7 @@ _BARE_DSL = {
         }
     },
     "sort": [{"created_at": "desc"}, {"uuid_high": "asc"}, {"uuid_low": "asc"}],
-    # Columns cost it less than to leave something out of the documents (docs/decisions/0010).
+    # Columns cost it less than to leave something out of the documents (docs/decisions/0009).
     "_source": False,
     "stored_fields": "_none_",
     "docvalue_fields": list(_FIELDS.values()),

@@ -3,7 +3,7 @@
 The bare loop, by hand, has every document in memory, as the dict that it is in the index. It encodes them with msgspec
 and keeps as many bulk requests of 500 in flight as ours has: two for each cell. So does `parallel_bulk` of the official
 client with its fastest JSON, which is only reported (docs/performance.md). Ours, a sync and a rebuild, reads the rows
-of the cells, renders them (docs/decisions/0008) and writes the same documents. Each round is into an empty index, and
+of the cells, renders them (docs/decisions/0007) and writes the same documents. Each round is into an empty index, and
 ends when all of it can be found.
 """
 

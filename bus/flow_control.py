@@ -1,7 +1,7 @@
 """Flow control of a receiver: what it holds in memory, and what it lets go of; no I/O.
 
 The broker has all of it until it is acknowledged. What is let go of was read from the connection, since a broker ends
-one that takes nothing, and comes again when it is given back (docs/decisions/0018).
+one that takes nothing, and comes again when it is given back (docs/decisions/0016).
 """
 
 from collections import deque

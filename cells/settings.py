@@ -26,7 +26,7 @@ class FleetSettings(BaseModel):
     """Where the list of cells and the instance mappings are.
 
     database_url: SQLAlchemy URL of the fleet database, SQLite or PostgreSQL; may hold a password. On SQLite indexers do
-        not share the cells (docs/decisions/0018).
+        not share the cells (docs/decisions/0016).
     cells_refresh_interval_s: how long a process may work with the list of cells that it read last.
     takeover_after_s: a process that relays a cell, syncs or rebuilds, and has shown no sign of life for so long, is
         replaced by one that waits; a worker loses what it has locked. Only on PostgreSQL.

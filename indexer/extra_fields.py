@@ -2,7 +2,7 @@
 
 They are kept in the document as they came. Those that a JSON Schema describes can be searched for by equality: each
 value becomes one term, `name=value`, so that a new field needs no new mapping, and none can contradict the mapping of
-another one (docs/decisions/0007). A value that contradicts its schema, or that no schema describes, is only kept.
+another one (docs/decisions/0006). A value that contradicts its schema, or that no schema describes, is only kept.
 """
 
 import math

@@ -104,7 +104,7 @@ class Freshness:
 
     It is taken once for a list, behind its request and before the index is asked, and says both: which cells the index
     answers for, and whether that is complete. What the index gives afterwards is no older
-    (docs/decisions/0003-promise-completeness.md).
+    (docs/decisions/0002-promise-completeness.md).
     now: microseconds since the epoch. limit_s: `search.staleness_limit_s`. is_sure: whether it is known what time it
         is; otherwise nothing is fresh.
     """

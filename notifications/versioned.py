@@ -59,7 +59,7 @@ class VersionedPayload(BaseModel):
     Create one with every field that VERSION has, by Python names; nested objects as objects. Raises PayloadError.
     """
 
-    # Deferred: most processes and commands use few of them (docs/decisions/0031).
+    # Deferred: most processes and commands use few of them (docs/decisions/0027).
     model_config = ConfigDict(
         strict=True, extra="allow", frozen=True, validate_by_name=True, validate_by_alias=True, defer_build=True
     )

@@ -20,7 +20,7 @@ _POSTGRESQL = "PostgreSQL"
 # index.max_regex_length of Elasticsearch, in UTF-16 units.
 _LUCENE_MAX_LENGTH = 1000
 # To be sent with each expression: no syntax of Lucene's own, and no more than this much work to make states of it;
-# Elasticsearch refuses the others (docs/decisions/0007).
+# Elasticsearch refuses the others (docs/decisions/0006).
 LUCENE_OPTIONS: Mapping[str, Any] = {"flags": "NONE", "max_determinized_states": 1000}
 # What it does not count: with 600 ranges a thousand states took it 18 s, and the one of `(a?){1000}` 9 s (9.4.3).
 # Within these limits no pattern was found that takes longer than a second.

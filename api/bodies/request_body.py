@@ -55,7 +55,7 @@ _MAX_DIGITS = 4_000
 class RequestModel(BaseModel):
     """A JSON object of a request: closed, strict, never changed."""
 
-    # Deferred: most processes and commands use few of them (docs/decisions/0031).
+    # Deferred: most processes and commands use few of them (docs/decisions/0027).
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True, defer_build=True)
 
 

@@ -3,7 +3,7 @@
 A Prometheus drops what an answer lacks. So an answer that is not known to have every instance is never given: the last
 complete one is, marked as such and with its age, or 503, at which a Prometheus goes on with what it has. Each process
 keeps the last complete answers in its memory: one that has none yet answers 503.
-(docs/decisions/0044-answer-discoveries-with-what-was-complete.md)
+(docs/decisions/0036-answer-discoveries-with-what-was-complete.md)
 """
 
 from collections.abc import Hashable, Sequence

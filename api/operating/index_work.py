@@ -1,6 +1,6 @@
 """`/fleetlight/index/work`: work on the index, ordered, followed and stopped by administrators.
 
-The API may not write to the index. Indexers carry the orders out (docs/decisions/0040).
+The API may not write to the index. Indexers carry the orders out (docs/decisions/0034).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -4,7 +4,7 @@ Each database has a question that is far cheaper than a look at its tables, and 
 commit that a look would see: SQLite the version of its data (https://sqlite.org/pragma.html#pragma_data_version),
 PostgreSQL its snapshot (https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-PG-SNAPSHOT).
 
-Why not NOTIFY: docs/decisions/0049.
+Why not NOTIFY: docs/decisions/0040.
 """
 
 import time

@@ -8,7 +8,7 @@ PostgreSQL: advisory locks, all in one session, whose `application_name` names t
 files beside the database, whose text names the holder.
 
 A process that hangs has not ended. On PostgreSQL the session of its leases falls silent then, in which it shows a sign
-of life otherwise, and a process that wants a lease of it ends that session (docs/decisions/0019). What its holder does
+of life otherwise, and a process that wants a lease of it ends that session (docs/decisions/0017). What its holder does
 next has to be harmless without the lease, since it may wake up anywhere.
 """
 

@@ -1,7 +1,7 @@
 """Connections to PostgreSQL that give up a server which is there and does not answer: one that was stopped, say.
 
 What TCP can tell is only whether the machine receives what was sent, and a limit for statements is kept by the server
-(docs/decisions/0006).
+(docs/decisions/0005).
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Bulk changes: an action on each of the instances that a user saw in a preview (docs/decisions/0041).
+"""Bulk changes: an action on each of the instances that a user saw in a preview (docs/decisions/0035).
 
 An item leaves WAITING once, in one statement, before anything is submitted for it. So nothing is submitted twice,
 whatever becomes of the process that carries the change out.

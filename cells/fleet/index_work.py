@@ -1,4 +1,4 @@
-"""Work on the index that operators order, and indexers or commands carry out (docs/decisions/0040, 0044).
+"""Work on the index that operators order, and indexers or commands carry out (docs/decisions/0034, 0044).
 
 An order is a row: a process that may not write to the index can order what is to be done to it, see how far it is, and
 stop it. A command leaves one of what it does itself.

@@ -1,6 +1,6 @@
 """Changelogs of cells that keep none, Nova's: what indexers have found to have changed, numbered in the fleet database.
 
-They are what watches of lists follow (docs/decisions/0005). An entry is the newest state of one instance, so a journal
+They are what watches of lists follow (docs/decisions/0004). An entry is the newest state of one instance, so a journal
 is no longer than the number of instances that have changed, and never longer than `KEPT`. A journal has an epoch,
 as the numbers of a native cell have: a new one begins when it is not known any more what has changed since the last
 one.

@@ -1,4 +1,4 @@
-"""Instances that have just changed, as API processes announce them to each other (docs/decisions/0004)."""
+"""Instances that have just changed, as API processes announce them to each other (docs/decisions/0003)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Subscriptions: saved queries whose changes are delivered to a target (docs/decisions/0047).
+"""Subscriptions: saved queries whose changes are delivered to a target (docs/decisions/0038).
 
 One belongs to a user in a project, with the roles that the user had when making it, or to the operator. Secrets are in
 a table of their own, which the accounts of deliverers alone may read.

@@ -1,7 +1,7 @@
 """Work on the index that consoles see: how far it is, whether it is to stop, and what came of it.
 
 Indexers record what they were ordered to do (fleetlight.cli.index.orders), commands what they do themselves, so that
-what one begins is seen and stopped by the other (docs/decisions/0043).
+what one begins is seen and stopped by the other (docs/decisions/0034).
 """
 
 import getpass

@@ -1,7 +1,7 @@
 """The rows of a cell from the compute API in front of it: for instances of a cell whose database cannot be read.
 
 They have no revision. What a page shows is as old as the moment before it was requested, so whatever was announced
-meanwhile wins; and what the API does not show is kept from the document that is there (docs/decisions/0014).
+meanwhile wins; and what the API does not show is kept from the document that is there (docs/decisions/0013).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -3,7 +3,7 @@ looked at.
 
 The version of a row is the moment before it was read, and more than that of its document, so a row never has to be
 waited for and nothing makes place for it. Completeness of such a cell cannot be proven by counting, so it is as of the
-moment before the last comparison began (docs/decisions/0014). A document that is marked
+moment before the last comparison began (docs/decisions/0013). A document that is marked
 deleted stays when its row is gone, since Nova archives its deleted rows, and `index.deleted_retention` is about them.
 """
 

@@ -30,7 +30,7 @@ def sync_and_record(
     """`sync`, then make it searchable and save the progress.
 
     The cell is complete afterwards unless a row was rejected. If it was restored from a backup, before or meanwhile,
-    what the index has of the lost future leaves it first, as when an indexer follows the cell back (decision 0002).
+    what the index has of the lost future leaves it first, as when an indexer follows the cell back (decision 0001).
     pause: waits that many seconds, so that lists know before. owners: where it is known which cell an instance lives
         in; None where all that the cell has is its own.
     Raises what `sync` raises, and CellRestoredError when the cell is restored again and again.

@@ -1,4 +1,4 @@
-"""A cell that was restored from a backup: the index forgets the future that the cell lost (docs/decisions/0002)."""
+"""A cell that was restored from a backup: the index forgets the future that the cell lost (docs/decisions/0001)."""
 
 import time
 from collections.abc import Callable

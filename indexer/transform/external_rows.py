@@ -3,7 +3,7 @@
 A row is as new as the moment before it was read, which its adapter gives it as revision. So a row that was read after a
 notification had come says at least as much as the notification, however old what that shows may be; a notification by
 itself is only believed while its cell cannot be read (fleetlight.indexer.transform.documents.merge). See
-docs/decisions/0014.
+docs/decisions/0013.
 """
 
 from collections.abc import Collection, Sequence

@@ -2,7 +2,7 @@
 
 The index never waits for that. While the fleet database, where journals are, is away, the index is written all the
 same; then the journal is not one of this index any more, which is noted in the index, and a new one begins as soon as
-that can be. Watches learn of that (docs/decisions/0005).
+that can be. Watches learn of that (docs/decisions/0004).
 """
 
 import time

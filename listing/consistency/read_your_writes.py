@@ -2,7 +2,7 @@
 
 A client that knows nothing of tokens lists what it has changed a moment ago, and the index follows a moment later. So
 each process notes what a project has just changed or seen, and its next lists must not lack that. Every API process of
-the fleet knows of it (docs/decisions/0004): one that has changed an instance shares that with the others through the
+the fleet knows of it (docs/decisions/0003): one that has changed an instance shares that with the others through the
 fleet database, and answers its caller no sooner than they must have read it: a list takes what was read at most
 `_READ_AGAIN_S` ago. So no list that is requested after the answer lacks the change, whichever process it reaches, and
 no list waits for a query of its own.

@@ -1,4 +1,4 @@
-"""Journal of the changing calls that were carried out, so that none is carried out twice (docs/decisions/0026)."""
+"""Journal of the changing calls that were carried out, so that none is carried out twice (docs/decisions/0022)."""
 
 import hashlib
 import json

@@ -1,6 +1,6 @@
 """A row that is damaged, by hand or by a disk, takes no list away: it alone is shown as if its cell were down.
 
-Answers with such a row are not complete (contracts/nova-servers, section 12; docs/decisions/0003).
+Answers with such a row are not complete (contracts/nova-servers, section 12; docs/decisions/0002).
 """
 
 from collections.abc import Collection, Iterator

@@ -3,7 +3,7 @@
 A full item differs between callers by microversion and by what admins see. What every caller sees is kept as one text,
 in *segments* ordered by the microversion that brought them: an older item is a beginning of a newer one, and where each
 segment ends is kept beside it. So an answer is a few slices, joined: no row is parsed or rendered again
-(docs/decisions/0008). Rows read live from a cell go through the same function, which is why a row looks the same by
+(docs/decisions/0007). Rows read live from a cell go through the same function, which is why a row looks the same by
 every route.
 
 Links depend on the address that a request was sent to, so they are made by `ItemTemplate`, from the ids in the view.
@@ -132,7 +132,7 @@ def is_of(view: Sequence[bytes], uuid: str) -> bool:
 def _fields_of(*, is_admin: bool) -> tuple[str, ...]:
     """The fields that the view is made of, for administrators or for other callers.
 
-    All of them for every microversion: a row that is damaged is shown as one by all lists, or by none (decision 0010).
+    All of them for every microversion: a row that is damaged is shown as one by all lists, or by none (decision 0009).
     """
     read = _FieldsRead()
     _render(read, _ADMIN_SEGMENTS if is_admin else ())

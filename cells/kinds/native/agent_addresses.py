@@ -1,4 +1,4 @@
-"""Addresses of the agents of hosts of a native cell; hosts without one are simulated (docs/decisions/0026)."""
+"""Addresses of the agents of hosts of a native cell; hosts without one are simulated (docs/decisions/0022)."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 A database that was restored from a backup gives the same numbers to other changes. So what begins to number, a relay
 that takes over, begins a new epoch and writes down what had been numbered before it. The epoch travels with
 each message. After a restore the one that indexers know ends where the new one begins, or is not there at all: whatever
-it numbered beyond that never happened (docs/decisions/0002).
+it numbered beyond that never happened (docs/decisions/0001).
 """
 
 from uuid import uuid4

@@ -1,7 +1,7 @@
 """The instances of a cell at a past moment: as they are now, without what was changed since.
 
 Each change of the changelog has the values that it replaced, so as far back as changes are kept nothing else is needed
-(docs/decisions/0028).
+(docs/decisions/0024).
 """
 
 from collections.abc import Callable, Iterator, Sequence

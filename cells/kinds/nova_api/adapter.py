@@ -3,7 +3,7 @@
 What the API can find by itself is asked of it, but it never decides: every filter is tried on what it returns, since
 its regular expressions, and the collation of its database, are not ours. Of its orders only those of uuid and of
 created_at are ours too, the latter up to parts of a second, which it does not show; for all others everything that the
-filter may mean is read, and the first of it kept. See docs/decisions/0013.
+filter may mean is read, and the first of it kept. See docs/decisions/0012.
 """
 
 import time

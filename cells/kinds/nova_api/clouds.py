@@ -1,7 +1,7 @@
 """clouds.yaml: where OpenStack's clients have their logins, so that an operator writes them down once.
 
 openstacksdk's own reader takes a file that is no YAML for an empty one, and a login without a user or a project for a
-whole one (docs/decisions/0009): the file is read here, and keystoneauth1 makes the login of it.
+whole one (docs/decisions/0008): the file is read here, and keystoneauth1 makes the login of it.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Reading a cell of Nova: its database, and what the API database says of its instances. Nothing is ever written.
 
 The revision of such a row is the time before the reading of it began, in microseconds: whatever was announced meanwhile
-is newer (docs/decisions/0014).
+is newer (docs/decisions/0013).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """The servers of a Nova deployment that were accepted and are in no cell yet: its build requests.
 
 They are few, and what they are like is in JSON, so all of them are read and filtered here, as Nova does. A request
-whose server has got its cell is left out: from then on the cell shows it (docs/decisions/0013).
+whose server has got its cell is left out: from then on the cell shows it (docs/decisions/0012).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

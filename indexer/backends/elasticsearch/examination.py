@@ -96,7 +96,7 @@ def _problems_of_index(name: str, index: Mapping[str, Any], *, is_current: bool)
 
 
 def problems_of_shapes(found: Mapping[str, Any], names: Names, dialect: Dialect) -> Iterator[IndexProblem]:
-    """What lists do without the index for, though nothing is missing (docs/decisions/0038). found: see above."""
+    """What lists do without the index for, though nothing is missing (docs/decisions/0032). found: see above."""
     known = shapes(names, dialect)
     for index, each in found.items():
         shape = shape_of(each, index, known)

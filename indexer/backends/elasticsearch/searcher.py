@@ -54,7 +54,7 @@ class ValueDecoder:
     """Rows of a search for the values of some fields: what is read of each document, and how.
 
     What is in columns is read from those. For the rest, lists with the order of their members too, the whole source is
-    sent: that costs less than to leave something out (decisions 0008 and 0010).
+    sent: that costs less than to leave something out (decisions 0007 and 0009).
     keys: names of the sort keys. fields: those whose values make the items, with the version behind them if that is
     wanted. options: what the body of a search needs for it.
     """

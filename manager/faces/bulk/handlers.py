@@ -1,4 +1,4 @@
-"""`/fleetlight/bulk`: previews of bulk changes, and what their owners do with them (docs/decisions/0041).
+"""`/fleetlight/bulk`: previews of bulk changes, and what their owners do with them (docs/decisions/0035).
 
 A bulk change belongs to the user who previewed it, in the project that the user was in; there it is seen, begun and
 stopped, by no other user.

@@ -1,4 +1,4 @@
-"""Calls of nodes by a worker: between two transactions, with nothing locked (docs/decisions/0020)."""
+"""Calls of nodes by a worker: between two transactions, with nothing locked (docs/decisions/0018)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
 """What a call has left on nodes when it failed is undone before its job goes on elsewhere, or ends.
 
 The undoing is a step of its own behind all others: from the moment at which it is recorded, nothing of what failed is
-asked for any more, so that a worker that is killed repeats the undoing and nothing else (docs/decisions/0026).
+asked for any more, so that a worker that is killed repeats the undoing and nothing else (docs/decisions/0022).
 """
 
 from fleetlight.manager.operations.jobs.errors import JobError, NodeCallError

@@ -1,4 +1,4 @@
-"""Vocabularies: the operations that jobs may consist of, by name (docs/decisions/0020).
+"""Vocabularies: the operations that jobs may consist of, by name (docs/decisions/0018).
 
 The engine knows none of them. One for the actions of servers is fleetlight.manager.operations.actions.vocabulary.
 """

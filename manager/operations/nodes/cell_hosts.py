@@ -1,7 +1,7 @@
 """The hosts of a native cell as its worker calls them: those with an agent by that, all others are simulated.
 
 A call is made again, with the same key, until it is known what came of it, or for as long as it may take; meanwhile its
-job waits and others go on (docs/decisions/0026).
+job waits and others go on (docs/decisions/0022).
 """
 
 import time

@@ -49,7 +49,7 @@ SHARED: frozenset[str] = frozenset({"sharedfile", "rbd", "ext", "gluster", "bloc
 class ParameterPart(BaseModel):
     """Part of the parameters of an operation."""
 
-    # Deferred: most processes and commands use few of them (docs/decisions/0031).
+    # Deferred: most processes and commands use few of them (docs/decisions/0027).
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
 

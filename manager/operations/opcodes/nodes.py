@@ -1,6 +1,6 @@
 """Operations of Ganeti on nodes: their roles and parameters.
 
-`offline` and `drained` are flags of the compute service of the node (docs/decisions/0021).
+`offline` and `drained` are flags of the compute service of the node (docs/decisions/0019).
 """
 
 from collections.abc import Collection, Mapping

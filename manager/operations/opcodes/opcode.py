@@ -39,7 +39,7 @@ class OpCode(BaseModel):
     reason: the trail of callers and their reasons, as [source, text, nanoseconds since the epoch].
     """
 
-    # Deferred: most processes and commands use few of them (docs/decisions/0031).
+    # Deferred: most processes and commands use few of them (docs/decisions/0027).
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
     OP_ID: ClassVar[str]
     ABOUT: ClassVar[str | None] = None

@@ -762,7 +762,7 @@ def test_heartbeat_that_the_relay_passes_on_for_somebody_else_says_nothing(stage
 
 
 def test_unsigned_message_from_before_an_upgrade_is_no_loss() -> None:
-    """It is missed when the next one is heard of that is signed, and the changelog has it (decision 0011)."""
+    """It is missed when the next one is heard of that is signed, and the changelog has it (decision 0010)."""
     stage = Stage(reads_own_rows=True)
     stage.is_of_relay = lambda headers, _body: "signed" in headers
     before = [stage.cell.create() for _ in range(3)]

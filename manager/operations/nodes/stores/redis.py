@@ -1,4 +1,4 @@
-"""Node state in a Redis or Valkey that the processes of a cell share (docs/decisions/0025).
+"""Node state in a Redis or Valkey that the processes of a cell share (docs/decisions/0022).
 
 Each step is one script, which the server carries out with nothing between. What it cannot be sure of it does not have:
 after a start, after a failover, and after its clock was set back everything is a miss. A change that it cannot be told
