@@ -11,7 +11,8 @@ from fleetlight.cells.model import Cell
 
 
 class InstanceMappings:
-    """May be used by several threads. Every call raises FleetUnreachableError when a database does not answer.
+    """May be used by several threads. Every call raises FleetUnreachableError when a database does not answer, and when
+    the fleet lacks the cell that Nova has a server in.
 
     statement_timeout_s: PostgreSQL, MySQL and MariaDB end a statement that takes longer.
     """
@@ -33,8 +34,9 @@ class InstanceMappings:
                 continue
             # A server that is in no cell yet is in what stands for all of them.
             homes = [cell for cell in cells if cell.api_database_url == url and cell.nova_uuid == mapping.cell_uuid]
-            if homes:
-                return _of_fleet(mapping, homes[0])
+            if not homes:
+                raise FleetUnreachableError(f"cell {mapping.cell_uuid} of Nova is not in it: fleetlight cell add-nova")
+            return _of_fleet(mapping, homes[0])
         return None
 
     def mappings_of_cell(

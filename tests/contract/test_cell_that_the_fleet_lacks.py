@@ -32,6 +32,16 @@ def test_list_is_not_complete_and_still_shows_what_there_is(tmp_path: Path) -> N
         assert listed(fleet) == ("false", {uuid})
 
 
+def test_server_of_that_cell_is_not_said_to_be_unknown(tmp_path: Path) -> None:
+    nova = small_nova(tmp_path)
+    uuid = make_uuid(1)
+    mapping = {"id": 1, "instance_uuid": uuid, "cell_id": NEW["id"], "project_id": "demo", "queued_for_delete": False}
+    with nova_fleet(tmp_path, nova.urls) as fleet:
+        nova.insert("api", tables.cell_mappings, NEW)
+        nova.insert("api", tables.instance_mappings, mapping)
+        assert fleet.api().get(f"/v2.1/servers/{uuid}", microversion("2.69")).status_code == 503
+
+
 def test_index_is_not_said_to_have_all_of_the_deployment(tmp_path: Path) -> None:
     nova = small_nova(tmp_path)
     with nova_fleet(tmp_path, nova.urls) as fleet, closing(open_writer(fleet.index)) as writer:

@@ -17,7 +17,7 @@ from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
 from fleetlight.query.page import PageRequest
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet, searching
-from tests.support.fleets.nova_tables import SmallNova, small_nova
+from tests.support.fleets.nova_tables import CELL0, CELL1, SmallNova, small_nova
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.night, pytest.mark.postgresql, pytest.mark.timeout(300)]
@@ -40,8 +40,12 @@ def fleet(tmp_path: Path, nova: SmallNova, proxy: TcpProxy) -> Iterator[ComputeF
     (tmp_path / "own").mkdir()
     address = make_url(nova.urls["api"]).set(host="127.0.0.1", port=proxy.port).render_as_string(hide_password=False)
     with compute_fleet(tmp_path / "own") as made:
-        for name, url in {"cell0": nova.urls["cell0"], "cell1": nova.urls["cell1"], "waiting": address}.items():
-            made.fleet.add_cell(name, CellKind.NOVA_DB, url, "", api_database_url=address)
+        for name, url, nova_uuid in (
+            ("cell0", nova.urls["cell0"], CELL0),
+            ("cell1", nova.urls["cell1"], CELL1),
+            ("waiting", address, None),
+        ):
+            made.fleet.add_cell(name, CellKind.NOVA_DB, url, "", api_database_url=address, nova_uuid=nova_uuid)
         yield made
 
 
