@@ -11,10 +11,9 @@ import pytest
 from sqlalchemy import Engine, delete, insert, update
 
 from fleetlight.cells.capabilities import CellKind
-from fleetlight.cells.database.engines import create_database_engine, writing
+from fleetlight.cells.database.engines import writing
 from fleetlight.cells.errors import InstanceNotFoundError, InvalidTransitionError
 from fleetlight.cells.kinds.opening import open_changelog_adapter
-from fleetlight.cells.migrations import upgrade_cell
 from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import instances
 from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, IndexWriter
@@ -26,9 +25,12 @@ from fleetlight.indexer.reconcile.native_cell import NativeComparison
 from fleetlight.indexer.reconcile.reconcile import verify
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.manager.operations.actions.new_instance import new_record
+from tests.support.fleets.cell_databases import engine
 from tests.support.fleets.documents import make_record
 from tests.support.fleets.indexer_worlds import World, in_thread, new_world
 from tests.support.waiting import wait_until
+
+__all__ = ["engine"]
 
 pytestmark = pytest.mark.no_rerun
 
@@ -101,14 +103,6 @@ def cell(request: pytest.FixtureRequest, tmp_path: Path) -> Cell:
     else:
         url = f"sqlite:///{tmp_path}/cell.db"
     return Cell(str(uuid4()), "one", CellKind.NATIVE, url, "memory://")
-
-
-@pytest.fixture
-def engine(cell: Cell) -> Iterator[Engine]:
-    engine = create_database_engine(cell.database_url)
-    upgrade_cell(engine)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture

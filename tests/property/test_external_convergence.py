@@ -2,29 +2,21 @@
 
 from collections.abc import Sequence
 from functools import partial
-from threading import Event
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 
 from fleetlight.bus.bus import Message
-from fleetlight.indexer.backends.base import CellProgress
-from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.external_cell import ExternalRows, compare_cell
 from fleetlight.indexer.settings import IndexerSettings
-from fleetlight.indexer.stream.consumer import Consumer
 from fleetlight.indexer.stream.received_batch import MessageReading
 from fleetlight.indexer.transform.batches import RowReading
-from fleetlight.indexer.writing.dead_letters import DeadLetters
-from fleetlight.indexer.writing.progress import ProgressTracker
-from fleetlight.indexer.writing.rereading import Rereader, rows_of
-from fleetlight.indexer.writing.retrying_writer import RetryingWriter
+from fleetlight.indexer.writing.rereading import rows_of
 from tests.support.examples import examples
 from tests.support.fleets.documents import make_uuid
 from tests.support.memory.memory_bus import MemoryBus
-from tests.support.memory.memory_fleet import MemoryFailures
+from tests.support.memory.memory_consumer import MemoryConsumer
 from tests.support.memory.memory_index import MemoryIndex
 from tests.support.played.nova_cell import NOVA_CELL, MemoryNovaCell
 
@@ -64,37 +56,15 @@ class _Consuming:
     def __init__(self, cell: MemoryNovaCell, batch_size: int) -> None:
         self.index = MemoryIndex()
         self.bus = MemoryBus()
-        metrics = IndexerMetrics(CollectorRegistry())
-        self.tracker = ProgressTracker(CellProgress(NOVA_CELL.uuid, 0, 0, is_complete=True))
-        writer = RetryingWriter(
+        read = partial(rows_of, cell)
+        self.consumer = MemoryConsumer(
+            NOVA_CELL.uuid,
             self.index,
-            NOVA_CELL.uuid,
-            Event(),
-            retry_wait_max_s=0.01,
-            metrics=metrics,
-            on_wait=lambda _: None,
-            on_answer=lambda: None,
-        )
-        receiver = self.bus.receiver()
-        dead_letters = DeadLetters(NOVA_CELL.uuid, MemoryFailures(), receiver, metrics)
-        self.rereader = Rereader(
-            NOVA_CELL.uuid,
-            partial(rows_of, cell),
-            writer,
-            self.tracker,
-            on_reread=dead_letters.was_reread,
-            render=ExternalRows(cell, writer).documents,
-        )
-        self.consumer = Consumer(
-            NOVA_CELL.uuid,
-            receiver=receiver,
-            writer=writer,
-            tracker=self.tracker,
-            rereader=self.rereader,
-            dead_letters=dead_letters,
-            settings=IndexerSettings(batch_max_messages=batch_size),
-            metrics=metrics,
-            reading=MessageReading(lambda _headers, _body: False, rows=RowReading(partial(rows_of, cell))),
+            self.bus.receiver(),
+            IndexerSettings(batch_max_messages=batch_size, retry_wait_max_s=0.01),
+            read,
+            reading=MessageReading(lambda _headers, _body: False, rows=RowReading(read)),
+            renders=lambda writer: ExternalRows(cell, writer).documents,
         )
 
     def consume(self, messages: Sequence[Message]) -> None:
@@ -136,7 +106,7 @@ def test_index_is_as_the_cell_is_also_if_that_was_away_for_a_while(
     consuming.consume(messages[:away_until])
     cell.is_away = False
     consuming.consume(messages[away_until:])
-    consuming.rereader.work(1e9)
+    consuming.consumer.rereader.work(1e9)
     consuming.close()
     assert consuming.records == cell.rows
-    assert not consuming.tracker.unindexed
+    assert not consuming.consumer.tracker.unindexed

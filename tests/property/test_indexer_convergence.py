@@ -2,26 +2,19 @@
 
 from collections.abc import Sequence
 from functools import partial
-from threading import Event
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 
 from fleetlight.bus.bus import Message
 from fleetlight.indexer.backends.base import CellProgress
-from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
-from fleetlight.indexer.stream.consumer import Consumer
-from fleetlight.indexer.stream.received_batch import MessageReading
-from fleetlight.indexer.writing.dead_letters import DeadLetters
 from fleetlight.indexer.writing.progress import ProgressTracker
-from fleetlight.indexer.writing.rereading import Rereader, rows_of
-from fleetlight.indexer.writing.retrying_writer import RetryingWriter
+from fleetlight.indexer.writing.rereading import rows_of
 from tests.support.examples import examples
 from tests.support.memory.memory_bus import MemoryBus
 from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
-from tests.support.memory.memory_fleet import MemoryFailures
+from tests.support.memory.memory_consumer import MemoryConsumer
 from tests.support.memory.memory_index import MemoryIndex, versions
 
 _INSTANCES = tuple(f"7a1d5a0a-90b1-4f36-8f6e-00000000000{number}" for number in range(3))
@@ -58,35 +51,13 @@ def histories(draw: st.DrawFn) -> tuple[MemoryCell, list[Message], list[int]]:
 def _consume(cell: MemoryCell, messages: Sequence[Message], batch_size: int) -> tuple[MemoryIndex, ProgressTracker]:
     bus, index = MemoryBus(), MemoryIndex()
     bus.waiting.extend(messages)
-    tracker = ProgressTracker(CellProgress(CELL_UUID, 0, 0, is_complete=True))
-    metrics = IndexerMetrics(CollectorRegistry())
-    writer = RetryingWriter(
-        index,
-        CELL_UUID,
-        Event(),
-        retry_wait_max_s=0.01,
-        metrics=metrics,
-        on_wait=lambda _: None,
-        on_answer=lambda: None,
-    )
-    receiver = bus.receiver()
-    dead_letters = DeadLetters(CELL_UUID, MemoryFailures(), receiver, metrics)
-    consumer = Consumer(
-        CELL_UUID,
-        receiver=receiver,
-        writer=writer,
-        tracker=tracker,
-        rereader=Rereader(CELL_UUID, partial(rows_of, cell), writer, tracker, on_reread=dead_letters.was_reread),
-        dead_letters=dead_letters,
-        settings=IndexerSettings(batch_max_messages=batch_size),
-        metrics=metrics,
-        reading=MessageReading(lambda _headers, _body: True),
-    )
+    settings = IndexerSettings(batch_max_messages=batch_size, retry_wait_max_s=0.01)
+    consumer = MemoryConsumer(CELL_UUID, index, bus.receiver(), settings, partial(rows_of, cell))
     while consumer.step():
         pass
     consumer.close()
     assert bus.acknowledged == len(messages)
-    return index, tracker
+    return index, consumer.tracker
 
 
 @given(histories(), st.integers(1, 5))

@@ -3,36 +3,22 @@
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import count
-from tempfile import TemporaryDirectory
-from threading import Event
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 
 from fleetlight.bus.bus import Message
-from fleetlight.cells.capabilities import CellKind
-from fleetlight.cells.database.engines import create_database_engine
-from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.producer_keys import RefusedAnnouncement
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
-from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
-from fleetlight.indexer.backends.base import CellProgress
-from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.other_items import verify_other_items
 from fleetlight.indexer.settings import IndexerSettings
-from fleetlight.indexer.stream.consumer import Consumer
-from fleetlight.indexer.stream.received_batch import MessageReading
 from fleetlight.indexer.transform.other_items import OtherItemChange, other_item_document
 from fleetlight.indexer.writing.catch_up import catch_up
-from fleetlight.indexer.writing.dead_letters import DeadLetters
-from fleetlight.indexer.writing.progress import ProgressTracker
-from fleetlight.indexer.writing.rereading import Rereader
-from fleetlight.indexer.writing.retrying_writer import RetryingWriter
 from tests.support.examples import examples
+from tests.support.fleets.cell_databases import native_cell
 from tests.support.fleets.changing_nodes import ChangingNodes
 from tests.support.memory.memory_bus import MemoryBus
-from tests.support.memory.memory_fleet import MemoryFailures
+from tests.support.memory.memory_consumer import MemoryConsumer
 from tests.support.memory.memory_index import MemoryIndex
 
 _REFUSED = RefusedAnnouncement("no announcement is taken")
@@ -71,13 +57,7 @@ def _deliveries(draw: st.DrawFn, number: int) -> Sequence[int]:
 def test_lost_repeated_and_disordered_messages_leave_the_nodes_of_the_cell(
     changes: Sequence[Change], data: st.DataObject
 ) -> None:
-    with TemporaryDirectory() as folder:
-        fleet_engine = create_database_engine(f"sqlite:///{folder}/fleet.db")
-        upgrade_fleet(fleet_engine)
-        fleet = Fleet(fleet_engine)
-        cell = fleet.add_cell("one", CellKind.NATIVE, f"sqlite:///{folder}/cell.db", "memory://")
-        engine = create_database_engine(cell.database_url)
-        upgrade_cell(engine)
+    with native_cell() as (engine, fleet, cell):
         nodes = ChangingNodes(engine, fleet, cell, _HOSTS)
         for change in changes:
             change(nodes)
@@ -99,42 +79,24 @@ def test_lost_repeated_and_disordered_messages_leave_the_nodes_of_the_cell(
             }
             assert len(living) == len(_HOSTS)
             assert not verify_other_items(adapter, index, "node", 0, repair=False).differences
-        engine.dispose()
-        fleet.close()
 
 
 def _consume(adapter: NativeAdapter, index: MemoryIndex, messages: Sequence[Message], batch_size: int) -> None:
     """All that the bus brings, and then what it has lost, from the changelog."""
-    cell_uuid = adapter.cell.uuid
-    bus, metrics = MemoryBus(), IndexerMetrics(CollectorRegistry())
+    bus = MemoryBus()
     bus.waiting.extend(messages)
-    tracker = ProgressTracker(CellProgress(cell_uuid, 0, 0, is_complete=True))
-    writer = RetryingWriter(
-        index,
-        cell_uuid,
-        Event(),
-        retry_wait_max_s=0.01,
-        metrics=metrics,
-        on_wait=lambda _: None,
-        on_answer=lambda: None,
-    )
-    receiver = bus.receiver()
-    dead_letters = DeadLetters(cell_uuid, MemoryFailures(), receiver, metrics)
-    consumer = Consumer(
-        cell_uuid,
-        receiver=receiver,
-        writer=writer,
-        tracker=tracker,
-        rereader=Rereader(cell_uuid, lambda _: {}, writer, tracker, on_reread=dead_letters.was_reread),
-        dead_letters=dead_letters,
-        settings=IndexerSettings(batch_max_messages=batch_size),
-        metrics=metrics,
-        reading=MessageReading(lambda _headers, _body: True),
-    )
+    settings = IndexerSettings(batch_max_messages=batch_size, retry_wait_max_s=0.01)
+    consumer = MemoryConsumer(adapter.cell.uuid, index, bus.receiver(), settings, lambda _: {})
     while consumer.step():
         pass
     assert catch_up(
-        adapter, writer, tracker, announcer=_REFUSED, dead_letters=_none, batch_size=3, on_batch=lambda: None
+        adapter,
+        consumer.writer,
+        consumer.tracker,
+        announcer=_REFUSED,
+        dead_letters=_none,
+        batch_size=3,
+        on_batch=lambda: None,
     )
     consumer.close()
 

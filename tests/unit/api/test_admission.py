@@ -143,7 +143,7 @@ def test_callers_that_fill_the_queue_give_way_to_one_that_waits_for_less() -> No
 
 def test_page_that_goes_on_gives_way_to_nobody() -> None:
     async def run() -> None:
-        pages = Pages(max_waiting_lists=8)
+        pages = Pages(max_waiting_lists=8, list_wait_s=0.05)
         streamed = pages.admission.of(ADA)
         first = await pages.start("first", request=streamed)
         await pages.end("first")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fleetlight.cells.settings import FailureLimits
 from fleetlight.cli.app import app
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
@@ -48,6 +47,6 @@ def fleet_of_two_cells(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
     """The data folder of a fleet with the cells cell1 and cell2, for tests that only read it."""
     folder = DataFolder(tmp_path_factory.mktemp("two-cells") / "fleetlight-data")
     folder.create()
-    with closing(set_up_fleet(folder, FailureLimits())) as fleet:
+    with closing(set_up_fleet(folder)) as fleet:
         set_up_cells(folder, fleet, 2)
     return folder

@@ -1,6 +1,8 @@
 """An agent with a simulated host: nothing happens twice, nothing is lost, and what is refused is said."""
 
+import sqlite3
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +128,10 @@ def test_guests_and_keys_outlive_the_process(tmp_path: Path) -> None:
     database.close()
 
 
-def test_two_agents_do_not_share_a_folder(tmp_path: Path) -> None:
+def test_two_agents_do_not_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = AgentDatabase(tmp_path)
+    # Unless it is told not to, SQLite waits five seconds for the other one to end.
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0.01))
     with pytest.raises(AgentError, match="another agent may be running on it"):
         AgentDatabase(tmp_path)
     first.close()
