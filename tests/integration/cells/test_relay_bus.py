@@ -1,7 +1,6 @@
 """The relay and the real buses: what an operation announced arrives, in order."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,13 +8,14 @@ from sqlalchemy import Engine
 
 from fleetlight.bus.bus import Delivery, Publisher, Receiver
 from fleetlight.cells.capabilities import CellKind
-from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.relay import Relay
-from fleetlight.cells.migrations import upgrade_fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cells.settings import RelaySettings
+from tests.support.fleets.cell_databases import fleet
 from tests.support.fleets.instance_operations import InstanceOperations
+
+__all__ = ["fleet"]
 
 
 @pytest.fixture(params=["memory", pytest.param("amqp", marks=pytest.mark.rabbitmq)])
@@ -24,14 +24,6 @@ def transport(request: pytest.FixtureRequest) -> tuple[str, str | None]:
     if request.param == "memory":
         return "memory://", None
     return request.getfixturevalue("amqp_url"), request.getfixturevalue("amqp_cell")
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    engine = create_database_engine(f"sqlite:///{tmp_path}/fleet.db")
-    upgrade_fleet(engine)
-    yield Fleet(engine)
-    engine.dispose()
 
 
 @pytest.fixture

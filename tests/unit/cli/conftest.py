@@ -29,6 +29,20 @@ def run_command(*arguments: str | Path) -> Result:
     return CliRunner().invoke(app, texts, catch_exceptions=False)
 
 
+def fleet_of_commands(place: Path) -> str:
+    """Add the native cells `one` and `two` by commands, in the working directory `place`; returns the fleet's URL."""
+    url = f"sqlite:///{place}/fleet.db"
+    (place / "fleetlight.toml").write_text(f'[fleet]\ndatabase_url = "{url}"\n')
+    assert run_command("database", "upgrade").exit_code == 0
+    for name in ("one", "two"):
+        cell = f"sqlite:///{place}/{name}.db"
+        result = run_command(
+            "cell", "add", "native", name, "--database-url", cell, "--transport-url", "amqp://127.0.0.1:9//"
+        )
+        assert result.exit_code == 0, result.stderr
+    return url
+
+
 @pytest.fixture(autouse=True)
 def empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, empty; no FLEETLIGHT_ variable is set."""

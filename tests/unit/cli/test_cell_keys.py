@@ -7,19 +7,12 @@ import pytest
 
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
-from tests.unit.cli.conftest import Run
+from tests.unit.cli.conftest import Run, fleet_of_commands
 
 
 @pytest.fixture(autouse=True)
-def fleet(empty_place: Path, run: Run) -> str:
-    url = f"sqlite:///{empty_place}/fleet.db"
-    (empty_place / "fleetlight.toml").write_text(f'[fleet]\ndatabase_url = "{url}"\n')
-    assert run("database", "upgrade").exit_code == 0
-    for name in ("one", "two"):
-        cell = f"sqlite:///{empty_place}/{name}.db"
-        result = run("cell", "add", "native", name, "--database-url", cell, "--transport-url", "amqp://127.0.0.1:9//")
-        assert result.exit_code == 0, result.stderr
-    return url
+def fleet(empty_place: Path) -> str:
+    return fleet_of_commands(empty_place)
 
 
 def counts(url: str) -> dict[str, int]:

@@ -12,22 +12,15 @@ from fleetlight.bus.signatures import ProducerKey, SigningKey, is_signed
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
-from tests.unit.cli.conftest import Run
+from tests.unit.cli.conftest import Run, fleet_of_commands
 
 SAMPLE = Path(__file__).parents[3] / "notifications" / "samples" / "instance.create.end.json"
 FILE = Path("fleetlight-accounts/rack-agent.producer-key")
 
 
 @pytest.fixture(autouse=True)
-def fleet(empty_place: Path, run: Run) -> Iterator[Fleet]:
-    url = f"sqlite:///{empty_place}/fleet.db"
-    (empty_place / "fleetlight.toml").write_text(f'[fleet]\ndatabase_url = "{url}"\n')
-    assert run("database", "upgrade").exit_code == 0
-    for name in ("one", "two"):
-        cell = f"sqlite:///{empty_place}/{name}.db"
-        result = run("cell", "add", "native", name, "--database-url", cell, "--transport-url", "amqp://127.0.0.1:9//")
-        assert result.exit_code == 0, result.stderr
-    with closing(Fleet(create_database_engine(url))) as opened:
+def fleet(empty_place: Path) -> Iterator[Fleet]:
+    with closing(Fleet(create_database_engine(fleet_of_commands(empty_place)))) as opened:
         yield opened
 
 

@@ -163,40 +163,28 @@ def test_all_rows_of_a_restored_cell_are_read_once(cell: RestorableCell, index: 
     assert cell.rows_listed == len(cell.rows) == 30
 
 
-def test_instance_that_has_moved_stays_with_its_cell_when_the_one_before_is_restored(
-    cell: RestorableCell, index: MemoryIndex
-) -> None:
+def assert_moved_one_stays(cell: RestorableCell, index: MemoryIndex, version_there: Callable[[str], int]) -> None:
+    """An instance of the cell is another one's when the cell is restored. version_there: of it in that cell."""
     moved = next(iter(cell.rows))
     sync(cell, index)
     go_on_differently(cell)
-    there = replace(index.documents[moved], cell_uuid=OTHER_UUID, version=index.documents[moved].version + 5)
+    there = replace(index.documents[moved], cell_uuid=OTHER_UUID, version=version_there(moved))
     index.documents[moved] = there
-    sync_and_record(
-        CELL_UUID,
-        CellRows(cell, batch_size=2),
-        index,
-        pause=lambda _: None,
-        owners=MemoryOwners({moved: OTHER_UUID}),
-    )
+    owners = MemoryOwners({moved: OTHER_UUID})
+    sync_and_record(CELL_UUID, CellRows(cell, batch_size=2), index, pause=lambda _: None, owners=owners)
     assert index.documents[moved] == there
+
+
+def test_instance_that_has_moved_stays_with_its_cell_when_the_one_before_is_restored(
+    cell: RestorableCell, index: MemoryIndex
+) -> None:
+    assert_moved_one_stays(cell, index, lambda moved: index.documents[moved].version + 5)
 
 
 def test_instance_that_has_moved_stays_with_its_cell_also_when_both_have_counted_as_far(
     cell: RestorableCell, index: MemoryIndex
 ) -> None:
-    moved = next(iter(cell.rows))
-    sync(cell, index)
-    go_on_differently(cell)
-    there = replace(index.documents[moved], cell_uuid=OTHER_UUID, version=cell.rows[moved].revision)
-    index.documents[moved] = there
-    sync_and_record(
-        CELL_UUID,
-        CellRows(cell, batch_size=2),
-        index,
-        pause=lambda _: None,
-        owners=MemoryOwners({moved: OTHER_UUID}),
-    )
-    assert index.documents[moved] == there
+    assert_moved_one_stays(cell, index, lambda moved: cell.rows[moved].revision)
 
 
 def test_lists_know_that_the_cell_is_not_whole_before_rows_make_place(cell: RestorableCell, index: MemoryIndex) -> None:
