@@ -97,9 +97,9 @@ class RateLimit:
 
     All our limits are of requests at the same time (`qu="concurrent-requests"`), so there is no window, and what is
     left changes whenever one ends.
-    name: of what is limited. quota: how many a caller may have at the same time. left: how many more now.
 
-    wait_s: when to try again, in seconds.
+    name: of what is limited. quota: how many a caller may have at the same time. left: how many more now. wait_s: when
+    to try again, in seconds.
     """
 
     name: str

@@ -36,6 +36,8 @@ from fleetlight.resources.fields import Kind, Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import PIECE_NAMES, is_of
 
+# Kept in the file as `user_version`; +1 whenever the tables below change, or what is in them.
+SCHEMA_VERSION = 6
 BUSY_TIMEOUT_S = 5.0
 # Result codes after which the same call may succeed later. After any other a person must look.
 _PASSING = frozenset(
@@ -66,71 +68,6 @@ UNSTORABLE = (
     sqlite3.ProgrammingError,
 )
 
-
-def read_progress(connection: sqlite3.Connection, table: str = "progress") -> dict[str, CellProgress]:
-    """How far each cell is followed, by its uuid; from `table`, that of the progress of some generation."""
-    return {
-        cell_uuid: CellProgress(cell_uuid, watermark, fresh_as_of, bool(is_complete))
-        for cell_uuid, watermark, fresh_as_of, is_complete in connection.execute(
-            f"SELECT cell_uuid, watermark, fresh_as_of, is_complete FROM {table}"  # noqa: S608
-        )
-    }
-
-
-def require_known_schema(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise IndexUnavailableError when the file is not prepared yet, IndexVersionError when it is another program's."""
-    version = schema_version(connection)
-    if version == 0:
-        raise IndexUnavailableError(f"the index {path} has not been prepared yet: start the indexer")
-    if version != SCHEMA_VERSION:
-        raise IndexVersionError(str(path), version, SCHEMA_VERSION, SCHEMA_VERSION)
-
-
-def file_of(path: Path) -> tuple[int, int] | None:
-    """Which file is there now, as no other one is called while it is open; None if there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-@contextmanager
-def query_translated(path: Path) -> Iterator[None]:
-    """Raise what SQLite refuses a query with, and not the file, as an error of that query; all else passes."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", None)
-        if code in _OF_QUERY and not str(error).startswith(_NOT_PREPARED):
-            raise IndexQueryError(error.sqlite_errorname, f"{path}: {error}") from error
-        raise
-
-
-@contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Raise SQLite's errors as ours; what a value that does not fit raises passes, `write` needs to see it."""
-    try:
-        yield
-    except UNSTORABLE:
-        raise
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", None)
-        if str(error).startswith(_NOT_PREPARED) or not path.exists():
-            raise IndexAbsentError(f"the index {path} is not there: {error}") from error
-        if code is not None and code & 0xFF in _PASSING:
-            raise IndexUnavailableError(f"the index {path} cannot be used now: {error}") from error
-        if code is not None and code & 0xFF == _DAMAGED:
-            raise IndexDamagedError(str(path), str(error)) from error
-        if code is not None and code & 0xFF == _UNREADABLE:
-            raise IndexUnreadableError(str(path), str(error)) from error
-        raise IndexRequestError(f"the index {path} refused a request: {error}") from error
-    except OSError as error:
-        raise IndexUnavailableError(f"the index {path} cannot be used now: {error}") from error
-
-
-# Kept in the file as `user_version`; +1 whenever the tables below change, or what is in them.
-SCHEMA_VERSION = 6
 
 # The types of STRICT tables, which refuse a value of another type instead of storing it as it came.
 _TYPES: dict[Kind, type[TypeEngine[Any]]] = {
@@ -332,6 +269,68 @@ def _stored(name: str, value: Any) -> Any:
     if name in _LISTS:
         return _decode(value)
     return bool(value) if name in _BOOLS else value
+
+
+def read_progress(connection: sqlite3.Connection, table: str = "progress") -> dict[str, CellProgress]:
+    """How far each cell is followed, by its uuid; from `table`, that of the progress of some generation."""
+    return {
+        cell_uuid: CellProgress(cell_uuid, watermark, fresh_as_of, bool(is_complete))
+        for cell_uuid, watermark, fresh_as_of, is_complete in connection.execute(
+            f"SELECT cell_uuid, watermark, fresh_as_of, is_complete FROM {table}"  # noqa: S608
+        )
+    }
+
+
+def require_known_schema(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise IndexUnavailableError when the file is not prepared yet, IndexVersionError when it is another program's."""
+    version = schema_version(connection)
+    if version == 0:
+        raise IndexUnavailableError(f"the index {path} has not been prepared yet: start the indexer")
+    if version != SCHEMA_VERSION:
+        raise IndexVersionError(str(path), version, SCHEMA_VERSION, SCHEMA_VERSION)
+
+
+def file_of(path: Path) -> tuple[int, int] | None:
+    """Which file is there now, as no other one is called while it is open; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+@contextmanager
+def query_translated(path: Path) -> Iterator[None]:
+    """Raise what SQLite refuses a query with, and not the file, as an error of that query; all else passes."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code in _OF_QUERY and not str(error).startswith(_NOT_PREPARED):
+            raise IndexQueryError(error.sqlite_errorname, f"{path}: {error}") from error
+        raise
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Raise SQLite's errors as ours; what a value that does not fit raises passes, `write` needs to see it."""
+    try:
+        yield
+    except UNSTORABLE:
+        raise
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        if str(error).startswith(_NOT_PREPARED) or not path.exists():
+            raise IndexAbsentError(f"the index {path} is not there: {error}") from error
+        if code is not None and code & 0xFF in _PASSING:
+            raise IndexUnavailableError(f"the index {path} cannot be used now: {error}") from error
+        if code is not None and code & 0xFF == _DAMAGED:
+            raise IndexDamagedError(str(path), str(error)) from error
+        if code is not None and code & 0xFF == _UNREADABLE:
+            raise IndexUnreadableError(str(path), str(error)) from error
+        raise IndexRequestError(f"the index {path} refused a request: {error}") from error
+    except OSError as error:
+        raise IndexUnavailableError(f"the index {path} cannot be used now: {error}") from error
 
 
 def examine(settings: IndexSettings, _timeout_s: float) -> IndexExamination:
