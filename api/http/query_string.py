@@ -34,7 +34,7 @@ class QueryString:
         return iter(self._last)
 
     def __contains__(self, name: str) -> bool:
-        return any(name == known for known, _ in self.pairs)
+        return name in self._last
 
     def last(self, name: str) -> str | None:
         """The value that counts where only one can: the last."""
@@ -50,7 +50,7 @@ class QueryString:
             for name, last in sorted(self._last.items())
             for value in (self.all(name) if name in repeatable else [last])
         ]
-        if "marker" in self:
+        if "marker" in self._last:
             kept = [(name, marker if name == "marker" else value) for name, value in kept]
         else:
             kept.append(("marker", marker))

@@ -94,7 +94,7 @@ class QueryEngine:
             rows, after = rows[:limit], rows[limit - 1][0]
         return QueryResult(rows, after, proof_of(pages))
 
-    async def batches(
+    def batches(
         self,
         question: ItemQuery,
         caller: Caller,
@@ -108,8 +108,7 @@ class QueryEngine:
         The limit of the query does not count. An instance that changes its place meanwhile may be in two batches,
         or in none; the proof of a batch covers it alone. read_by: as of QueryRequest.
         """
-        async for page in self._pages(QueryRequest(question, caller, fresh, only, read_by=read_by), self._max_limit):
-            yield page
+        return self._pages(QueryRequest(question, caller, fresh, only, read_by=read_by), self._max_limit)
 
     def _pages(self, asked: QueryRequest, limit: int) -> AsyncIterator[QueryResult]:
         if asked.question.known.name == INSTANCE_FIELDS.name:

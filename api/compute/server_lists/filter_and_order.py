@@ -30,6 +30,8 @@ def build_filter(query: QueryString, minor: int, caller: Caller, *, action: str)
     is_for_all_tenants(query)
     # A reservation is no server; `forthcoming=true` asks for reservations alone.
     forthcoming = query.last("forthcoming")
+    # Of a column that is named several times the last value counts, and `status` counts more than raw states.
+    overruled = {"vm_state", "task_state"} if vm_states else set[str]()
     conditions = (
         Eq("forthcoming", forthcoming is not None and strict_bool("forthcoming", forthcoming)),
         Eq("hidden", False),
@@ -37,7 +39,11 @@ def build_filter(query: QueryString, minor: int, caller: Caller, *, action: str)
         _changes(query),
         states,
         _identity(query),
-        *_columns(query, overruled={"vm_state", "task_state"} if vm_states else set()),
+        *(
+            build(value)
+            for name, value in dict(query.pairs).items()
+            if name not in overruled and (build := PARAMETERS[name].build) is not None
+        ),
     )
     return all_of(build_scope(query, caller, action=action), *conditions)
 
@@ -136,16 +142,6 @@ def _identity(query: QueryString) -> Filter:
 
 def _addressed(query: QueryString) -> list[Filter]:
     return [HasAddress("ip_addresses", value) for name in ("ip", "ip6") if (value := query.last(name)) is not None]
-
-
-def _columns(query: QueryString, overruled: set[str]) -> list[Filter]:
-    terms = []
-    for name in query:
-        build = PARAMETERS[name].build
-        value = query.last(name)
-        if build is not None and value is not None and name not in overruled:
-            terms.append(build(value))
-    return terms
 
 
 SORTED = frozenset(
