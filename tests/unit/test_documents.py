@@ -112,6 +112,14 @@ def test_cited_sections_of_the_architecture_are_there() -> None:
     assert citations - set(headings(ROOT / "docs" / "architecture.md")) == set()
 
 
+def test_architecture_names_every_folder() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    folders = {folder: [path.parent.name for path in (ROOT / folder).glob("*/__init__.py")] for folder in FOLDERS}
+    assert len(folders) > 10
+    assert [name for name in folders if f"| `{name}/`" not in text and f", `{name}/` |" not in text] == []
+    assert [f"{name}/{part}" for name, parts in folders.items() for part in parts if f"`{part}/`" not in text] == []
+
+
 @pytest.mark.parametrize("name", ["architecture.md", "explanation/read-the-code.md"])
 def test_documents_about_the_code_name_files_that_are_there(name: str) -> None:
     text = (ROOT / "docs" / name).read_text(encoding="utf-8")
