@@ -427,8 +427,11 @@ def test_too_many_instances_are_refused_with_their_number(shared_api: Api, monke
     assert "6 instances" in answer.json()["badRequest"]["message"]
 
 
-def test_incomplete_preview_is_begun_only_by_those_who_say_so(fleet: ComputeFleet) -> None:
-    settings = searching(enabled=False, cell_timeout_s=0.2)
+@pytest.mark.parametrize("is_remembered", [False, True], ids=["skipped", "index while down"])
+def test_incomplete_preview_is_begun_only_by_those_who_say_so(fleet: ComputeFleet, is_remembered: bool) -> None:
+    settings = searching(enabled=is_remembered, staleness_limit_s=10, cell_timeout_s=1)
+    if is_remembered:
+        fleet.index("north", age_s=5000)
     partial = api_of(fleet, search=settings, pool=BrokenCells(fleet, hanging=["north"]))
     bulk = preview(partial)
     assert (bulk["complete"], bulk["total"]) == (False, 4)

@@ -184,7 +184,7 @@ class BulkHandlers:
         return json_answer({**shown, "items": [_item(item, is_held=is_held) for item in items]}, status)
 
     async def _frozen(self, request: ApiRequest, question: ItemQuery) -> tuple[list[FrozenInstance], bool]:
-        """The instances that are there now, and whether these are all. Raises BadRequestError for too many."""
+        """The instances of cells that answer, and whether these are all. Raises BadRequestError for too many."""
         fresh = await read_options(
             request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
         )
@@ -192,9 +192,12 @@ class BulkHandlers:
         is_complete = True
         async for batch in self._query_engine.batches(question, request.caller, fresh):
             is_complete = is_complete and batch.proof.is_complete
+            # What the index remembers of a cell that is down may not be there any more.
+            down = {answer.cell.name for answer in batch.proof.cells if answer.is_down}
             for _, cells in batch.rows:
                 uuid, revision, name, project_id, cell = (value for _, value in cells_of(cells))
-                found[uuid] = FrozenInstance(uuid, revision, name or "", project_id or "", cell)
+                if cell not in down:
+                    found[uuid] = FrozenInstance(uuid, revision, name or "", project_id or "", cell)
             if len(found) > MAX_ITEMS:
                 counting = CountQuery(question.known, (), question.filter, all_projects=question.all_projects)
                 counted = await self._counter.count(counting, request.caller, fresh)
