@@ -4,7 +4,6 @@ import { ageOf, proofOf, routesOf, worst } from "../src/api/proof";
 import { eventOf } from "../src/api/stream";
 import { copies, inShell } from "../src/list/copies";
 import { LISTS } from "../src/list/kinds";
-import { differences, type ReadPage } from "../src/list/difference";
 import { momentOf, relative, shownSpan } from "../src/query/times";
 import { glyphOf, shownSize, textOf } from "../src/query/values";
 
@@ -66,21 +65,4 @@ test("a list as a command keeps every word whole", () => {
   const [curl, fleetlight] = copies(LISTS[0]!, question, "http://api");
   assert.match(curl!.text, /'http:\/\/api\/fleetlight\/query\?[^']*all_projects=1'$/);
   assert.ok(fleetlight!.text.endsWith(`-F 'name == "$(id)"'`));
-});
-
-test("two moments are compared page by page, and each difference is found", async () => {
-  const moments: Readonly<Record<string, readonly (readonly [string, number])[]>> = {
-    then: [["a", 1], ["b", 1], ["d", 1]],
-    now: [["b", 2], ["c", 1], ["d", 1]],
-  };
-  const read: ReadPage = (asOf, marker) => {
-    const rows = moments[asOf ?? "now"]!;
-    const at = Number(marker ?? 0);
-    const data = rows.slice(at, at + 1).map(([key, value]) => [[0, key], [0, value]] as const);
-    return Promise.resolve({ answer: { fields: [], data, marker: at + 1 < rows.length ? String(at + 1) : null }, isComplete: true });
-  };
-  const all = await differences("then", null, 100, read);
-  assert.deepEqual(all.found.map(({ key, before, after }) => [key, before?.[1]![1], after?.[1]![1]]), [["a", 1, undefined], ["b", 1, 2], ["c", undefined, 1]]);
-  assert.equal(all.isWhole, true);
-  assert.equal((await differences("then", null, 2, read)).isWhole, false);
 });

@@ -18,7 +18,7 @@ export function DifferenceTable({ question, fields }: { question: Question; fiel
   const problem = useSignal("");
   useEffect(() => {
     const aborting = new AbortController();
-    differences(question.asOf, null, MOST_COMPARED, reader(question, PAGE, aborting.signal))
+    differences(question.asOf, null, MOST_COMPARED, question.fields.indexOf("cell"), reader(question, PAGE, aborting.signal))
       .then((all) => {
         found.value = all;
       })
@@ -39,7 +39,8 @@ export function DifferenceTable({ question, fields }: { question: Question; fiel
       <p role="status">
         {all.found.length.toLocaleString("en")} of {all.compared.toLocaleString("en")} differ.
         {!all.isWhole && " The others were not compared: narrow the filter."}
-        {!all.isComplete && " One of the lists is not complete."}
+        {all.leftOut.length > 0 && ` Left out, since not whole in both lists: ${all.leftOut.join(", ")}.`}
+        {!all.isComplete && all.leftOut.length === 0 && " One of the lists is not complete."}
         {all.found.length > MOST_SHOWN && ` The first ${MOST_SHOWN} are shown.`}
       </p>
       <table>
@@ -54,7 +55,7 @@ export function DifferenceTable({ question, fields }: { question: Question; fiel
           </tr>
         </thead>
         <tbody>
-          {all.found.slice(0, MOST_SHOWN).map((each) => (
+          {[...all.found].sort(byFirst(shown[0]?.column ?? 0)).slice(0, MOST_SHOWN).map((each) => (
             <tr key={each.key}>
               <td>
                 <a href={link(["instances", each.key], { tab: "history" })}>{kindOf(each)}</a>
@@ -70,6 +71,14 @@ export function DifferenceTable({ question, fields }: { question: Question; fiel
       </table>
     </div>
   );
+}
+
+const COLLATOR = new Intl.Collator("en", { numeric: true });
+
+/** The order of the values of a column, as it was before where an item is gone. */
+function byFirst(column: number): (one: Difference, other: Difference) => number {
+  const text = ({ before, after }: Difference): string => String((after ?? before)?.[column]?.[1] ?? "");
+  return (one, other) => COLLATOR.compare(text(one), text(other));
 }
 
 function kindOf({ before, after }: Difference): string {
