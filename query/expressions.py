@@ -6,7 +6,7 @@ is no reason to leave an item out: a condition on it is true, and so is its nega
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -33,7 +33,7 @@ from fleetlight.query.filters import (
 )
 from fleetlight.query.operators.anything import AtTime, Compares, Contains, Finds, Same, SameAsOne, Says
 from fleetlight.resources.errors import FilterValueError, UnknownFieldError
-from fleetlight.resources.fields import ItemType, Kind, from_microseconds
+from fleetlight.resources.fields import ItemType, Kind, from_microseconds, to_microseconds
 from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND, MOST_EXACT
 
@@ -47,6 +47,7 @@ _SIZE_OF_COMPARISON = 3
 _COMPARED: dict[str, Callable[[str, Any], Leaf]] = {"==": Eq, "<": Lt, "<=": Le, ">": Gt, ">=": Ge}
 _NUMBER_OF_JOB = re.compile(r"[0-9]{1,18}")
 _LONGEST_SHOWN = 80
+_A_TIME = "seconds since the epoch, or a time such as '2026-11-28T18:00Z'"
 
 _Value = str | int | float
 _VALUES = (str, int, float)
@@ -297,11 +298,10 @@ def _is_of_any_shape(field: QueryField) -> bool:
 
 
 def _moment(field: QueryField, value: object) -> datetime:
-    """The time of a number of seconds since the epoch."""
     try:
-        return from_microseconds(_microseconds(value))
+        return from_microseconds(_time(value))
     except (TypeError, ValueError, OverflowError):
-        raise FilterValueError(field.name, value, "a number of seconds since the epoch, of a year up to 9999") from None
+        raise FilterValueError(field.name, value, f"{_A_TIME}, of a year up to 9999") from None
 
 
 def _split_time(field: QueryField, value: object) -> int:
@@ -309,9 +309,17 @@ def _split_time(field: QueryField, value: object) -> int:
         if isinstance(value, list):
             seconds, microseconds = value
             return _microseconds(seconds) + _microseconds(microseconds) // MICROSECONDS_PER_SECOND
-        return _microseconds(value)
+        return _time(value)
     except (TypeError, ValueError, OverflowError):
-        raise FilterValueError(field.name, value, "seconds since the epoch, or [seconds, microseconds]") from None
+        raise FilterValueError(field.name, value, f"{_A_TIME}, or [seconds, microseconds]") from None
+
+
+def _time(value: object) -> int:
+    """Microseconds since the epoch, of seconds or of a text by ISO 8601; without a zone it is of Greenwich."""
+    if not isinstance(value, str):
+        return _microseconds(value)
+    moment = datetime.fromisoformat(value)
+    return to_microseconds(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
 
 
 def _microseconds(seconds: object) -> int:

@@ -106,6 +106,12 @@ def is_kept(expression: object, item: Mapping[str, Any] = ITEM, fields: ItemType
         ([">", "began", 1_700_000_000], False),
         ([">", "began", 1_700_000_000.0], True),
         (["<", "began", 1_700_000_000.5], True),
+        ([">", "time", "2023-11-14T22:13:20Z"], True),
+        (["==", "time", "2023-11-15 00:13:20.250+02:00"], True),
+        (["<=", "time", "2023-11-14T22:13:20"], False),
+        (["<", "time", "2023-11-15"], True),
+        (["==", "time", "2023-11-14T22:13:20Z"], False),
+        (["<", "began", "2023-11-14T22:13:20.5Z"], True),
         (["!", ["|", ["?", "flag"], ["==", "number", 1]]], False),
     ],
 )
