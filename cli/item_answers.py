@@ -34,13 +34,16 @@ async def look_up(
     known: QueryFields,
     wanted: Sequence[str | int] | None,
     asked: Mapping[str, Any],
+    *,
+    limit: int | None = None,
 ) -> Mapping[str, Any]:
     """The whole answer; of names alone what they name, in their order unless another one is asked for.
 
-    wanted: those names. Raises CommandError, also for a name of nothing.
+    wanted: those names. limit: so many are enough; `has_more` says whether there are others that were not asked for.
+    Raises CommandError, also for a name of nothing.
     """
     if wanted is None or asked["order"]:
-        return await _ask(settings, fleet, asked)
+        return await _ask(settings, fleet, asked, limit)
     if (others := CALLED_BY_OTHERS.get(known.name)) is not None:
         of_others = ["|", *(["==", "name", name] for name in wanted)]
         await look_up(
@@ -60,8 +63,8 @@ async def look_up(
     return {**answer, "fields": answer["fields"][len(before) :], "data": rows}
 
 
-async def _ask(settings: Settings, fleet: Fleet, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The whole answer, from all its pages. Raises CommandError."""
+async def _ask(settings: Settings, fleet: Fleet, asked: Mapping[str, Any], limit: int | None = None) -> dict[str, Any]:
+    """The whole answer, from all its pages, or from those that have `limit` items. Raises CommandError."""
     whole: dict[str, Any] = {"fields": [], "data": [], "complete": True}
     async with opened_api(settings, fleet) as api:
         marker: str | None = None
@@ -73,9 +76,9 @@ async def _ask(settings: Settings, fleet: Fleet, asked: Mapping[str, Any]) -> di
             whole["data"] += page["data"]
             whole["complete"] &= answer.headers["fleetlight-complete"] == "true"
             marker = page["marker"]
-            if marker is None:
+            if marker is None or (limit is not None and len(whole["data"]) >= limit):
                 break
-    return whole
+    return {**whole, "has_more": marker is not None}
 
 
 async def instance_uuid(settings: Settings, fleet: Fleet, name: str) -> str:
@@ -116,4 +119,4 @@ async def count(settings: Settings, fleet: Fleet, by: Sequence[str], asked: Mapp
         for group in counted["groups"]
     ]
     is_complete = answer.headers["fleetlight-complete"] == "true" and not counted["partial"]
-    return {"fields": [*counted["fields"], _COUNT], "data": rows, "complete": is_complete}
+    return {"fields": [*counted["fields"], _COUNT], "data": rows, "complete": is_complete, "has_more": False}

@@ -31,6 +31,7 @@ app = typer.Typer()
         "fleetlight list instances --as-of 2026-11-24T10:00:00Z -F 'host == \"compute-07\"'",
         "fleetlight list nodes --cell cell1 -o +group,role",
         "fleetlight list jobs -F 'status == \"running\"'",
+        "fleetlight list jobs --order=-received_ts --limit 20",
         "fleetlight list jobs --group-by status",
         "fleetlight list instances -F 'status == \"running\" and be/memory > 2048' --output csv",
     ),
@@ -55,6 +56,7 @@ def list_items(
         str | None,
         typer.Option(metavar="FIELDS", help="Fields to sort by, by name unless given; -FIELD from high to low."),
     ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only so many, the first in order.")] = None,
     as_of: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Instances as they were at this time, as in 2026-11-24T10:00:00Z."),
@@ -106,10 +108,12 @@ def list_items(
             expression = ["|", of_named(known.name_field, expression), *by_uuid]
         asked["filter"] = in_cell(expression, cell)
         if group_by is None:
-            answer = asyncio.run(look_up(settings, fleet, known, wanted, asked))
+            answer = asyncio.run(look_up(settings, fleet, known, wanted, asked, limit=limit))
         else:
             answer = asyncio.run(count(settings, fleet, group_by.split(","), asked))
-    _show(word, answer, output, TableStyle(units, separator, not no_headers, verbose, LIST_FORMS[word].formats))
+    rows = answer["data"][:limit]
+    shown = {**answer, "data": rows, "has_more": answer["has_more"] or len(rows) < len(answer["data"])}
+    _show(word, shown, output, TableStyle(units, separator, not no_headers, verbose, LIST_FORMS[word].formats))
 
 
 def _show(word: ItemWord, answer: Mapping[str, Any], output: Output, style: TableStyle) -> None:
@@ -122,6 +126,8 @@ def _show(word: ItemWord, answer: Mapping[str, Any], output: Output, style: Tabl
     if output is Output.TABLE:
         for line in table(fields, rows, style):
             print_result(line)
+    if answer["has_more"]:
+        print_notice(f"These are the first {len(rows)}; there are more")
     if not answer["complete"]:
         print_notice(
             "Not complete: not all cells could answer, or there are too many groups; `fleetlight explain` tells which"

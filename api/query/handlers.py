@@ -21,6 +21,7 @@ from fleetlight.api.query.item_query import (
     moment_of,
     query_of,
     size_of,
+    sorted_by,
 )
 from fleetlight.api.query.visible_fields import visible_fields
 from fleetlight.api.shared.endpoint import ApiRequest
@@ -35,7 +36,7 @@ QUERY_FIELDS = ApiOperation(
     Shape({"fields": ListOf(OBJECT)}),
     query=("what", "fields"),
     faults=(404,),
-    summary="The fields that can be asked for: name, title, kind and meaning",
+    summary="The fields that can be asked for: name, title, kind, meaning, and whether items can be sorted by it",
 )
 _ANSWER = Shape({"fields": ListOf(OBJECT), "data": ListOf(ListOf(OBJECT)), "marker": or_null(TEXT)})
 QUERY = ApiOperation(
@@ -65,7 +66,10 @@ class QueryHandlers:
         """`GET /fleetlight/query/fields`: all fields of an item type, or those that are named."""
         known = visible_fields(request.query.last("what") or "instance", request.caller)
         names = request.query.last("fields")
-        return json_answer({"fields": definitions(known, None if names is None else listed(names))})
+        fields = definitions(known, None if names is None else listed(names))
+        return json_answer(
+            {"fields": [{**field, "sortable": sorted_by(field["name"], known) is not None} for field in fields]}
+        )
 
     async def get(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/query`"""

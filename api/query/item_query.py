@@ -2,7 +2,7 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -23,11 +23,10 @@ from fleetlight.resources.errors import FilterValueError
 from fleetlight.resources.fields import Field as StoredField
 from fleetlight.resources.fields import Kind, from_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from fleetlight.resources.query_fields.definitions import FieldFlag, QueryFields
+from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField, QueryFields
 from fleetlight.resources.suggestions import did_you_mean
 from fleetlight.views.query2.catalog import values_of
 from fleetlight.views.query2.items import CELL
-from fleetlight.views.query2.values import Values
 
 MAX_FIELDS = 200
 MAX_COLUMNS = 1000
@@ -220,7 +219,7 @@ def query_of(
     for _, times in Counter(values[name].make if name in known else name for name in names).most_common(1):
         if times > MAX_REPEATS:
             raise BadRequestError(f"fields: one is there {times} times; it may be {MAX_REPEATS} times")
-    keys = _order(order or [known.name_field], known, values)
+    keys = _order(order or [known.name_field], known)
     after = None if marker is None else position_in(marker, keys)
     return ItemQuery(
         known, names, _filter_of(expression, known), keys, limit, after, all_projects=all_projects, as_of=as_of
@@ -261,12 +260,11 @@ def _from_stored(field: StoredField, value: Any) -> Any:
     return from_microseconds(value)
 
 
-def _order(names: Sequence[str], known: QueryFields, values: Values) -> SortOrder:
+def _order(names: Sequence[str], known: QueryFields) -> SortOrder:
     """The order of these fields: of instances as stores have them, of others of their type."""
+    keys = [_sort_key(name, known) for name in names]
     if known.name == INSTANCE_FIELDS.name:
-        stored = [_sort_key(name, known, lambda name: values[name].stored) for name in names]
-        return SortOrder.of(INSTANCE_FIELDS, stored)
-    keys = [_sort_key(name, known, lambda name: name) for name in names]
+        return SortOrder.of(INSTANCE_FIELDS, keys)
     # Two cells may have items of one name.
     last = [SortKey(name) for name in (known.unique, CELL) if name not in {key.field for key in keys}]
     return SortOrder(known, (*keys, *last))
@@ -274,17 +272,26 @@ def _order(names: Sequence[str], known: QueryFields, values: Values) -> SortOrde
 
 def default_order(known: QueryFields) -> SortOrder:
     """The order in which items are read when none is asked for: by what names each of them for ever."""
-    return SortOrder.of(INSTANCE_FIELDS, ()) if known.name == INSTANCE_FIELDS.name else _order([], known, {})
+    return SortOrder.of(INSTANCE_FIELDS, ()) if known.name == INSTANCE_FIELDS.name else _order([], known)
 
 
-def _sort_key(text: str, known: QueryFields, stored_name: Callable[[str], str | None]) -> SortKey:
+def sorted_by(name: str, known: QueryFields) -> str | None:
+    """What items are sorted by for this field of theirs: of instances a field that stores have; None: by nothing."""
+    field = known.get(name)
+    if not isinstance(field, QueryField):
+        return None
+    if field.kind is Kind.OTHER and FieldFlag.SPLIT_TIMESTAMP not in field.flags and name != known.name_field:
+        return None
+    return values_of(known.name)[name].stored if known.name == INSTANCE_FIELDS.name else name
+
+
+def _sort_key(text: str, known: QueryFields) -> SortKey:
     """`name`, or `-name` for the other direction. What names items and hosts is in nice order."""
     name = text.removeprefix("-")
-    field = known.get(name)
-    stored = None if field is None else stored_name(name)
-    if field is None or stored is None or (field.kind is Kind.OTHER and name != known.name_field):
+    stored, field = sorted_by(name, known), known.get(name)
+    if stored is None or not isinstance(field, QueryField):
         raise BadRequestError(f"order: '{name}' is no field to sort by")
-    is_of_names = name == known.name_field or FieldFlag.HOSTNAME in getattr(field, "flags", FieldFlag.NONE)
+    is_of_names = name == known.name_field or FieldFlag.HOSTNAME in field.flags
     return SortKey(
         stored,
         Direction.DESC if text.startswith("-") else Direction.ASC,

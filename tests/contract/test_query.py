@@ -416,7 +416,10 @@ def test_fields_of_all_item_types_are_told_to_administrators(filled: ComputeFlee
     api = filled.api()
     for what in ("instance", "node", "job", "lock", "os", "filter"):
         fields = api.get(f"/fleetlight/query/fields?what={what}").json()["fields"]
-        assert set(fields[0]) == {"name", "title", "kind", "doc"}
+        assert set(fields[0]) == {"name", "title", "kind", "doc", "sortable"}
+        tried = fields[:: len(fields) // 20 + 1]
+        orders = [api.get(f"/fleetlight/query?what={what}&fields=cell&order={field['name']}") for field in tried]
+        assert [answer.is_success for answer in orders] == [field["sortable"] for field in tried]
     assert len(api.get("/fleetlight/query/fields?fields=name,foo").json()["fields"]) == 2
     assert api.get("/fleetlight/query/fields?what=node", MEMBER).status_code == 404
 

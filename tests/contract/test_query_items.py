@@ -74,10 +74,10 @@ def values(answer: Any) -> list[list[Any]]:
     return [[value for _, value in row] for row in answer["data"]]
 
 
-def queue_a_stop(fleet: ComputeFleet, cell: str) -> str:
+def queue_a_stop(fleet: ComputeFleet, cell: str, at: int = 1_500_000_250_000) -> str:
     uuid = fleet.create(cell, display_name="busy", host=f"{cell}-host1", node=f"{cell}-host1")
     with writing(fleet.engine(cell)) as connection:
-        add_jobs(connection, VOCABULARY, [NewJob([NewOperation("os-stop", {"origin": {}}, uuid)])], 1_500_000_250_000)
+        add_jobs(connection, VOCABULARY, [NewJob([NewOperation("os-stop", {"origin": {}}, uuid)])], at)
     return uuid
 
 
@@ -130,6 +130,15 @@ def test_action_of_the_compute_api_is_a_job(fleet: ComputeFleet) -> None:
     received = [1_500_000, 250_000]
     assert values(answer) == [[10001, "north", "queued", 0, ops, ["queued"], ["SERVER_STOP(busy)"], received, [[]]]]
     assert ask(fleet, "job", "start_ts,end_ts")["data"] == [[[3, None], [3, None]]]
+
+
+def test_jobs_of_all_cells_come_in_the_order_of_their_times(fleet: ComputeFleet) -> None:
+    for cell, second in (("north", 3), ("east", 1), ("south", 2)):
+        queue_a_stop(fleet, cell, second * 1_000_000)
+    newest = ask(fleet, "job", "cell", order="-received_ts", limit="2")
+    assert values(newest) == [["north"], ["south"]]
+    assert values(ask(fleet, "job", "cell", order="-received_ts", limit="2", marker=newest["marker"])) == [["east"]]
+    assert values(ask(fleet, "job", "cell", order="start_ts,cell")) == [["east"], ["north"], ["south"]]
 
 
 def test_jobs_of_an_instance_are_asked_for_by_its_uuid(fleet: ComputeFleet) -> None:

@@ -11,6 +11,8 @@ export interface Field {
   readonly title: string;
   readonly kind: Kind;
   readonly doc: string;
+  /** Whether items can be sorted by it; of the fields of an answer not said. */
+  readonly sortable?: boolean;
 }
 
 export interface QueryAnswer {

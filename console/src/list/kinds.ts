@@ -71,7 +71,8 @@ export const LISTS: readonly ListKind[] = [
     what: "job",
     key: "id",
     columns: ["id", "cell", "status", "summary", "received_ts", "start_ts", "end_ts", "opresult"],
-    order: ["-id"],
+    // Numbers count in each cell.
+    order: ["-received_ts"],
     facets: ["cell", "status"],
     base: "",
     hasPast: false,

@@ -97,11 +97,15 @@ function Heading({ field, order, onSort }: { field: Field; order: readonly strin
   const direction = first === field.name ? "ascending" : first === `-${field.name}` ? "descending" : "none";
   const sign = { ascending: " ↑", descending: " ↓", none: "" }[direction];
   return (
-    <th scope="col" aria-sort={direction} class={isNumeric(field) ? "number" : undefined} title={field.doc}>
-      <button type="button" class="plain" onClick={() => onSort(field.name)}>
-        {field.title}
-        {sign}
-      </button>
+    <th scope="col" aria-sort={field.sortable === true ? direction : undefined} class={isNumeric(field) ? "number" : undefined} title={field.doc}>
+      {field.sortable === true ? (
+        <button type="button" class="plain" onClick={() => onSort(field.name)}>
+          {field.title}
+          {sign}
+        </button>
+      ) : (
+        field.title
+      )}
     </th>
   );
 }

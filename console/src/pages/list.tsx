@@ -185,7 +185,9 @@ function questionOf(
   const typed = expressionOf(filter, isFlag);
   const columns = columnsOf(kind, fields, query["columns"]);
   const cell = fields.some((field) => field.name === "cell") ? ["cell"] : [];
-  const order = query["order"]?.split(",").filter(Boolean) ?? [];
+  // A link may ask for an order that there is not, or not for this caller: that is no reason for a list without rows.
+  const isSortable = (name: string): boolean => fields.some((field) => field.sortable === true && field.name === name.replace(/^-/, ""));
+  const order = query["order"]?.split(",").filter(isSortable) ?? [];
   const asOf = query["as_of"] ?? null;
   const forgetful = asOf === null ? [] : pasts.filter(({ since }) => since === null);
   const conditions = [kind.base, typed, ...forgetful.map(({ name }) => `cell != ${quoted(name)}`)];

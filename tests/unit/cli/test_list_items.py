@@ -88,6 +88,9 @@ def test_filter_and_order_and_units(run: Run) -> None:
         "--no-headers",
     )  # fmt: skip
     assert shown.stdout.splitlines() == ["web10.example.com 1.5 (nodata)", "web2.example.com  1.5 (nodata)"]
+    first = run("list", "instances", "-o", "name", "--order", "-name", "--no-headers", "--limit", "1")
+    assert (first.stdout, first.stderr) == ("web10.example.com\n", "These are the first 1; there are more\n")
+    assert run("list", "instances", "--limit", "3").stderr == ""
 
 
 def test_programs_get_json_and_csv(run: Run) -> None:
