@@ -48,7 +48,7 @@ def test_members_see_their_projects_alone(member: Console) -> None:
     page.get_by_role("button", name="Past").click()
     expect(page.get_by_label("As of")).to_be_visible()
     member.watched.axe()
-    member.row(0).get_by_role("button").first.click()
+    member.row(0).get_by_role("link").first.click()
     page.get_by_role("tab", name="History").click()
     expect(page.get_by_text("first values").or_(page.get_by_text("not kept any more"))).to_be_visible()
     page.get_by_role("tab", name="Fields").click()

@@ -12,7 +12,7 @@ from tests.support.pages.console import Console
 def test_an_instance_is_stopped_and_its_history_says_what_changed(console: Console, fleet: ConsoleFleet) -> None:
     uuid = fleet.create("cell1", display_name="to-be-stopped")
     page = console.list('instances?filter=name == "to-be-stopped"')
-    page.get_by_role("button", name="to-be-stopped").click()
+    page.get_by_role("link", name="to-be-stopped").click()
     expect(page.get_by_role("heading", name="to-be-stopped")).to_be_visible()
     assert page.url.endswith(uuid)
     console.watched.axe()
@@ -50,8 +50,8 @@ def test_an_instance_is_stopped_and_its_history_says_what_changed(console: Conso
 def test_a_name_is_shown_as_text_wherever_it_is(console: Console, fleet: ConsoleFleet, name: str, shown: str) -> None:
     uuid = fleet.create("cell1", display_name=name)
     page = console.list(f'instances?filter=uuid == "{uuid}"')
-    expect(console.row(0).get_by_role("button")).to_have_text(shown)
-    console.row(0).get_by_role("button").click()
+    expect(console.row(0).get_by_role("link")).to_have_text(shown)
+    console.row(0).get_by_role("link").click()
     expect(page.get_by_role("heading", level=1)).to_have_text(shown)
     page.get_by_role("button", name="Stop", exact=True).click()
     expect(page.get_by_role("dialog").get_by_role("heading")).to_have_text(f"Stop {shown}")

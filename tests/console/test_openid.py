@@ -52,7 +52,7 @@ def sign_in(console: Console, address: str, button: str) -> Page:
 
 def test_a_user_of_the_provider_logs_in_to_the_page_that_was_asked_for_and_out_again(console: Console) -> None:
     page = sign_in(console, "instances?filter=vm_state+%3D%3D+%22active%22", "ada")
-    console.row(0).get_by_role("button").first.wait_for()
+    console.row(0).get_by_role("link").first.wait_for()
     expect(page).to_have_url(re.compile(r"/console/instances\?filter=vm_state"))
     expect(page.get_by_text("Ada Lovelace")).to_be_visible()
     page.get_by_role("button", name="Log out").click()

@@ -79,7 +79,7 @@ def test_what_is_reserved_counts_until_it_is_cancelled_or_real(console: Console)
     expect(page.get_by_text("if nothing were reserved")).to_have_count(1)
 
     console.list("reservations")
-    page.get_by_role("button", name="batch-1.example.org").click()
+    page.get_by_role("link", name="batch-1.example.org").click()
     console.watched.axe()
     page.get_by_role("button", name="Make it real").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
@@ -99,7 +99,7 @@ def test_room_is_found_down_to_the_node_and_what_is_on_it(console: Console) -> N
     nodes.get_by_role("link").last.click()
     expect(page.get_by_role("heading", name="Instances")).to_be_visible()
     expect(console.filter).to_have_value(f'pnode == "{name}" and cell == "cell1"')
-    console.row(0).get_by_role("button").first.wait_for()
+    console.row(0).get_by_role("link").first.wait_for()
 
 
 def test_work_on_the_index_is_started_and_followed_to_its_end(console: Console) -> None:

@@ -27,6 +27,9 @@ def test_the_page_loads_under_its_policy_and_shows_the_login(fleet: LiveApi, bro
     page.get_by_role("button", name="Log in").wait_for()
     assert page.url.startswith(f"{fleet.url}/console/")
     browser_page.axe()
+    # A sign that begins no escaped text.
+    page.goto(f"{fleet.url}/console/instances/100%")
+    page.get_by_role("button", name="Log in").wait_for()
 
 
 def test_a_script_of_the_page_logs_in_and_never_sees_the_cookie(fleet: LiveApi, browser_page: BrowserPage) -> None:

@@ -25,10 +25,11 @@ export interface TableProps {
   readonly selected: number;
   readonly onSort: (field: string) => void;
   readonly onSelect: (position: number) => void;
-  readonly onOpen: (key: string) => void;
+  /** Where an item is, by its key. */
+  readonly hrefOf: (key: string) => string;
 }
 
-export function Table({ rows, fields, label, order, selected, onSort, onSelect, onOpen }: TableProps) {
+export function Table({ rows, fields, label, order, selected, onSort, onSelect, hrefOf }: TableProps) {
   const scroller = useRef<HTMLDivElement>(null);
   const first = useSignal(0);
   const shown = useSignal(30);
@@ -82,7 +83,7 @@ export function Table({ rows, fields, label, order, selected, onSort, onSelect, 
                 fields={fields}
                 isSelected={position === selected}
                 onSelect={onSelect}
-                onOpen={onOpen}
+                hrefOf={hrefOf}
               />
             ))}
           </tbody>
@@ -117,10 +118,11 @@ interface LineProps {
   readonly fields: readonly Field[];
   readonly isSelected: boolean;
   readonly onSelect: (position: number) => void;
-  readonly onOpen: (key: string) => void;
+  /** Where an item is, by its key. */
+  readonly hrefOf: (key: string) => string;
 }
 
-function Line({ row, position, rows, fields, isSelected, onSelect, onOpen }: LineProps) {
+function Line({ row, position, rows, fields, isSelected, onSelect, hrefOf }: LineProps) {
   const away = row === undefined ? null : awayOf(row, rows.proof.value);
   const since = away === null ? undefined : `Its cell does not answer; known ${away.ageS === null ? "from before" : `${shownSpan(away.ageS)} ago`}`;
   const classes = [isSelected && "selected", away !== null && "away", row?.mark].filter(Boolean).join(" ");
@@ -140,9 +142,9 @@ function Line({ row, position, rows, fields, isSelected, onSelect, onOpen }: Lin
           onDblClick={(event) => void navigator.clipboard?.writeText(event.currentTarget.textContent ?? "")}
         >
           {index === 0 && row !== undefined ? (
-            <button type="button" class="plain link" onClick={() => onOpen(row.key)}>
+            <a href={hrefOf(row.key)}>
               <Value cell={row.cells[columnOf(field.name)]} field={field} />
-            </button>
+            </a>
           ) : (
             <Value cell={row?.cells[columnOf(field.name)]} field={field} />
           )}

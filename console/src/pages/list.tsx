@@ -18,7 +18,7 @@ import { ListTools } from "../list/tools";
 import { useListKeys } from "../parts/keys";
 import { expressionOf, narrowed, quoted, tokensOf, wants, widened } from "../query/language";
 import { meant } from "../query/suggest";
-import { address, choose, go } from "../state/address";
+import { address, choose, goTo, link } from "../state/address";
 import { fieldsOf } from "../state/fields";
 import { caller } from "../state/session";
 
@@ -60,8 +60,9 @@ function Listed({ kind, fields, question, filter, pasts }: ListedProps) {
   useEffect(() => () => live?.close(), [live]);
   const columns = columnsOf(kind, fields, address.value.query["columns"]);
   const shown = columns.flatMap((name) => fields.find((field) => field.name === name) ?? unknownField(name));
-  const open = (key: string): void => (kind.path === "instances" ? go(["instances", key]) : choose({ open: key }));
-  useListKeys(rows, selected, open);
+  const hrefOf = (key: string): string =>
+    kind.path === "instances" ? link(["instances", key]) : link(address.value.path, { ...address.value.query, open: key });
+  useListKeys(rows, selected, (key) => goTo(hrefOf(key)));
   const ask = (text: string): void => choose({ filter: text === "" ? null : text, open: null });
   const expression = expressionOf(filter, (word) => fields.some((field) => field.name === word && field.kind === "bool"));
   const toggle = (condition: string): void =>
@@ -132,7 +133,7 @@ function Listed({ kind, fields, question, filter, pasts }: ListedProps) {
           onSelect={(position) => {
             selected.value = position;
           }}
-          onOpen={open}
+          hrefOf={hrefOf}
         />
         )}
       </div>

@@ -68,7 +68,7 @@ export function useListKeys(rows: Rows, selected: Signal<number>, open: (key: st
       if (isTyping(event)) return;
       if (event.key === "j" || event.key === "ArrowDown") move(1);
       else if (event.key === "k" || event.key === "ArrowUp") move(-1);
-      else if (event.key === "Enter" && event.target instanceof HTMLElement && event.target.tagName !== "BUTTON") {
+      else if (event.key === "Enter" && event.target instanceof HTMLElement && !/^(A|BUTTON)$/.test(event.target.tagName)) {
         const row = rows.at(selected.value);
         if (row !== undefined) open(row.key);
         return;

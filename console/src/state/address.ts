@@ -46,9 +46,18 @@ export function choose(changed: Readonly<Record<string, string | null>>, isStep 
 function read(): Address {
   const path = location.pathname.startsWith(ROOT) ? location.pathname.slice(ROOT.length) : "";
   return {
-    path: path.split("/").filter(Boolean).map(decodeURIComponent),
+    path: path.split("/").filter(Boolean).map(decoded),
     query: Object.fromEntries(new URLSearchParams(location.search)),
   };
+}
+
+/** As it stands where it is no escaped text, as with a stray `%`. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 /** Follow links of the console without loading it anew; all other clicks stay the browser's. */

@@ -37,7 +37,7 @@ class Console:
     def list(self, address: str) -> Page:
         """Go to a list, and wait for its rows."""
         self.open(address)
-        self.row(0).get_by_role("button").first.wait_for()
+        self.row(0).get_by_role("link").first.wait_for()
         return self.page
 
     def row(self, position: int) -> Locator:
