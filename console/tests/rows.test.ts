@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Rows } from "../src/list/rows";
+import { ASKED_AGAIN_MS, Rows } from "../src/list/rows";
 
 const QUESTION = { what: "instance", filter: "", fields: ["uuid", "cell", "name"], order: ["name"], asOf: null, allProjects: true };
 const MOST = 1000;
@@ -168,4 +168,31 @@ test("a list that was empty is asked for again when it is read again", async () 
   const rows = new Rows(QUESTION, before);
   await settled(rows);
   assert.deepEqual([before.total.value, rows.total.value, rows.at(1)?.key], [0, 2, "item-1"]);
+});
+
+test("a list that was whole stays until it is whole again", async (context) => {
+  serve(30);
+  const whole = new Rows(QUESTION);
+  await settled(whole);
+  const answerWith = (skipped: string): void => {
+    globalThis.fetch = () =>
+      Promise.resolve(
+        Response.json({ fields: [], data: skipped === "" ? [[[0, "new"], [0, "cell1"], [0, "name"]]] : [], marker: null }, {
+          headers: { "Fleetlight-Complete": String(skipped === ""), "Fleetlight-Route": skipped },
+        }),
+      );
+  };
+  answerWith("cell1=skipped");
+  const first = new Rows(QUESTION, whole);
+  await settled(first);
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const again = new Rows(QUESTION, first);
+  while (again.problem.value === null) await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual([again.at(29)?.key, again.total.value, again.problem.value?.slice(0, 30)], ["item-29", 30, "Some cells do not answer now: "]);
+  answerWith("");
+  context.mock.timers.tick(ASKED_AGAIN_MS);
+  context.mock.timers.reset();
+  await settled(again);
+  assert.deepEqual([again.at(0)?.key, again.total.value, again.problem.value], ["new", 1, null]);
+  again.close();
 });

@@ -10,6 +10,7 @@ import { batch, signal } from "@preact/signals";
 import { type Answer, get, type Parameters, sentenceOf } from "../api/client";
 import { isAway, type Proof, worst } from "../api/proof";
 import type { BoundariesAnswer, Cell, CountsAnswer, Field, QueryAnswer } from "../api/types";
+import { utc } from "../query/times";
 
 export const PAGE = 200;
 const HOP = 1000;
@@ -19,6 +20,7 @@ const ROWS_BETWEEN_BOUNDARIES = 2 * HOP;
 const MOST_BOUNDARIES = 100;
 /** What is nearer than this is scrolled to, and not jumped to. */
 const NEAR = 2 * HOP;
+export const ASKED_AGAIN_MS = 5000;
 
 /** What a list is asked for. Fields: the key of an item first, then its cell where the caller may see it. */
 export interface Question {
@@ -56,6 +58,13 @@ export function parametersOf(question: Question): Parameters {
   };
 }
 
+/** A list that was read again lacks cells that it had before. */
+class LessWholeError extends Error {
+  constructor(before: Proof) {
+    super(`Some cells do not answer now: this is the list as of ${utc(before.at)}Z. It is asked again.`);
+  }
+}
+
 export class Rows {
   /** Raised with everything that is to be drawn anew. */
   readonly version = signal(0);
@@ -86,6 +95,7 @@ export class Rows {
   ) {
     if (before !== null) {
       before.close();
+      if (!before.isAnswered) this.before = before.before ?? before;
       this.proof.value = before.proof.value;
       before.before = null;
       this.fields = before.fields;
@@ -154,7 +164,9 @@ export class Rows {
       for (let at = this.missing(); at !== null; at = this.missing()) await this.read(at);
       this.problem.value = null;
     } catch (error) {
-      if (!this.aborting.signal.aborted) this.problem.value = sentenceOf(error);
+      if (this.aborting.signal.aborted) return;
+      this.problem.value = sentenceOf(error);
+      if (error instanceof LessWholeError) setTimeout(() => this.aborting.signal.aborted || this.need(...this.shown), ASKED_AGAIN_MS);
     } finally {
       this.isLoading.value = false;
     }
@@ -180,6 +192,8 @@ export class Rows {
     const fields = isNear ? this.question.fields : this.question.fields.slice(0, 1);
     const answer = await this.page(fields, isNear ? PAGE : Math.min(HOP, position - from.at), from.marker);
     const isFirst = !this.isAnswered;
+    const shown = this.before === null ? null : this.proof.value;
+    if (isFirst && shown !== null && skippedIn(answer.proof) > skippedIn(shown)) throw new LessWholeError(shown);
     batch(() => this.take(from, answer, isNear));
     if (isFirst && answer.body.marker !== null) void this.readBoundaries();
   }
@@ -309,6 +323,10 @@ export class Rows {
   private nearest(position: number): Known {
     return this.known.findLast((each) => each.at <= position) ?? this.known[0]!;
   }
+}
+
+function skippedIn({ routes }: Proof): number {
+  return routes.reduce((sum, { route, count }) => sum + (route === "skipped" ? count : 0), 0);
 }
 
 /** How the cell of a row answered: whether the row may be out of date, and how old it is in seconds. */
