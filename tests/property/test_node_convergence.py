@@ -46,10 +46,9 @@ def _changes(host: str) -> st.SearchStrategy[Change]:
     )
 
 
-@st.composite
-def _deliveries(draw: st.DrawFn, number: int) -> Sequence[int]:
-    """Which of `number` messages arrive, in which order: some are lost, others come again."""
-    return draw(st.lists(st.integers(0, number - 1), max_size=2 * number)) if number else []
+# Which messages arrive, in which order: some are lost, others come again. How many there are depends on what was
+# changed before, so places are drawn without it.
+_DELIVERIES = st.lists(st.integers(0, 63), max_size=32)
 
 
 @given(st.lists(st.sampled_from(_HOSTS).flatmap(_changes), max_size=6), st.data())
@@ -64,7 +63,7 @@ def test_lost_repeated_and_disordered_messages_leave_the_nodes_of_the_cell(
         messages = nodes.publish()
         with closing(NativeAdapter(cell)) as adapter:
             index = MemoryIndex()
-            arrived = [messages[place] for place in data.draw(_deliveries(len(messages)))]
+            arrived = [messages[place % len(messages)] for place in data.draw(_DELIVERIES) if messages]
             _consume(adapter, index, arrived, batch_size=data.draw(st.integers(1, 4)))
             rows = adapter.item_rows("node").rows
             living = {
