@@ -40,8 +40,8 @@ class Cell:
     takes_announcements: whether instances become servers that its database does not have, and that its producers
         announce (fleetlight.cells.fleet.producer_keys). Of a cell without revisions only rows become servers, whatever
         this says.
-    neighbours: of what stands for servers that no cell of Nova has yet, which cells of its deployment are in the fleet,
-        by their uuids there; None of another cell, and of one that the fleet did not name.
+    deployment_cells: of what stands for servers that no cell of Nova has yet, which cells of its deployment are in the
+        fleet, by their uuids there; None of another cell, and of one that the fleet did not name.
     """
 
     uuid: str
@@ -54,7 +54,7 @@ class Cell:
     nova_uuid: str | None = None
     number: int = 0
     takes_announcements: bool = False
-    neighbours: frozenset[str] | None = None
+    deployment_cells: frozenset[str] | None = None
 
     @property
     def can(self) -> Capabilities:

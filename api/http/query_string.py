@@ -66,7 +66,6 @@ class QueryParameters:
     """The parameters of an address, and what becomes of others (contracts/nova-rest, section 0).
 
     names: of parameters, with the microversion 2.N from which each is known.
-
     refuses_unknown_since: from this microversion an unknown name gets 400, before it is ignored; None: the handler
         decides.
     once: names that may be given once at most, with the microversion from which that holds.

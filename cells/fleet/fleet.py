@@ -197,7 +197,7 @@ class Fleet:
         with self.database.reading() as connection:
             cells = [_cell(row) for row in connection.execute(select(cells_table).order_by(cells_table.c.name))]
         return tuple(
-            replace(cell, neighbours=frozenset(_of_deployment(cells, cell.database_url)))
+            replace(cell, deployment_cells=frozenset(_of_deployment(cells, cell.database_url)))
             if cell.is_before_cells
             else cell
             for cell in cells

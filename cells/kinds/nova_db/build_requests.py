@@ -89,10 +89,10 @@ class NovaBuildRequests:
 
     def _lacks(self) -> str | None:
         """Why the cells of this deployment that are in the fleet are not all that Nova has."""
-        if self._cell.neighbours is None:
+        if self._cell.deployment_cells is None:
             return None
         columns = cell_mappings.c
-        statement = select(columns.name, columns.uuid).where(columns.uuid.not_in(self._cell.neighbours))
+        statement = select(columns.name, columns.uuid).where(columns.uuid.not_in(self._cell.deployment_cells))
         with self._reading() as connection:
             names = [row.name or row.uuid for row in connection.execute(statement.order_by(columns.id))]
         if not names:

@@ -79,4 +79,4 @@ def test_cells_of_a_deployment_are_found_by_the_uuids_that_they_have_there(fleet
         for name, api, uuid in (("cell1", url, make_uuid(1)), ("theirs", "sqlite:///other.db", make_uuid(2)))
     }
     assert fleet.cells_of_deployment(url) == {make_uuid(1): cells["cell1"].uuid}
-    assert [known.neighbours for known in fleet.cells() if known.is_before_cells] == [frozenset({make_uuid(1)})]
+    assert [known.deployment_cells for known in fleet.cells() if known.is_before_cells] == [frozenset({make_uuid(1)})]
