@@ -88,23 +88,18 @@ class AuthHandlers:
         """`GET /v3/auth/catalog`"""
         if request.token.project_id is None:
             raise ForbiddenError("identity:get_auth_catalog")
-        return json_answer(
-            {
-                "catalog": catalog(request.root, self._region),
-                "links": _links(f"{request.root}/identity/v3/auth/catalog"),
-            }
-        )
+        return request.listed("catalog", catalog(request.root, self._region))
 
     async def projects(self, request: IdentityRequest) -> Response:
         """`GET /v3/auth/projects`: those that the caller can get a token for."""
         directory = request.directory
         user = directory.users[request.caller.user_id]
         own = [request.views.project(each) for each in directory.projects.values() if directory.roles_of(user, each)]
-        return json_answer({"projects": own, "links": _links(f"{request.root}/identity/v3/auth/projects")})
+        return request.listed("projects", own)
 
     async def domains(self, request: IdentityRequest) -> Response:
         """`GET /v3/auth/domains`: no user has a role in a domain."""
-        return json_answer({"domains": [], "links": _links(f"{request.root}/identity/v3/auth/domains")})
+        return request.listed("domains", [])
 
     def _subject(self, request: IdentityRequest) -> tuple[str, Token]:
         """The token that a request is about. Raises IdentityNotFoundError, ForbiddenError."""
@@ -124,7 +119,3 @@ class AuthHandlers:
 
 def _has_new_password(user_id: str, before: Directory, now: Directory) -> bool:
     return before.users[user_id].password_hash != now.users[user_id].password_hash
-
-
-def _links(address: str) -> dict[str, str | None]:
-    return {"self": address, "previous": None, "next": None}

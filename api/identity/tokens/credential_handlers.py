@@ -38,8 +38,7 @@ class CredentialHandlers:
             for each in request.directory.credentials_of(user_id)
             if name in {None, each.name}
         ]
-        address = f"{request.root}{request.http.url.path}"
-        return json_answer({"application_credentials": own, "links": {"self": address, "previous": None, "next": None}})
+        return request.listed("application_credentials", own)
 
     async def show(self, request: IdentityRequest) -> Response:
         user_id = _owner(request, "identity:get_application_credential")

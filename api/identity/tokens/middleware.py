@@ -1,7 +1,8 @@
 """What every request to the identity service goes through: its token, and what goes wrong in Keystone's form."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 import structlog
@@ -9,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fleetlight.api.caller import Caller
+from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.connection import address_of_client
 from fleetlight.api.http.errors import DirectoryUnavailableError, ForbiddenError, UnauthorizedError, status_of
 from fleetlight.api.http.links import Links
@@ -38,6 +40,11 @@ class IdentityRequest:
     @property
     def views(self) -> Views:
         return Views(f"{self.root}/identity/v3")
+
+    def listed(self, plural: str, items: Sequence[dict[str, Any]]) -> Response:
+        """The answer that lists these items, all on one page."""
+        address = self.root + self.http.scope["path"].removeprefix(self.http.scope.get("root_path", ""))
+        return json_answer({plural: items, "links": {"self": address, "previous": None, "next": None}})
 
     def require_admin(self, rule: str) -> None:
         """Raise ForbiddenError unless the caller is an administrator."""

@@ -25,7 +25,7 @@ from fleetlight.api.identity.tokens.credential_handlers import CredentialHandler
 from fleetlight.api.identity.tokens.directory import Directory
 from fleetlight.api.identity.tokens.directory_file import DirectoryFile
 from fleetlight.api.identity.tokens.login import Logins, caller_of
-from fleetlight.api.identity.tokens.lookups import Lookups
+from fleetlight.api.identity.tokens.lookups import lookups
 from fleetlight.api.identity.tokens.middleware import Handler, IdentityMiddleware
 from fleetlight.api.identity.tokens.requests import LOGIN, NEW_CREDENTIAL, with_credential, with_password
 from fleetlight.api.identity.tokens.token import Token
@@ -33,7 +33,6 @@ from fleetlight.resources.clock import Clock, system_clock
 
 _BASE = "/identity/v3"
 _SUBJECT = Header("X-Subject-Token", "The token that this is about", {"type": "string"}, is_required=True)
-_OF_ASSIGNMENTS = ("user.id", "scope.project.id", "role.id", "effective", "include_names")
 _MAX_REMEMBERED = 1000
 _ANY_METHOD = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
@@ -146,23 +145,16 @@ class TokenIdentity:
 
     def _with_token(self, auth: AuthHandlers) -> Sequence[tuple[ApiOperation, Handler]]:
         """What needs a token."""
-        lookups = Lookups(self._region)
         credentials = CredentialHandlers(self._file, self._logins, self._max_credentials, self._clock)
         own = "/users/{user_id}/application_credentials"
         many, one, new = shapes.collection, _one, "application_credential"
         subject = one("token", shapes.TOKEN)
-        named = ("name", "domain_id", "enabled")
         return [
             (_get("/auth/tokens", subject, query=("nocatalog",), takes=(_SUBJECT,), gives=(_SUBJECT,)), auth.show),
             (ApiOperation("DELETE", _BASE + "/auth/tokens", None, 204, takes=(_SUBJECT,)), auth.revoke),
             (_get("/auth/catalog", shapes.CATALOG), auth.catalog),
             (_get("/auth/projects", many("projects", shapes.PROJECT)), auth.projects),
             (_get("/auth/domains", many("domains", shapes.DOMAIN)), auth.domains),
-            (_get("/projects", many("projects", shapes.PROJECT), query=named), lookups.projects),
-            (_get("/projects/{project_id}", one("project", shapes.PROJECT)), lookups.project),
-            (_get("/users", many("users", shapes.USER), query=named), lookups.users),
-            (_get("/users/{user_id}", one("user", shapes.USER)), lookups.user),
-            (_get("/users/{user_id}/projects", many("projects", shapes.PROJECT)), lookups.projects_of_user),
             (_get(own, many("application_credentials", shapes.CREDENTIAL), query=("name",)), credentials.index),
             (
                 ApiOperation("POST", _BASE + own, one(new, shapes.NEW_CREDENTIAL), 201, body=NEW_CREDENTIAL),
@@ -170,23 +162,7 @@ class TokenIdentity:
             ),
             (_get(own + "/{credential_id}", one(new, shapes.CREDENTIAL)), credentials.show),
             (ApiOperation("DELETE", _BASE + own + "/{credential_id}", None, 204), credentials.delete),
-            (_get("/domains", many("domains", shapes.DOMAIN), query=("name", "enabled")), lookups.domains),
-            (_get("/domains/{domain_id}", one("domain", shapes.DOMAIN)), lookups.domain),
-            (_get("/roles", many("roles", shapes.ROLE), query=("name",)), lookups.roles),
-            (_get("/roles/{role_id}", one("role", shapes.ROLE)), lookups.role),
-            (
-                _get("/role_assignments", many("role_assignments", shapes.ASSIGNMENT), query=_OF_ASSIGNMENTS),
-                lookups.role_assignments,
-            ),
-            (_get("/services", many("services", shapes.SERVICE), query=("type", "name")), lookups.services),
-            (_get("/services/{service_id}", one("service", shapes.SERVICE)), lookups.service),
-            (
-                _get("/endpoints", many("endpoints", shapes.ENDPOINT), query=("service_id", "interface", "region_id")),
-                lookups.endpoints,
-            ),
-            (_get("/endpoints/{endpoint_id}", one("endpoint", shapes.ENDPOINT)), lookups.endpoint),
-            (_get("/regions", many("regions", shapes.REGION)), lookups.regions),
-            (_get("/regions/{region_id}", one("region", shapes.REGION)), lookups.region),
+            *lookups(_BASE, self._region),
         ]
 
 
