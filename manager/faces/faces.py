@@ -20,11 +20,10 @@ from fleetlight.manager.faces.hosts.fleet_hosts import FleetHosts
 from fleetlight.manager.faces.hosts.hosts import HostHandlers
 from fleetlight.manager.faces.hosts.hypervisors import HypervisorHandlers
 from fleetlight.manager.faces.hosts.services import ServiceHandlers
-from fleetlight.manager.faces.rapi.configured_items import ConfiguredItems
 from fleetlight.manager.faces.rapi.filters import FilterChanges
 from fleetlight.manager.faces.rapi.fleet import FleetChanges
 from fleetlight.manager.faces.rapi.instances import InstanceChanges
-from fleetlight.manager.faces.rapi.nodes import NodeChanges
+from fleetlight.manager.faces.rapi.item_changes import ItemChanges
 from fleetlight.manager.faces.rapi.submitting import Submitter
 from fleetlight.manager.faces.rapi.tags import TagChanges
 from fleetlight.manager.faces.rapi.target import Targets
@@ -107,8 +106,7 @@ def _of_the_remote_api(access: FleetAccess) -> Iterator[Resource]:
     """In the order in which they are looked for."""
     targets, submitter = Targets(access), Submitter(access)
     yield from InstanceChanges(targets, submitter).resources()
-    yield from NodeChanges(targets, submitter).resources()
-    yield from ConfiguredItems(targets, submitter).resources()
+    yield from ItemChanges(targets, submitter).resources()
     yield from TagChanges(targets, submitter).resources()
     yield from FilterChanges(access, targets).resources()
     yield from FleetChanges(access, targets, submitter).resources()
