@@ -21,15 +21,14 @@ from fleetlight.cells.fleet.cell_keys import new_key
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import CommandError, ConfigurationError
-from fleetlight.cli.fleet import chosen_cells, open_fleet, sorted_by_name
-from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, Output, OutputOption, examples
-from fleetlight.cli.output import print_notice, print_result, print_rows
+from fleetlight.cli.fleet import OpenFleet, chosen_cells, open_fleet, sorted_by_name
+from fleetlight.cli.options import CellOption, ConfigOption, Output, OutputOption, examples
+from fleetlight.cli.output import iso_time, print_notice, print_result, print_rows
 from fleetlight.cli.postgresql_rights import ROLE_PREFIX
 from fleetlight.cli.secret_files import kept_or_new, new_password
 from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.notifications.errors import BusError, ProducerKeyError
-from fleetlight.resources.fields import from_microseconds
 from fleetlight.resources.units import MICROSECONDS_PER_HOUR
 
 app = typer.Typer(
@@ -158,10 +157,12 @@ def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None)
         of_cells = {cell.name: _open(engines, cell.database_url) for cell in native}
         for account, (in_fleet, in_cells) in postgresql_accounts.ACCOUNTS.items():
             role, path = ROLE_PREFIX + account, out / f"{account}.pgpass"
-            line, is_new = kept_or_new(path, partial(_new_pgpass, role))
-            if not line.startswith(_pgpass(role)):
+            # A line of a password file of libpq: on every host, at every port, for every database.
+            start = f"*:*:*:{role}:"
+            line, is_new = kept_or_new(path, partial(_with_new_password, start))
+            if not line.startswith(start):
                 raise CommandError(f"{path} is not a file that this command made; remove it to get a new one")
-            password = line.removeprefix(_pgpass(role))
+            password = line.removeprefix(start)
             postgresql_accounts.grant(of_fleet, role, password, in_fleet, FleetUnreachableError)
             for name, engine in of_cells.items():
                 postgresql_accounts.grant(engine, role, password, in_cells, partial(CellUnreachableError, name))
@@ -171,30 +172,22 @@ def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None)
 @app.command(
     epilog=examples("fleetlight accounts cell-keys", "fleetlight accounts cell-keys --cell cell1 --accept-old-for-h 0")
 )
-def cell_keys(
-    *,
-    cell: CellOption = None,
-    accept_old_for_h: AcceptOldOption = 24.0,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+def cell_keys(*, cell: CellOption = None, accept_old_for_h: AcceptOldOption = 24.0, fleet: OpenFleet) -> None:
     """Give native cells new keys, which their relays sign messages with; nothing has to be started again.
 
     Indexers believe a message of a cell's relay only with such a signature. Relays sign with the new key within
     `fleet.cells_refresh_interval_s`. What is still signed with a key that is not accepted any more is read from the
     cell instead, and not lost. Run it as the account that runs `fleetlight database upgrade`.
     """
-    settings = load_settings(config, data_dir)
-    with open_fleet(settings.fleet) as fleet:
-        native = [each for each in sorted_by_name(chosen_cells(fleet, cell)) if each.can.takes_changes]
-        if not native:
-            raise CommandError("there is no native cell" if cell is None else f"'{cell}' is no native cell")
-        fleet.clock.look()
-        for each in native:
-            now = fleet.clock()
-            accepted_until = now + round(accept_old_for_h * MICROSECONDS_PER_HOUR)
-            key = fleet.cell_keys.rotate(each.uuid, now=now, accepted_until=accepted_until)
-            print_result(f"{each.name}: key {key.id}; keys before it are accepted for {accept_old_for_h:g} hours")
+    native = [each for each in sorted_by_name(chosen_cells(fleet, cell)) if each.can.takes_changes]
+    if not native:
+        raise CommandError("there is no native cell" if cell is None else f"'{cell}' is no native cell")
+    fleet.clock.look()
+    for each in native:
+        now = fleet.clock()
+        accepted_until = now + round(accept_old_for_h * MICROSECONDS_PER_HOUR)
+        key = fleet.cell_keys.rotate(each.uuid, now=now, accepted_until=accepted_until)
+        print_result(f"{each.name}: key {key.id}; keys before it are accepted for {accept_old_for_h:g} hours")
 
 
 @app.command(
@@ -213,8 +206,7 @@ def producer(
     ] = None,
     accept_old_for_h: AcceptOldOption = 24.0,
     out: FolderOption = _DEFAULT_FOLDER,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    fleet: OpenFleet,
 ) -> None:
     """Let a producer announce instances in cells that take announcements, and make the key that it signs with.
 
@@ -222,43 +214,41 @@ def producer(
     all cells that it may announce in. Indexers know within `fleet.cells_refresh_interval_s`.
     """
     _check_producer_name(name)
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        given = [_announcing_cell(fleet, each) for each in cells or ()]
-        if not given and all(each.producer != name for each in fleet.producer_keys.all()):
-            raise ConfigurationError(f"producer {name} may announce in no cell yet: give --cell")
-        path = out / f"{name}.producer-key"
-        text, is_new = kept_or_new(path, lambda: ProducerKey(name, new_key()).reveal())
-        key = _key_in(path, text, name)
-        if not is_new and not fleet.producer_keys.is_current(key):
-            raise CommandError(
-                f"the key in {path} is not that of producer {name} (any more); remove the file to get a new key"
-            )
-        fleet.clock.look()
-        now = fleet.clock()
-        accepted_until = now + round(accept_old_for_h * MICROSECONDS_PER_HOUR)
-        allowed = fleet.producer_keys.accept(key, [cell.uuid for cell in given], now=now, accepted_until=accepted_until)
-        names = _names(fleet)
-        _report(f"{name} in {', '.join(sorted(names[uuid] for uuid in allowed))}", "its key", path, is_new=is_new)
-        for cell in given:
-            if not cell.takes_announcements:
-                remedy = f"`fleetlight cell set {cell.name} --announcements`"
-                print_notice(f"{cell.name} takes no announcements until it is let to: {remedy}")
+    given = [_announcing_cell(fleet, each) for each in cells or ()]
+    if not given and all(each.producer != name for each in fleet.producer_keys.all()):
+        raise ConfigurationError(f"producer {name} may announce in no cell yet: give --cell")
+    path = out / f"{name}.producer-key"
+    text, is_new = kept_or_new(path, lambda: ProducerKey(name, new_key()).reveal())
+    key = _key_in(path, text, name)
+    if not is_new and not fleet.producer_keys.is_current(key):
+        raise CommandError(
+            f"the key in {path} is not that of producer {name} (any more); remove the file to get a new key"
+        )
+    fleet.clock.look()
+    now = fleet.clock()
+    accepted_until = now + round(accept_old_for_h * MICROSECONDS_PER_HOUR)
+    allowed = fleet.producer_keys.accept(key, [cell.uuid for cell in given], now=now, accepted_until=accepted_until)
+    names = _names(fleet)
+    _report(f"{name} in {', '.join(sorted(names[uuid] for uuid in allowed))}", "its key", path, is_new=is_new)
+    for cell in given:
+        if not cell.takes_announcements:
+            remedy = f"`fleetlight cell set {cell.name} --announcements`"
+            print_notice(f"{cell.name} takes no announcements until it is let to: {remedy}")
 
 
 @app.command(epilog=examples("fleetlight accounts producers", "fleetlight accounts producers --output json"))
-def producers(config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE) -> None:
+def producers(fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
     """Show the producers, their cells and the ids of their keys; no secret is shown."""
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        names = _names(fleet)
-        keys = [
-            (
-                each.producer,
-                names[each.cell_uuid],
-                each.key.id,
-                "" if each.expires_at is None else _time(each.expires_at),
-            )
-            for each in fleet.producer_keys.all()
-        ]
+    names = _names(fleet)
+    keys = [
+        (
+            each.producer,
+            names[each.cell_uuid],
+            each.key.id,
+            iso_time(each.expires_at) or "",
+        )
+        for each in fleet.producer_keys.all()
+    ]
     columns = ("producer", "cell", "key", "accepted_until")
     document = [dict(zip(columns, (*row[:3], row[3] or None), strict=True)) for row in keys]
     rows = [(*row[:3], row[3] or "-") for row in keys]
@@ -270,25 +260,18 @@ def producers(config: ConfigOption = None, data_dir: DataDirOption = None, outpu
         "fleetlight accounts revoke-producer rack-agent", "fleetlight accounts revoke-producer rack-agent --cell cell1"
     )
 )
-def revoke_producer(
-    name: ProducerArgument,
-    *,
-    cell: CellOption = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+def revoke_producer(name: ProducerArgument, *, cell: CellOption = None, fleet: OpenFleet) -> None:
     """Stop taking announcements from a producer, in all cells or in one.
 
     Indexers know within `fleet.cells_refresh_interval_s`. What it has announced stays: `fleetlight index find --field
     announced_by=NAME` shows it. Remove its file too.
     """
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        cells = None if cell is None else [fleet.cell(cell).uuid]
-        revoked = fleet.producer_keys.revoke(name, cells)
-        if not revoked:
-            raise CommandError(f"producer {name} has no key there")
-        names = _names(fleet)
-        print_result(f"{name}: revoked in {', '.join(sorted(names[uuid] for uuid in revoked))}")
+    cells = None if cell is None else [fleet.cell(cell).uuid]
+    revoked = fleet.producer_keys.revoke(name, cells)
+    if not revoked:
+        raise CommandError(f"producer {name} has no key there")
+    names = _names(fleet)
+    print_result(f"{name}: revoked in {', '.join(sorted(names[uuid] for uuid in revoked))}")
 
 
 def _check_producer_name(name: str) -> None:
@@ -323,17 +306,8 @@ def _names(fleet: Fleet) -> dict[str, str]:
     return {each.uuid: each.name for each in fleet.cells()}
 
 
-def _time(moment: int) -> str:
-    return from_microseconds(moment).isoformat(timespec="seconds")
-
-
-def _pgpass(role: str) -> str:
-    """The line of a password file of libpq up to the password: on every host, at every port, for every database."""
-    return f"*:*:*:{role}:"
-
-
-def _new_pgpass(role: str) -> str:
-    return _pgpass(role) + new_password()
+def _with_new_password(start: str) -> str:
+    return start + new_password()
 
 
 def _open(engines: ExitStack, url: str) -> Engine:

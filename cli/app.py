@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 from typer.main import get_group
 
-from fleetlight.cli.groups import PlainCommand, PlainGroup
+from fleetlight.cli.groups import PlainCommand, PlainGroup, with_what_it_declares
 from fleetlight.cli.options import examples
 from fleetlight.resources.wings import wings
 
@@ -138,8 +138,10 @@ def _polish_help(group: typer.Typer) -> None:
     if not isinstance(group.info.cls, type):
         group.info.cls = PlainGroup
     for command in group.registered_commands:
-        command.cls = PlainCommand
-        paragraphs = inspect.cleandoc(command.callback.__doc__ or "").split("\n\n") if command.callback else []
+        if command.callback is None:
+            continue
+        command.cls, command.callback = PlainCommand, with_what_it_declares(command.callback)
+        paragraphs = inspect.cleandoc(command.callback.__doc__ or "").split("\n\n")
         command.help = "\n\n".join(" ".join(paragraph.splitlines()) for paragraph in paragraphs)
     for subgroup in group.registered_groups:
         if subgroup.typer_instance is not None:

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.output import counted
-from fleetlight.cli.settings import Settings
 from fleetlight.listing.answer import Route
 from fleetlight.listing.cell_board import CellHealth
 
@@ -47,14 +45,6 @@ async def read_board(api: "ApiInProcess") -> Sequence[CellLine]:
     return msgspec.convert(document_of(await api.call("GET", "/fleetlight/cells")), _Answer).cells
 
 
-async def board_of(settings: Settings, fleet: Fleet) -> Sequence[CellLine]:
-    """All cells, by an application of its own. Raises CommandError, CellError."""
-    from fleetlight.cli.in_process import opened_api  # noqa: PLC0415 -- other commands would start a quarter later
-
-    async with opened_api(settings, fleet) as api:
-        return await read_board(api)
-
-
 def total(cells: Sequence[CellLine], number: Callable[[CellLine], int | None]) -> int | None:
     """Of those cells of which the number is known; None where it is of none."""
     known = [each for each in map(number, cells) if each is not None]
@@ -63,12 +53,13 @@ def total(cells: Sequence[CellLine], number: Callable[[CellLine], int | None]) -
 
 def summary_of_board(board: Sequence[CellLine]) -> Sequence[tuple[str, str]]:
     """A few lines that say how the fleet is: the name of each, and what it says."""
+    waiting, running = total(board, lambda cell: cell.jobs_waiting), total(board, lambda cell: cell.jobs_running)
     return [
         ("cells", _cells(board)),
         ("instances", f"{_number(total(board, lambda cell: cell.instances))} in the index"),
         ("nodes", f"{_number(total(board, lambda cell: cell.nodes))} of native cells"),
         ("lists", _lists(board)),
-        ("jobs", _jobs(board)),
+        ("jobs", f"{_number(waiting)} waiting, {_number(running)} running"),
         ("messages", f"{_number(total(board, lambda cell: cell.dead_letters))} could not be indexed"),
     ]
 
@@ -95,11 +86,6 @@ def _lists(board: Sequence[CellLine]) -> str:
 def oldest_age_s(board: Sequence[CellLine]) -> float | None:
     """Of the cells that lists take from the index: how long ago it was known to have all of the one furthest behind."""
     return max((cell.age_s for cell in board if cell.route is Route.INDEX and cell.age_s is not None), default=None)
-
-
-def _jobs(board: Sequence[CellLine]) -> str:
-    waiting, running = total(board, lambda cell: cell.jobs_waiting), total(board, lambda cell: cell.jobs_running)
-    return f"{_number(waiting)} waiting, {_number(running)} running"
 
 
 def _number(number: int | None) -> str:

@@ -1,18 +1,14 @@
 """`fleetlight explain`: how a list, or a query, comes about, from the same parts that the API is made of."""
 
-import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 import typer
 
-from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.operator_api import OpenApi
+from fleetlight.cli.options import Output, OutputOption, examples
 from fleetlight.cli.output import print_paragraph, print_result, print_rows, print_table
-from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer()
 
@@ -47,8 +43,7 @@ def explain(
         str, typer.Option(metavar="WORD", help="any, bounded, strong, or 'at-least TOKEN'.")
     ] = "bounded",
     microversion: Annotated[str, typer.Option(metavar="2.N", help="The microversion of the request.")] = _NEWEST,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    api: OpenApi,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show which sources answer a list or a query, why, by which requests, and how long they take.
@@ -59,26 +54,15 @@ def explain(
     The list is made by this process, as an administrator, with the accounts of the configuration: what a running API
     knows of cells that hang, or of an index that failed, the /readyz of its monitoring tells.
     """
-    settings = load_settings(config, data_dir)
     headers = {"Fleetlight-Consistency": consistency, "OpenStack-API-Version": f"compute {microversion}"}
-    with open_fleet(settings.fleet) as fleet:
-        # The list would only say that it failed.
-        fleet.cells()
-        found = asyncio.run(_explain(settings, fleet, request, headers))
+    # The list would only say that it failed.
+    api.fleet.cells()
+    options = {"header Fleetlight-Consistency": "--consistency"}
+    found, _ = api.get("/fleetlight/explain", {"request": request}, options, headers)
     if output is Output.TABLE:
         _print(found)
     else:
         print_rows(output, found, _CELL_COLUMNS, _cell_rows(found))
-
-
-async def _explain(settings: Settings, fleet: Fleet, request: str, headers: Mapping[str, str]) -> Any:
-    """Raises ConfigurationError for what the list would refuse, and CommandError where it would fail."""
-    from fleetlight.cli.in_process import document_of, opened_api  # noqa: PLC0415 -- other commands would start a quarter later
-
-    async with opened_api(settings, fleet) as api:
-        query = urlencode({"request": request})
-        answer = await api.call("GET", "/fleetlight/explain", query=query, headers=headers)
-    return document_of(answer, {"header Fleetlight-Consistency": "--consistency"})
 
 
 def _print(found: Any) -> None:

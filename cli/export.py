@@ -16,13 +16,11 @@ from urllib.parse import urlencode
 import msgspec
 import typer
 
-from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.errors import CommandError, ConfigurationError
-from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.list_forms import ItemWord, first_fields
-from fleetlight.cli.options import ConfigOption, DataDirOption, examples
+from fleetlight.cli.operator_api import OpenApi, OperatorApi
+from fleetlight.cli.options import examples
 from fleetlight.cli.output import print_notice
-from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.cli.work_progress import shown_progress
 from fleetlight.query.fields_query import definitions
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
@@ -93,8 +91,7 @@ def export(
     allow_incomplete: Annotated[
         bool, typer.Option("--allow-incomplete", help="Write what there is, where not all cells can answer.")
     ] = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    api: OpenApi,
 ) -> None:
     """Write all instances, nodes, jobs and the like to a file, with a manifest of what it covers.
 
@@ -113,10 +110,9 @@ def export(
         raise ConfigurationError(f"--file: there is no folder {path.parent}")
     from fleetlight.cli.export_files import file_of  # noqa: PLC0415 -- other commands would start a quarter later
 
-    settings = load_settings(config, data_dir)
     opened = file_of(form, known)
-    with open_fleet(settings.fleet) as fleet, _replacing(path) as new:
-        written = asyncio.run(_write(settings, fleet, asked, opened, new, allow_incomplete=allow_incomplete))
+    with _replacing(path) as new:
+        written = asyncio.run(_write(api, asked, opened, new, allow_incomplete=allow_incomplete))
         manifest = {"file": path.name, "format": form, **_manifest(word, written), "sha256": _sha256(new)}
     with _replacing(path.with_name(f"{path.name}.manifest.json")) as new:
         new.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
@@ -138,8 +134,7 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 
 async def _write(
-    settings: Settings,
-    fleet: Fleet,
+    api: OperatorApi,
     asked: Mapping[str, str],
     opened: "Callable[[Path], ExportFile]",
     new: Path,
@@ -147,10 +142,10 @@ async def _write(
     allow_incomplete: bool,
 ) -> Written:
     """Raises CommandError, ConfigurationError."""
-    from fleetlight.cli.in_process import document_of, opened_api  # noqa: PLC0415 -- other commands would start a quarter later
+    from fleetlight.cli.in_process import document_of  # noqa: PLC0415 -- other commands would start a quarter later
 
     path, query = "/fleetlight/query/export", urlencode(asked)
-    async with opened_api(settings, fleet) as api, api.stream(path, query=query) as answer:
+    async with api.opened() as app, app.stream(path, query=query) as answer:
         if answer.head.status != _OK:
             body = b"".join([piece async for piece in answer.pieces])
             document_of(replace(answer.head, body=body), _OPTIONS)

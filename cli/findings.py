@@ -1,17 +1,14 @@
 """`fleetlight findings`: what is not as it should be, with evidence, age, and the remedy."""
 
-import asyncio
-from typing import Annotated, Any
-from urllib.parse import urlencode
+from typing import Annotated
 
 import typer
 
 from fleetlight.cells.findings import FindingKind
-from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cli.fleet import named_cell, open_fleet
-from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.fleet import named_cell
+from fleetlight.cli.operator_api import OpenApi
+from fleetlight.cli.options import CellOption, Output, OutputOption, examples
 from fleetlight.cli.output import counted, print_notice, print_rows, print_summary
-from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer()
 
@@ -44,8 +41,7 @@ def findings(
         ),
     ] = None,
     output: OutputOption = Output.TABLE,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    api: OpenApi,
 ) -> None:
     """Show what is not as it should be, with evidence and age, and what to do about it.
 
@@ -54,11 +50,8 @@ def findings(
 
     Exit code 0 if nothing is wrong and everything was compared, else 1.
     """
-    settings = load_settings(config, data_dir)
-    asked: dict[str, object] = {"kind": kind, "transition_s": longer_than}
-    with open_fleet(settings.fleet) as fleet:
-        asked["cell"] = named_cell(fleet, cell)
-        answer = asyncio.run(_ask(settings, fleet, {name: each for name, each in asked.items() if each is not None}))
+    asked = {"kind": kind, "transition_s": longer_than, "cell": named_cell(api.fleet, cell)}
+    answer, _ = api.get("/fleetlight/findings", {name: each for name, each in asked.items() if each is not None})
     found, missing = answer["findings"], answer["missing"]
     if output is Output.TABLE:
         print_summary(f"{counted(len(found), 'finding')}." if found else "Nothing is wrong.")
@@ -73,14 +66,6 @@ def findings(
         print_notice(f"Not complete: {where}{each['source']}: {each['reason']}")
     if found or missing:
         raise typer.Exit(1)
-
-
-async def _ask(settings: Settings, fleet: Fleet, query: dict[str, Any]) -> Any:
-    """Raises CommandError, ConfigurationError, CellError."""
-    from fleetlight.cli.in_process import document_of, opened_api  # noqa: PLC0415 -- other commands would start a quarter later
-
-    async with opened_api(settings, fleet) as api:
-        return document_of(await api.call("GET", "/fleetlight/findings", query=urlencode(query)))
 
 
 def _age(seconds: float | None) -> str:

@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import Annotated
 
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cells.settings import FleetSettings
+from fleetlight.cli.given import FromSettings
+from fleetlight.cli.settings import Settings
 
 IN_PROCESS_BUS = "memory://"
 
@@ -29,6 +32,10 @@ def open_fleet(settings: FleetSettings, *, answer_timeout_s: float | None = None
         yield fleet
     finally:
         fleet.close()
+
+
+OpenFleet = Annotated[Fleet, FromSettings(lambda settings, _: open_fleet(settings.fleet))]
+LoadedSettings = Annotated[Settings, FromSettings(lambda settings, _: nullcontext(settings))]
 
 
 def chosen_cells(fleet: Fleet, name: str | None) -> Sequence[Cell]:

@@ -3,11 +3,20 @@
 A command refuses an option of other days, or of other programs, by what to type instead.
 """
 
-from itertools import takewhile
-from typing import Any
+import inspect
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import wraps
+from inspect import Parameter
+from itertools import chain, takewhile
+from pathlib import Path
+from typing import Any, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from fleetlight.cli.given import FromSettings
+from fleetlight.cli.options import ConfigOption, DataDirOption
 
 _TYPE_INSTEAD = {
     "--json": "--output json",
@@ -41,3 +50,39 @@ class PlainCommand(_WithPlainFlags, TyperCommand):
 
 class PlainGroup(_WithPlainFlags, TyperGroup):
     pass
+
+
+def with_what_it_declares(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer is to see it: what it is given is opened at each call."""
+    declared = inspect.signature(command, eval_str=True)
+    given = {
+        name: mark
+        for name, parameter in declared.parameters.items()
+        for mark in get_args(parameter.annotation)
+        if isinstance(mark, FromSettings)
+    }
+    if not given:
+        return command
+    first = next(iter(given))
+
+    @wraps(command)
+    def run(*, config: Path | None, data_dir: Path | None, **typed: object) -> None:
+        # Only here: help and completion read no settings, and an agent on a host has none.
+        from fleetlight.cli.settings import load_settings  # noqa: PLC0415
+
+        settings = load_settings(config, data_dir)
+        with ExitStack() as stack:
+            opened = {name: stack.enter_context(mark.open(settings, data_dir)) for name, mark in given.items()}
+            command(**typed, **opened)
+
+    # What typer reads: the options are in the help where the command declares the first of what it is given.
+    options = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in (("config", ConfigOption), ("data_dir", DataDirOption))
+    ]
+    shown = {
+        name: [each.replace(kind=Parameter.KEYWORD_ONLY)] if name not in given else options if name == first else []
+        for name, each in declared.parameters.items()
+    }
+    run.__signature__ = declared.replace(parameters=list(chain(*shown.values())))  # type: ignore[attr-defined]
+    return run

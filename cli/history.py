@@ -3,16 +3,14 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import msgspec
 import typer
 
-from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.operator_api import OpenApi
+from fleetlight.cli.options import Output, OutputOption, examples
 from fleetlight.cli.output import print_notice, print_result, print_rows
-from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer()
 
@@ -29,17 +27,17 @@ def history(
     name: Annotated[str, typer.Argument(metavar="INSTANCE", help="The instance, by name or uuid.", show_default=False)],
     *,
     limit: Annotated[int, typer.Option(min=1, max=200, metavar="N", help="At most so many changes.")] = 20,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    api: OpenApi,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the changes of an instance: the time of each, its user, and what it changed.
 
     The newest comes first. Native cells keep changes for relay.changelog_retention_h; cells of Nova keep none.
     """
-    settings = load_settings(config, data_dir)
-    with open_fleet(settings.fleet) as fleet:
-        found = asyncio.run(_ask(settings, fleet, name, limit))
+    from fleetlight.cli.item_answers import instance_uuid  # noqa: PLC0415 -- other commands would start a quarter later
+
+    uuid = asyncio.run(instance_uuid(api, name))
+    found, _ = api.get(f"/fleetlight/servers/{quote(uuid, safe='')}/history", {"limit": limit})
     if output is Output.TABLE:
         for entry in found["history"]:
             _print(entry)
@@ -48,18 +46,6 @@ def history(
         print_rows(output, found, ("AT", "REVISION", "EVENT", "BY", "FIELD", "BEFORE", "AFTER"), rows)
     if found["before"] is not None:
         print_notice("There are older ones.")
-
-
-async def _ask(settings: Settings, fleet: Fleet, name: str, limit: int) -> Any:
-    """Raises CommandError, ConfigurationError."""
-    from fleetlight.cli.in_process import document_of, opened_api  # noqa: PLC0415 -- other commands would start a quarter later
-    from fleetlight.cli.item_answers import instance_uuid  # noqa: PLC0415 -- other commands would start a quarter later
-
-    uuid = await instance_uuid(settings, fleet, name)
-    async with opened_api(settings, fleet) as api:
-        path = f"/fleetlight/servers/{quote(uuid, safe='')}/history"
-        answer = await api.call("GET", path, query=urlencode({"limit": limit}))
-    return document_of(answer)
 
 
 def _as_rows(entry: Mapping[str, Any]) -> Sequence[Sequence[str]]:

@@ -14,10 +14,9 @@ from fleetlight.api.query.named_items import (
     looked_up,
     lost_job,
 )
-from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cli.errors import CommandError, ConfigurationError
-from fleetlight.cli.in_process import document_of, opened_api
-from fleetlight.cli.settings import Settings
+from fleetlight.cli.in_process import ApiInProcess, document_of
+from fleetlight.cli.operator_api import OperatorApi
 from fleetlight.query.filter_text import of_named
 from fleetlight.resources.fields import Kind
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
@@ -29,8 +28,7 @@ _OPTIONS = {"order": "--order", "by": "--group-by", "as_of": "--as-of", "fields"
 
 
 async def look_up(
-    settings: Settings,
-    fleet: Fleet,
+    api: OperatorApi,
     known: QueryFields,
     wanted: Sequence[str | int] | None,
     asked: Mapping[str, Any],
@@ -43,14 +41,12 @@ async def look_up(
     Raises CommandError, also for a name of nothing.
     """
     if wanted is None or asked["order"]:
-        return await _ask(settings, fleet, asked, limit)
+        return await _ask(api, asked, limit)
     if (others := CALLED_BY_OTHERS.get(known.name)) is not None:
         of_others = ["|", *(["==", "name", name] for name in wanted)]
-        await look_up(
-            settings, fleet, ITEM_TYPES[others], wanted, {**asked, "what": others, "fields": [], "filter": of_others}
-        )
+        await look_up(api, ITEM_TYPES[others], wanted, {**asked, "what": others, "fields": [], "filter": of_others})
     before = columns_of(known, ())
-    answer = await _ask(settings, fleet, {**asked, "fields": [*before, *asked["fields"]]})
+    answer = await _ask(api, {**asked, "fields": [*before, *asked["fields"]]})
     found = [found_of(known, row, row[len(before) :]) for row in answer["data"]]
 
     def lost(number: str | int) -> Sequence[tuple[int, Any]]:
@@ -63,25 +59,27 @@ async def look_up(
     return {**answer, "fields": answer["fields"][len(before) :], "data": rows}
 
 
-async def _ask(settings: Settings, fleet: Fleet, asked: Mapping[str, Any], limit: int | None = None) -> dict[str, Any]:
+async def _ask(api: OperatorApi, asked: Mapping[str, Any], limit: int | None = None) -> dict[str, Any]:
+    async with api.opened() as app:
+        return await all_pages(app, asked, limit)
+
+
+async def all_pages(app: ApiInProcess, asked: Mapping[str, Any], limit: int | None = None) -> dict[str, Any]:
     """The whole answer, from all its pages, or from those that have `limit` items. Raises CommandError."""
     whole: dict[str, Any] = {"fields": [], "data": [], "complete": True}
-    async with opened_api(settings, fleet) as api:
-        marker: str | None = None
-        while True:
-            body = msgspec.json.encode({**asked, "marker": marker})
-            answer = await api.call("POST", "/fleetlight/query", body=body)
-            page = document_of(answer, _OPTIONS)
-            whole["fields"] = page["fields"]
-            whole["data"] += page["data"]
-            whole["complete"] &= answer.headers["fleetlight-complete"] == "true"
-            marker = page["marker"]
-            if marker is None or (limit is not None and len(whole["data"]) >= limit):
-                break
-    return {**whole, "has_more": marker is not None}
+    marker: str | None = None
+    while True:
+        answer = await app.call("POST", "/fleetlight/query", body=msgspec.json.encode({**asked, "marker": marker}))
+        page = document_of(answer, _OPTIONS)
+        whole["fields"] = page["fields"]
+        whole["data"] += page["data"]
+        whole["complete"] &= answer.headers["fleetlight-complete"] == "true"
+        marker = page["marker"]
+        if marker is None or (limit is not None and len(whole["data"]) >= limit):
+            return {**whole, "has_more": marker is not None}
 
 
-async def instance_uuid(settings: Settings, fleet: Fleet, name: str) -> str:
+async def instance_uuid(api: OperatorApi, name: str) -> str:
     """The uuid of the instance of that name, in any cell; a uuid is one itself, also of what is no longer listed.
 
     Raises CommandError where none is called so, and ConfigurationError, which names them, where several are.
@@ -97,7 +95,7 @@ async def instance_uuid(settings: Settings, fleet: Fleet, name: str) -> str:
         "all_projects": True,
         "as_of": None,
     }
-    rows = (await look_up(settings, fleet, known, [name], asked))["data"]
+    rows = (await look_up(api, known, [name], asked))["data"]
     found = [(uuid, cell) for (_, uuid), (_, cell) in rows]
     if len(found) > 1:
         each = ", ".join(f"{uuid} in cell {cell}" for uuid, cell in found)
@@ -105,11 +103,11 @@ async def instance_uuid(settings: Settings, fleet: Fleet, name: str) -> str:
     return str(found[0][0])
 
 
-async def count(settings: Settings, fleet: Fleet, by: Sequence[str], asked: Mapping[str, Any]) -> dict[str, Any]:
+async def count(api: OperatorApi, by: Sequence[str], asked: Mapping[str, Any]) -> dict[str, Any]:
     """Groups as rows: the values of the fields in `by`, then how many there are. Raises CommandError."""
-    async with opened_api(settings, fleet) as api:
+    async with api.opened() as app:
         body = {**{name: asked[name] for name in ("what", "filter", "all_projects", "as_of")}, "by": by}
-        answer = await api.call("POST", "/fleetlight/query/counts", body=msgspec.json.encode(body))
+        answer = await app.call("POST", "/fleetlight/query/counts", body=msgspec.json.encode(body))
         counted = document_of(answer, _OPTIONS)
     rows = [
         [

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from fleetlight.cli.errors import CommandError
-from fleetlight.cli.fleet import named_cell, open_fleet
+from fleetlight.cli.fleet import named_cell
 from fleetlight.cli.list_fields import UNKNOWN_FIELD, warn_of_unknown
 from fleetlight.cli.list_forms import LIST_FORMS, ItemWord, first_fields, in_cell
-from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.operator_api import OpenApi
+from fleetlight.cli.options import CellOption, Output, OutputOption, examples
 from fleetlight.cli.output import print_csv, print_json, print_notice, print_result
 from fleetlight.cli.query_table import TableOutcome, TableStyle, Unit, outcome, table
-from fleetlight.cli.settings import load_settings
 from fleetlight.query.errors import FilterTextError
 from fleetlight.query.filter_text import from_arguments, of_named
 from fleetlight.resources.fields import Kind
@@ -67,8 +67,7 @@ def list_items(
     units: Annotated[Unit | None, typer.Option(metavar="h|m|g|t", help="The unit of sizes.")] = None,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show in words why values are missing.")] = False,
     output: OutputOption = Output.TABLE,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    api: OpenApi,
 ) -> None:
     """List instances, nodes, jobs and the like of all cells, with fields that you choose.
 
@@ -97,20 +96,18 @@ def list_items(
     from fleetlight.api.query.named_items import names_in, uuids_in  # noqa: PLC0415 -- other commands would start a quarter later
     from fleetlight.cli.item_answers import count, look_up  # noqa: PLC0415 -- other commands would start a quarter later
 
-    settings = load_settings(config, data_dir)
-    with open_fleet(settings.fleet) as fleet:
-        # The list would only say that it failed.
-        fleet.cells()
-        cell = named_cell(fleet, cell)
-        wanted = names_in(expression, known)
-        if expression is not None and wanted is not None and not is_numeric:
-            by_uuid = (["==", "uuid", uuid] for uuid in uuids_in(known, wanted))
-            expression = ["|", of_named(known.name_field, expression), *by_uuid]
-        asked["filter"] = in_cell(expression, cell)
-        if group_by is None:
-            answer = asyncio.run(look_up(settings, fleet, known, wanted, asked, limit=limit))
-        else:
-            answer = asyncio.run(count(settings, fleet, group_by.split(","), asked))
+    # The list would only say that it failed.
+    api.fleet.cells()
+    cell = named_cell(api.fleet, cell)
+    wanted = names_in(expression, known)
+    if expression is not None and wanted is not None and not is_numeric:
+        by_uuid = (["==", "uuid", uuid] for uuid in uuids_in(known, wanted))
+        expression = ["|", of_named(known.name_field, expression), *by_uuid]
+    asked["filter"] = in_cell(expression, cell)
+    if group_by is None:
+        answer = asyncio.run(look_up(api, known, wanted, asked, limit=limit))
+    else:
+        answer = asyncio.run(count(api, group_by.split(","), asked))
     rows = answer["data"][:limit]
     shown = {**answer, "data": rows, "has_more": answer["has_more"] or len(rows) < len(answer["data"])}
     _show(word, shown, output, TableStyle(units, separator, not no_headers, verbose, LIST_FORMS[word].formats))

@@ -81,7 +81,8 @@ class LiveView(App[None]):
         while True:
             try:
                 for change in await self._watched.changes():
-                    self._changes.write(_change_line(change))
+                    line = f"{change.at} {change.cell} {change.kind:<6} {change.name} {change.status}"
+                    self._changes.write(Text(one_line(line)))
             except (CellError, CommandError) as error:
                 self._changes.write(Text(one_line(f"Changes are missing: {error}"), "bold red"))
                 await asyncio.sleep(self._interval_s)
@@ -118,7 +119,3 @@ def _values(cell: CellLine) -> Sequence[Text]:
         Text(cell.route),
         *(Text("-" if number is None else str(number), justify="right") for number in numbers),
     ]
-
-
-def _change_line(change: ShownChange) -> Text:
-    return Text(one_line(f"{change.at} {change.cell} {change.kind:<6} {change.name} {change.status}"))

@@ -16,10 +16,10 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.outbox import append_external
 from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import CommandError, ConfigurationError
-from fleetlight.cli.fleet import is_in_process, open_fleet
-from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.fleet import LoadedSettings, OpenFleet, is_in_process
+from fleetlight.cli.options import Output, OutputOption, examples
 from fleetlight.cli.output import counted, print_error, print_paragraph, print_result, print_rows
-from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.cli.settings import Settings
 from fleetlight.notifications.check import CheckReport, check_file
 from fleetlight.notifications.envelope import Notification, read_sample
 from fleetlight.notifications.errors import BusError, ProducerKeyError
@@ -65,6 +65,7 @@ def check(files: FilesArgument, output: OutputOption = Output.TABLE) -> None:
 )
 def emit(
     files: FilesArgument,
+    *,
     cell: Annotated[
         str | None,
         typer.Option(
@@ -75,8 +76,8 @@ def emit(
         Path | None,
         typer.Option(metavar="FILE", help="The key of a producer (`fleetlight accounts producer`), for native cells."),
     ] = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    settings: LoadedSettings,
+    fleet: OpenFleet,
 ) -> None:
     """Put notifications on the bus of a cell, in the order of the files.
 
@@ -85,16 +86,14 @@ def emit(
     or, in a fleet of a data folder, from its own outbox.
     """
     key = None if key_file is None else _read_key(key_file)
-    settings = load_settings(config, data_dir)
     reports = [check_file(path) for path in files]
     for report in reports:
         if not report.is_valid:
             _print_report(report)
-    with open_fleet(settings.fleet) as fleet:
-        letters = [_Letter.of(report.path) for report in reports if report.is_valid]
-        by_cell: dict[Cell, list[_Letter]] = {}
-        for letter in letters:
-            by_cell.setdefault(_destination(fleet, cell, letter), []).append(letter)
+    letters = [_Letter.of(report.path) for report in reports if report.is_valid]
+    by_cell: dict[Cell, list[_Letter]] = {}
+    for letter in letters:
+        by_cell.setdefault(_destination(fleet, cell, letter), []).append(letter)
     sent = sum(_send(destination, own, settings, key) for destination, own in by_cell.items())
     if sent < len(files):
         unsent = len(files) - sent

@@ -30,6 +30,7 @@ from rich.text import Text
 
 from fleetlight.cli.logging import mask_url_passwords
 from fleetlight.cli.options import Output
+from fleetlight.resources.fields import from_microseconds
 from fleetlight.views.csv_values import no_formula
 
 # A line that is too long for the terminal is still better than one with its end cut off.
@@ -79,6 +80,11 @@ def _broken(text: str) -> Sequence[str]:
         )
         or [""]
     ]
+
+
+def iso_time(moment: int | None) -> str | None:
+    """In whole seconds, with its zone. moment: microseconds; None where it is not known."""
+    return None if moment is None else from_microseconds(moment).isoformat(timespec="seconds")
 
 
 def counted(number: int, what: str) -> str:

@@ -10,9 +10,9 @@ import typer
 from fleetlight.cells.findings import Finding
 from fleetlight.cli.board import oldest_age_s, summary_of_board, total
 from fleetlight.cli.doctor.examination import Examination, as_json, examined
-from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.fleet import LoadedSettings
+from fleetlight.cli.options import Output, OutputOption, examples
 from fleetlight.cli.output import counted, print_csv, print_json, print_result
-from fleetlight.cli.settings import load_settings
 
 app = typer.Typer()
 
@@ -30,14 +30,14 @@ _NOT_KNOWN = "not known: the cells could not be looked at"
         "fleetlight status --config /etc/fleetlight/indexer.toml",
     )
 )
-def status(config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE) -> None:
+def status(settings: LoadedSettings, output: OutputOption = Output.TABLE) -> None:
     """Show in one screen whether everything is all right, and if not, what is wrong and what to do.
 
     It runs all checks of `fleetlight doctor`, which shows each of them, and looks at each cell.
 
     Exit code 0 if everything is well, 1 if not, 2 if the configuration makes no sense.
     """
-    found = examined(load_settings(config, data_dir))
+    found = examined(settings)
     match output:
         case Output.JSON:
             print_json(_document(found))

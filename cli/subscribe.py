@@ -22,10 +22,9 @@ from fleetlight.cells.fleet.subscriptions import (
 )
 from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import CommandError, ConfigurationError
-from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.fleet import LoadedSettings, OpenFleet
+from fleetlight.cli.options import Output, OutputOption, examples
 from fleetlight.cli.output import counted, print_notice, print_result, print_rows
-from fleetlight.cli.settings import load_settings
 from fleetlight.resources.fields import from_microseconds
 
 _ID = "6f1c0b6a-1f3e-4a7e-9a55-1de2f0c2a9b4"
@@ -73,11 +72,10 @@ def add(
     project: Annotated[
         str | None, typer.Option(metavar="ID", help="Instances of this project alone; of all unless given.")
     ] = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    settings: LoadedSettings,
+    fleet: OpenFleet,
 ) -> None:
     """Make a subscription of the operator, which ends with no user, and show the key of its webhook, once."""
-    settings = load_settings(config, data_dir)
     document = {
         "name": name,
         "url": url,
@@ -93,10 +91,9 @@ def add(
         content = replace(asked, user_id=None)
     except BadRequestError as error:
         raise ConfigurationError(str(error)) from error
-    with open_fleet(settings.fleet) as fleet:
-        _check_question(content, fleet.cells())
-        fleet.clock.look()
-        made = fleet.subscriptions.add(content, secret, fleet.clock())
+    _check_question(content, fleet.cells())
+    fleet.clock.look()
+    made = fleet.subscriptions.add(content, secret, fleet.clock())
     print_result(f"id: {made.id}")
     if (key := key_of(content, secret)) is not None:
         print_result(f"key: {key}")
@@ -104,12 +101,9 @@ def add(
 
 
 @app.command("list", epilog=examples("fleetlight subscribe list", "fleetlight subscribe list --output json"))
-def list_subscriptions(
-    config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE
-) -> None:
+def list_subscriptions(fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
     """Show all subscriptions of the fleet, and how they are."""
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        found = fleet.subscriptions.all()
+    found = fleet.subscriptions.all()
     if not found and output is Output.TABLE:
         print_notice("there are no subscriptions")
         return
@@ -129,49 +123,36 @@ def list_subscriptions(
 
 
 @app.command(epilog=examples(f"fleetlight subscribe show {_ID}"))
-def show(
-    subscription_id: IdArgument,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
+def show(subscription_id: IdArgument, fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
     """Show one subscription, what was delivered, and why the last attempt failed."""
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        document = _document(fleet.subscriptions.find(subscription_id))
+    document = _document(fleet.subscriptions.find(subscription_id))
     rows = [[name, _text(value)] for name, value in document.items()]
     print_rows(output, document, ("FIELD", "VALUE"), rows)
 
 
 @app.command(epilog=examples(f"fleetlight subscribe pause {_ID}"))
-def pause(subscription_id: IdArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def pause(subscription_id: IdArgument, fleet: OpenFleet) -> None:
     """Deliver nothing until it is resumed; what changes meanwhile is delivered then."""
-    _change(subscription_id, SubscriptionState.PAUSED, config, data_dir)
+    _change(fleet, subscription_id, SubscriptionState.PAUSED)
 
 
 @app.command(epilog=examples(f"fleetlight subscribe resume {_ID}"))
-def resume(subscription_id: IdArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def resume(subscription_id: IdArgument, fleet: OpenFleet) -> None:
     """Go on where deliveries had stopped, also after the subscription was suspended."""
-    _change(subscription_id, SubscriptionState.ACTIVE, config, data_dir)
+    _change(fleet, subscription_id, SubscriptionState.ACTIVE)
 
 
 @app.command(epilog=examples(f"fleetlight subscribe remove {_ID}"))
-def remove(subscription_id: IdArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def remove(subscription_id: IdArgument, fleet: OpenFleet) -> None:
     """Remove a subscription, whoever made it, with the events that were refused."""
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        fleet.subscriptions.remove(fleet.subscriptions.find(subscription_id).id)
+    fleet.subscriptions.remove(fleet.subscriptions.find(subscription_id).id)
     print_result(f"{subscription_id}: removed")
 
 
 @app.command(epilog=examples(f"fleetlight subscribe failures {_ID}"))
-def failures(
-    subscription_id: IdArgument,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
+def failures(subscription_id: IdArgument, fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
     """Show the events that the target has refused, and that are not replayed or skipped yet."""
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        found = fleet.subscriptions.failures(fleet.subscriptions.find(subscription_id).id, None, MAX_FAILURES)
+    found = fleet.subscriptions.failures(fleet.subscriptions.find(subscription_id).id, None, MAX_FAILURES)
     if not found and output is Output.TABLE:
         print_notice("no event was refused")
         return
@@ -182,31 +163,19 @@ def failures(
 
 @app.command(epilog=examples(f"fleetlight subscribe replay {_ID} --all"))
 def replay(
-    subscription_id: IdArgument,
-    ids: FailureArguments = None,
-    *,
-    every: AllOption = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    subscription_id: IdArgument, ids: FailureArguments = None, *, every: AllOption = False, fleet: OpenFleet
 ) -> None:
     """Let events be delivered again that the target has refused."""
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        count = fleet.subscriptions.want(_known(fleet, subscription_id), _chosen(ids, every))
+    count = fleet.subscriptions.want(fleet.subscriptions.find(subscription_id).id, _chosen(ids, every))
     print_result(f"{counted(count, 'event')} to deliver again")
 
 
 @app.command(epilog=examples(f"fleetlight subscribe skip {_ID} --all"))
 def skip(
-    subscription_id: IdArgument,
-    ids: FailureArguments = None,
-    *,
-    every: AllOption = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    subscription_id: IdArgument, ids: FailureArguments = None, *, every: AllOption = False, fleet: OpenFleet
 ) -> None:
     """Forget events that the target has refused: it never gets them."""
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        count = fleet.subscriptions.drop(_known(fleet, subscription_id), _chosen(ids, every))
+    count = fleet.subscriptions.drop(fleet.subscriptions.find(subscription_id).id, _chosen(ids, every))
     print_result(f"{counted(count, 'event')} skipped")
 
 
@@ -215,20 +184,18 @@ def deliver_test(
     subscription_id: IdArgument,
     *,
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the outcome.")] = 30.0,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    fleet: OpenFleet,
 ) -> None:
     """Deliver an event that means nothing, and say what came of it; ends with 1 unless the target took it."""
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        found = fleet.subscriptions.find(subscription_id)
-        if found.state is not SubscriptionState.ACTIVE:
-            raise CommandError(f"it is {found.state}, and nothing is delivered: resume it first")
-        fleet.clock.look()
-        ordered = new_test(found.id, fleet.clock())
-        fleet.subscriptions.add_failure(ordered)
-        left = _outcome(fleet, ordered, time.monotonic() + wait)
-        if left is not None:
-            fleet.subscriptions.drop(found.id, [left.id])
+    found = fleet.subscriptions.find(subscription_id)
+    if found.state is not SubscriptionState.ACTIVE:
+        raise CommandError(f"it is {found.state}, and nothing is delivered: resume it first")
+    fleet.clock.look()
+    ordered = new_test(found.id, fleet.clock())
+    fleet.subscriptions.add_failure(ordered)
+    left = _outcome(fleet, ordered, time.monotonic() + wait)
+    if left is not None:
+        fleet.subscriptions.drop(found.id, [left.id])
     if left is not None and left.is_wanted:
         raise CommandError(f"no deliverer has tried it within {wait:g} s: does `fleetlight deliverer` run?")
     if left is not None:
@@ -245,11 +212,10 @@ def _outcome(fleet: Fleet, ordered: FailedDelivery, deadline: float) -> FailedDe
         time.sleep(_POLL_INTERVAL_S)
 
 
-def _change(subscription_id: str, state: SubscriptionState, config: Any, data_dir: Any) -> None:
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        found = fleet.subscriptions.find(subscription_id)
-        if not fleet.subscriptions.change_state(found.id, state, None):
-            raise CommandError(f"it has ended: {found.reason}; make another one")
+def _change(fleet: Fleet, subscription_id: str, state: SubscriptionState) -> None:
+    found = fleet.subscriptions.find(subscription_id)
+    if not fleet.subscriptions.change_state(found.id, state, None):
+        raise CommandError(f"it has ended: {found.reason}; make another one")
     print_result(f"{subscription_id}: {state}")
 
 
@@ -259,11 +225,6 @@ def _check_question(content: SubscriptionContent, cells: Sequence[Cell]) -> None
         question_of(content, cells)
     except (BadRequestError, NotFoundError) as error:
         raise ConfigurationError(str(error)) from error
-
-
-def _known(fleet: Fleet, subscription_id: str) -> str:
-    """Raises ResourceNotFoundError."""
-    return fleet.subscriptions.find(subscription_id).id
 
 
 def _chosen(ids: Sequence[str] | None, every: bool) -> Sequence[str] | None:

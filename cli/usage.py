@@ -1,17 +1,13 @@
 """`fleetlight usage`: how many hours instances ran and were reserved for."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 import typer
 
-from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.operator_api import OpenApi
+from fleetlight.cli.options import Output, OutputOption, examples
 from fleetlight.cli.output import print_csv, print_json, print_notice, print_table
-from fleetlight.cli.settings import Settings, load_settings
 
 app = typer.Typer()
 
@@ -42,8 +38,7 @@ def usage(
         str, typer.Option(metavar="GROUPS", help="What the sums are apart by: project, flavor, cell.")
     ] = "project",
     output: OutputOption = Output.TABLE,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    api: OpenApi,
 ) -> None:
     """Show how many hours instances ran and were reserved for in a period, deleted ones too.
 
@@ -52,22 +47,11 @@ def usage(
     of which cells not every change is known.
     """
     asked = {"from": begin, "by": by} | ({} if end is None else {"to": end})
-    settings = load_settings(config, data_dir)
-    with open_fleet(settings.fleet) as fleet:
-        found = asyncio.run(_ask(settings, fleet, asked))
-    _show(output, found)
+    found, is_complete = api.get("/fleetlight/usage", asked, _OPTIONS)
+    _show(output, {**found, "complete": is_complete})
     for cell in found["cells"]:
         if cell["why"] is not None:
             print_notice(f"Not exact: cell {cell['cell']}: {cell['why']}")
-
-
-async def _ask(settings: Settings, fleet: Fleet, asked: Mapping[str, str]) -> dict[str, Any]:
-    """The answer of `GET /fleetlight/usage`, and whether it is complete. Raises CommandError, ConfigurationError."""
-    from fleetlight.cli.in_process import document_of, opened_api  # noqa: PLC0415 -- other commands would start a quarter later
-
-    async with opened_api(settings, fleet) as api:
-        answer = await api.call("GET", "/fleetlight/usage", query=urlencode(asked))
-    return {**document_of(answer, _OPTIONS), "complete": answer.headers["fleetlight-complete"] == "true"}
 
 
 def _show(output: Output, found: Mapping[str, Any]) -> None:

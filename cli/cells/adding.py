@@ -23,12 +23,13 @@ from fleetlight.cli.cells.nova_cells import (
 from fleetlight.cli.cells.upstream_cells import UpstreamLogin, add_upstream_cell, upstream_address
 from fleetlight.cli.data_folder import is_in_data_folder
 from fleetlight.cli.errors import ConfigurationError
-from fleetlight.cli.fleet import is_in_process, open_fleet
+from fleetlight.cli.fleet import LoadedSettings, is_in_process, open_fleet
+from fleetlight.cli.given import FromSettings
 from fleetlight.cli.groups import PlainGroup
 from fleetlight.cli.logging import mask_url_passwords
 from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
 from fleetlight.cli.output import counted, print_notice, print_result, print_rows
-from fleetlight.cli.settings import load_settings
+from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.indexer.followed_by import FollowedBy
 
 
@@ -58,6 +59,20 @@ add = typer.Typer(
     ),
 )
 
+
+@contextmanager
+def _open_fleet_to_join(settings: Settings, data_dir: Path | None) -> Iterator[Fleet]:
+    """The fleet, if it is one that cells can join."""
+    if is_in_data_folder(settings.fleet, data_dir):
+        raise ConfigurationError(
+            "this is the fleet of a data folder, whose cells `fleetlight up` makes (`fleetlight up --cells N`) and "
+            "follows in its own process; for other cells give a fleet of their own: fleet.database_url"
+        )
+    with open_fleet(settings.fleet) as fleet:
+        yield fleet
+
+
+FleetToJoin = Annotated[Fleet, FromSettings(_open_fleet_to_join)]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the cell.", show_default=False)]
 DatabaseOption = Annotated[
     str | None,
@@ -102,23 +117,23 @@ def native(
     database_url_file: UrlFileOption = None,
     transport_url: TransportOption = None,
     transport_url_file: UrlFileOption = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    settings: LoadedSettings,
+    fleet: FleetToJoin,
 ) -> None:
     """Add a cell of Fleetlight's own, on SQLite or PostgreSQL. Can be repeated.
 
     Of a cell that is there only what is given changes. The database is brought to the newest schema, and instances
     that are in it are found from now on.
     """
-    with _joining(name, CellKind.NATIVE, config, data_dir) as (fleet, before):
-        bus = _given_bus(transport_url, transport_url_file)
-        if before is not None and bus is not None and database_url is None and database_url_file is None:
-            _change_bus(fleet, before, bus)
-            return
-        database = _url_of(before, "database_url", database_url, database_url_file)
-        transport = _url_of(before, "transport_url", transport_url, transport_url_file)
-        fleet_url = load_settings(config, data_dir).fleet.database_url.get_secret_value()
-        _print_joined(add_native_cell(fleet, fleet_url, name, database, transport))
+    before = _cell_before(fleet, name, CellKind.NATIVE)
+    bus = _given_bus(transport_url, transport_url_file)
+    if before is not None and bus is not None and database_url is None and database_url_file is None:
+        _change_bus(fleet, before, bus)
+        return
+    database = _url_of(before, "database_url", database_url, database_url_file)
+    transport = _url_of(before, "transport_url", transport_url, transport_url_file)
+    fleet_url = settings.fleet.database_url.get_secret_value()
+    _print_joined(add_native_cell(fleet, fleet_url, name, database, transport))
 
 
 @add.command(
@@ -136,22 +151,21 @@ def nova_db(
     api_database_url_file: UrlFileOption = None,
     transport_url: TransportOption = None,
     transport_url_file: UrlFileOption = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    fleet: FleetToJoin,
 ) -> None:
     """Add one cell of Nova by its database: MySQL, MariaDB, PostgreSQL or SQLite, only ever read. Can be repeated.
 
     Of a cell that is there only what is given changes. `fleetlight cell add-nova` adds all cells of a deployment.
     """
     databases = (database_url, database_url_file, api_database_url, api_database_url_file)
-    with _joining(name, CellKind.NOVA_DB, config, data_dir) as (fleet, before):
-        bus = _given_bus(transport_url, transport_url_file)
-        if before is not None and bus is not None and all(each is None for each in databases):
-            _change_bus(fleet, before, bus)
-            return
-        database = _url_of(before, "database_url", database_url, database_url_file)
-        api_database = _url_of(before, "api_database_url", api_database_url, api_database_url_file)
-        _print_joined(add_nova_cell(fleet, name, database, api_database, _kept_bus(bus, before)))
+    before = _cell_before(fleet, name, CellKind.NOVA_DB)
+    bus = _given_bus(transport_url, transport_url_file)
+    if before is not None and bus is not None and all(each is None for each in databases):
+        _change_bus(fleet, before, bus)
+        return
+    database = _url_of(before, "database_url", database_url, database_url_file)
+    api_database = _url_of(before, "api_database_url", api_database_url, api_database_url_file)
+    _print_joined(add_nova_cell(fleet, name, database, api_database, _kept_bus(bus, before)))
 
 
 @add.command(
@@ -183,22 +197,21 @@ def nova_api(
     ca_certs: AuthorityOption = None,
     transport_url: TransportOption = None,
     transport_url_file: UrlFileOption = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    fleet: FleetToJoin,
 ) -> None:
     """Add a Nova deployment, or another one of Fleetlight's, by its compute API, only ever read. Can be repeated.
 
     Of a cell that is there only what is given changes.
     """
     login = UpstreamLogin(os_cloud, clouds_file, token_file, username, password_file, ca_certs)
-    with _joining(name, CellKind.NOVA_API, config, data_dir) as (fleet, before):
-        bus = _given_bus(transport_url, transport_url_file)
-        if before is not None and bus is not None and url is None and not login.is_given:
-            _change_bus(fleet, before, bus)
-            return
-        address = upstream_address(CellKind.NOVA_API, url, login, before)
-        kept_bus = _kept_bus(bus, before)
-        _print_joined(add_upstream_cell(fleet, name, CellKind.NOVA_API, address, kept_bus, before=before))
+    before = _cell_before(fleet, name, CellKind.NOVA_API)
+    bus = _given_bus(transport_url, transport_url_file)
+    if before is not None and bus is not None and url is None and not login.is_given:
+        _change_bus(fleet, before, bus)
+        return
+    address = upstream_address(CellKind.NOVA_API, url, login, before)
+    kept_bus = _kept_bus(bus, before)
+    _print_joined(add_upstream_cell(fleet, name, CellKind.NOVA_API, address, kept_bus, before=before))
 
 
 @add.command(
@@ -219,18 +232,17 @@ def ganeti(
     ] = None,
     password_file: PasswordFileOption = None,
     ca_certs: AuthorityOption = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    fleet: FleetToJoin,
 ) -> None:
     """Add a Ganeti cluster by its remote API, only ever read. Can be repeated.
 
     Of a cell that is there only what is given changes.
     """
     login = UpstreamLogin(username=username, password_file=password_file, ca_certs=ca_certs)
-    with _joining(name, CellKind.GANETI, config, data_dir) as (fleet, before):
-        address = upstream_address(CellKind.GANETI, url, login, before)
-        kept_bus = _kept_bus(None, before)
-        _print_joined(add_upstream_cell(fleet, name, CellKind.GANETI, address, kept_bus, before=before))
+    before = _cell_before(fleet, name, CellKind.GANETI)
+    address = upstream_address(CellKind.GANETI, url, login, before)
+    kept_bus = _kept_bus(None, before)
+    _print_joined(add_upstream_cell(fleet, name, CellKind.GANETI, address, kept_bus, before=before))
 
 
 ADD_NOVA_EXAMPLES = examples(
@@ -281,7 +293,7 @@ def add_nova(
         checked = check_all_nova_cells(api_database, main_database_url=main_database_url, prefix=prefix)
         _print_checked(checked, output)
         raise typer.Exit(0 if all(each.followed_by is FollowedBy.LOG for each in checked) else 1)
-    with _open_fleet_to_join(config, data_dir) as fleet:
+    with _open_fleet_to_join(load_settings(config, data_dir), data_dir) as fleet:
         for joined in add_all_nova_cells(
             fleet,
             api_database,
@@ -322,33 +334,16 @@ def _kind_in(args: Sequence[str]) -> str:
     return next((kind for kind in CellKind if kind in named), CellKind.NATIVE)
 
 
-@contextmanager
-def _joining(
-    name: str, kind: CellKind, config: Path | None, data_dir: Path | None
-) -> Iterator[tuple[Fleet, Cell | None]]:
-    """The fleet, and the cell of that name if it is there. Raises ConfigurationError for one of another kind."""
+def _cell_before(fleet: Fleet, name: str, kind: CellKind) -> Cell | None:
+    """The cell of that name if it is there. Raises ConfigurationError for one of another kind."""
     checked_name(name)
-    with _open_fleet_to_join(config, data_dir) as fleet:
-        before = next((cell for cell in fleet.cells() if cell.name == name), None)
-        if before is not None and before.kind is not kind:
-            raise ConfigurationError(
-                f"cell {name} is of kind '{before.kind}': change it by `fleetlight cell add {before.kind} {name}`, "
-                "or choose another name"
-            )
-        yield fleet, before
-
-
-@contextmanager
-def _open_fleet_to_join(config: Path | None, data_dir: Path | None) -> Iterator[Fleet]:
-    """The fleet, if it is one that cells can join."""
-    settings = load_settings(config, data_dir)
-    if is_in_data_folder(settings.fleet, data_dir):
+    before = next((cell for cell in fleet.cells() if cell.name == name), None)
+    if before is not None and before.kind is not kind:
         raise ConfigurationError(
-            "this is the fleet of a data folder, whose cells `fleetlight up` makes (`fleetlight up --cells N`) and "
-            "follows in its own process; for other cells give a fleet of their own: fleet.database_url"
+            f"cell {name} is of kind '{before.kind}': change it by `fleetlight cell add {before.kind} {name}`, "
+            "or choose another name"
         )
-    with open_fleet(settings.fleet) as fleet:
-        yield fleet
+    return before
 
 
 def _print_joined(joined: Joined) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from importlib import import_module
 from typing import Annotated
 
@@ -18,12 +18,13 @@ from fleetlight.cells.model import Cell
 from fleetlight.cli.cells.adding import ADD_NOVA_EXAMPLES, add, add_nova
 from fleetlight.cli.data_folder import is_in_data_folder
 from fleetlight.cli.errors import CommandError, ConfigurationError
-from fleetlight.cli.fleet import is_in_process, open_fleet, sorted_by_name
+from fleetlight.cli.fleet import LoadedSettings, OpenFleet, is_in_process, sorted_by_name
+from fleetlight.cli.given import FromSettings
 from fleetlight.cli.logging import mask_url_passwords
 from fleetlight.cli.opened_index import opened_index
-from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, cell_names, examples
+from fleetlight.cli.options import Output, OutputOption, cell_names, examples
 from fleetlight.cli.output import counted, is_terminal, print_notice, print_result, print_rows, progress_bar
-from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.cli.settings import Settings
 from fleetlight.indexer.errors import LeaseHeldError
 from fleetlight.indexer.reconcile.cell_removal import CellRemovalResult, remove_cell, wait_for_relay
 from fleetlight.indexer.writing.leases import CellLeases
@@ -44,29 +45,29 @@ CellArgument = Annotated[
     str,
     typer.Argument(metavar="NAME", help="The cell, by name or uuid.", show_default=False, autocompletion=cell_names),
 ]
+IsInDataFolder = Annotated[
+    bool, FromSettings(lambda settings, data_dir: nullcontext(is_in_data_folder(settings.fleet, data_dir)))
+]
 
 # An indexer or relay looks at the registry every fleet.cells_refresh_interval_s, and then has work to finish.
 _FINISHING_S = 10.0
 
 
 @app.command("list", epilog=examples("fleetlight cell list", "fleetlight cell list --output json"))
-def list_cells(
-    config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE
-) -> None:
+def list_cells(fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
     """Show every cell of the fleet; passwords inside URLs are masked."""
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        cells = [
-            {
-                "name": cell.name,
-                "uuid": cell.uuid,
-                "kind": cell.kind.value,
-                "database_url": mask_url_passwords(cell.database_url),
-                "transport_url": mask_url_passwords(cell.transport_url),
-                "disabled": cell.disabled,
-                "announcements": cell.takes_announcements,
-            }
-            for cell in sorted_by_name(fleet.cells())
-        ]
+    cells = [
+        {
+            "name": cell.name,
+            "uuid": cell.uuid,
+            "kind": cell.kind.value,
+            "database_url": mask_url_passwords(cell.database_url),
+            "transport_url": mask_url_passwords(cell.transport_url),
+            "disabled": cell.disabled,
+            "announcements": cell.takes_announcements,
+        }
+        for cell in sorted_by_name(fleet.cells())
+    ]
     columns = ("name", "uuid", "kind", "state", "takes", "database_url", "transport_url")
     states = [
         cell
@@ -94,26 +95,24 @@ def set_cell(
             show_default=False,
         ),
     ],
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    fleet: OpenFleet,
 ) -> None:
     """Set whether a native cell takes announcements; indexers know within fleet.cells_refresh_interval_s.
 
     It takes them only from its own outbox, and from producers with a key for it (`fleetlight accounts producer`).
     Announcements of others become dead letters. What was announced before stays.
     """
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        cell = fleet.cell(name)
-        if not cell.can.numbers_changes:
-            raise ConfigurationError(
-                f"cell {cell.name} is not native: what is announced there is a hint, and only its rows become servers"
-            )
-        fleet.set_takes_announcements(cell.uuid, announcements)
+    cell = fleet.cell(name)
+    if not cell.can.numbers_changes:
+        raise ConfigurationError(
+            f"cell {cell.name} is not native: what is announced there is a hint, and only its rows become servers"
+        )
+    fleet.set_takes_announcements(cell.uuid, announcements)
     print_result(f"{cell.name}: takes {'announcements of its producers' if announcements else 'no announcements'}")
 
 
 @app.command(epilog=examples("fleetlight cell disable cell2"))
-def disable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def disable(name: CellArgument, settings: LoadedSettings, fleet: OpenFleet) -> None:
     """Stop following a cell: indexers and relays leave it within fleet.cells_refresh_interval_s.
 
     Its instances stay in every list: lists ask the cell itself as soon as the index is too old. The command waits until
@@ -121,26 +120,22 @@ def disable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOp
     `fleetlight cell enable` has it followed again. In a data folder the relay of `fleetlight up` goes on as long as
     that runs.
     """
-    settings = load_settings(config, data_dir)
-    with open_fleet(settings.fleet) as fleet:
-        cell = _set_disabled(fleet, name, disabled=True)
-        if cell.transport_url and not is_in_process(cell):
-            _remove_queue(settings, fleet, cell)
+    cell = _set_disabled(fleet, name, disabled=True)
+    if cell.transport_url and not is_in_process(cell):
+        _remove_queue(settings, fleet, cell)
 
 
 @app.command(epilog=examples("fleetlight cell enable cell2"))
-def enable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def enable(name: CellArgument, fleet: OpenFleet) -> None:
     """Follow a disabled cell again; its indexer catches up with what changed meanwhile."""
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        _set_disabled(fleet, name, disabled=False)
+    _set_disabled(fleet, name, disabled=False)
 
 
 @app.command(epilog=examples("fleetlight cell acknowledge cell2"))
-def acknowledge(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def acknowledge(name: CellArgument, fleet: OpenFleet) -> None:
     """Say that the database of a cell was meant to go back to a backup; until then it is named as a finding."""
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        cell = fleet.cell(name)
-        was_open = fleet.restored_cells.acknowledge(cell.uuid)
+    cell = fleet.cell(name)
+    was_open = fleet.restored_cells.acknowledge(cell.uuid)
     print_result(f"{cell.name}: {'acknowledged' if was_open else 'there is nothing to acknowledge'}")
 
 
@@ -149,26 +144,25 @@ def remove(
     name: CellArgument,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    settings: LoadedSettings,
+    fleet: OpenFleet,
+    is_embedded: IsInDataFolder,
 ) -> None:
     """Remove a disabled cell from the index and from the fleet, and its queues. Its database stays as it is.
 
     A cell of a data folder cannot be removed: `fleetlight up` would make it again.
     The command waits until indexers and the relay have left the cell. If it is interrupted, run it again.
     """
-    settings = load_settings(config, data_dir)
-    with open_fleet(settings.fleet) as fleet:
-        cell = fleet.cell(name)
-        if not cell.disabled:
-            raise CommandError(f"cell {cell.name} is in use; disable it first: `fleetlight cell disable {cell.name}`")
-        if is_in_data_folder(settings.fleet, data_dir):
-            raise ConfigurationError(
-                f"cell {cell.name} is one of a data folder: `fleetlight up` would make it again. It can stay disabled"
-            )
-        if not yes:
-            _ask(cell, fleet.count_mappings(cell.uuid))
-        removed = _remove(settings, fleet, cell)
+    cell = fleet.cell(name)
+    if not cell.disabled:
+        raise CommandError(f"cell {cell.name} is in use; disable it first: `fleetlight cell disable {cell.name}`")
+    if is_embedded:
+        raise ConfigurationError(
+            f"cell {cell.name} is one of a data folder: `fleetlight up` would make it again. It can stay disabled"
+        )
+    if not yes:
+        _ask(cell, fleet.count_mappings(cell.uuid))
+    removed = _remove(settings, fleet, cell)
     rows, mappings = counted(removed.rows, "row"), counted(removed.mappings, "instance mapping")
     print_result(f"{cell.name}: removed, {rows} from the index and {mappings}; its database is as it was")
 

@@ -13,27 +13,25 @@ from fleetlight.cells.fleet.database import translated_fleet_failures
 from fleetlight.cells.kinds.native.registration import remember_cell
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.model import Cell
-from fleetlight.cli.fleet import open_fleet, sorted_by_name
-from fleetlight.cli.options import ConfigOption, DataDirOption, examples
+from fleetlight.cli.fleet import LoadedSettings, OpenFleet, sorted_by_name
+from fleetlight.cli.options import examples
 from fleetlight.cli.output import print_result
 from fleetlight.cli.postgresql_rights import renew_rights
-from fleetlight.cli.settings import load_settings
 from fleetlight.cli.work_progress import shown_progress
 
 app = typer.Typer(no_args_is_help=True, epilog=examples("fleetlight database upgrade"))
 
 
 @app.command(epilog=examples("fleetlight database upgrade --config /etc/fleetlight.toml"))
-def upgrade(config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def upgrade(settings: LoadedSettings, fleet: OpenFleet) -> None:
     """Bring the fleet database and the databases of all native cells to the newest schema; can be repeated.
 
     Accounts that `fleetlight accounts postgresql` has made get their rights to new tables.
     """
-    settings = load_settings(config, data_dir)
     fleet_url = settings.fleet.database_url.get_secret_value()
     _upgrade(create_database_engine(fleet_url), upgrade_fleet, translated_fleet_failures())
     print_result("fleet database: up to date")
-    with open_fleet(settings.fleet) as fleet, shown_progress("databases") as begin:
+    with shown_progress("databases") as begin:
         native = [cell for cell in sorted_by_name(fleet.cells()) if cell.can.takes_changes]
         show = begin("cells", len(native))
         for done, cell in enumerate(native, 1):

@@ -4,9 +4,9 @@ import typer
 
 from fleetlight.cells.findings import State
 from fleetlight.cli.doctor.examination import as_json, examined
-from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.fleet import LoadedSettings
+from fleetlight.cli.options import Output, OutputOption, examples
 from fleetlight.cli.output import print_rows, print_summary
-from fleetlight.cli.settings import load_settings
 
 app = typer.Typer()
 
@@ -20,7 +20,7 @@ _COLUMNS = ("WHAT", "STATE", "FOUND", "WHAT TO DO")
         "fleetlight doctor --config /etc/fleetlight/indexer.toml",
     )
 )
-def doctor(config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE) -> None:
+def doctor(settings: LoadedSettings, output: OutputOption = Output.TABLE) -> None:
     """Check everything that a fleet needs, and say for each fault what to do about it.
 
     It checks databases with their versions, tables, rights and clocks; buses; the index with its aliases and disks,
@@ -31,7 +31,7 @@ def doctor(config: ConfigOption = None, data_dir: DataDirOption = None, output: 
 
     Exit code 1 if anything is wrong, 2 if the configuration makes no sense.
     """
-    found = examined(load_settings(config, data_dir))
+    found = examined(settings)
     worst_first = sorted(found.findings, key=lambda finding: list(State).index(finding.state), reverse=True)
     rows = [[each.about, each.state, each.evidence, each.remedy or "-"] for each in worst_first]
     if output is Output.TABLE:

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from itertools import groupby
@@ -16,7 +15,7 @@ from fleetlight.cells.findings import Finding, State, ok, unknown, wrong
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.restored_cells import acknowledged_by
 from fleetlight.cells.model import Cell
-from fleetlight.cli.board import CellLine, board_of
+from fleetlight.cli.board import CellLine, read_board
 from fleetlight.cli.doctor.certificates import certificate_checks
 from fleetlight.cli.doctor.checks import (
     DEADLINE_S,
@@ -37,6 +36,7 @@ from fleetlight.cli.doctor.checks import (
 from fleetlight.cli.errors import CommandError
 from fleetlight.cli.fleet import open_fleet, sorted_by_name
 from fleetlight.cli.opened_index import IndexedCells
+from fleetlight.cli.operator_api import OperatorApi
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.followed_by import FollowedBy
 from fleetlight.listing.cell_board import CellHealth
@@ -97,17 +97,18 @@ def examined(settings: Settings) -> Examination:
             ]
         )
         if cells:
-            board = in_background(partial(_look, settings, fleet), "doctor-board")
+            board = in_background(lambda: asyncio.run(_look(settings, fleet)), "doctor-board")
             found.findings += answers(_about_cells(settings, known, tuple(cells)))
             found.findings += _board_seen(board, found)
     found.findings += suspected(found)
     return found
 
 
-def _look(settings: Settings, fleet: Fleet) -> Sequence[CellLine]:
+async def _look(settings: Settings, fleet: Fleet) -> Sequence[CellLine]:
     search = settings.search
     in_time = search.model_copy(update={"cell_timeout_s": min(search.cell_timeout_s, DEADLINE_S / 2)})
-    return asyncio.run(board_of(settings.model_copy(update={"search": in_time}), fleet))
+    async with OperatorApi(settings.model_copy(update={"search": in_time}), fleet).opened() as app:
+        return await read_board(app)
 
 
 def _board_seen(board: Future[Sequence[CellLine]], found: Examination) -> Sequence[Finding]:

@@ -8,11 +8,11 @@ import typer
 from fleetlight.api.identity.tokens.login import Logins
 from fleetlight.api.identity.tokens.token import sign
 from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.cli.fleet import LoadedSettings
 from fleetlight.cli.identity import credentials, projects, roles, users
 from fleetlight.cli.identity.options import ProjectOption, UserArgument, directory_file
-from fleetlight.cli.options import ConfigOption, DataDirOption, examples
+from fleetlight.cli.options import examples
 from fleetlight.cli.output import print_result
-from fleetlight.cli.settings import load_settings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,11 +30,8 @@ app.add_typer(credentials.app, name="credential")
         'curl -H "X-Auth-Token: $(fleetlight identity token admin)" http://127.0.0.1:8774/v2.1/servers',
     )
 )
-def token(
-    user: UserArgument, project: ProjectOption = None, config: ConfigOption = None, data_dir: DataDirOption = None
-) -> None:
+def token(user: UserArgument, *, project: ProjectOption = None, settings: LoadedSettings) -> None:
     """Print a token of a user, for the default project unless given. Reading the file takes no password."""
-    settings = load_settings(config, data_dir)
     directory = directory_file(settings).read()
     owner = directory.named_user(user)
     wanted = project or owner.default_project_id

@@ -9,11 +9,9 @@ from fleetlight.api.caller import ROLES
 from fleetlight.api.http.errors import DirectoryError, UnknownInDirectoryError
 from fleetlight.api.identity.passwords import hash_password
 from fleetlight.api.identity.tokens.directory import Credential, Directory, new_id, require_roles
-from fleetlight.cli.identity.options import NewName, UserArgument, UserOption, directory_file, project_name
-from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
-from fleetlight.cli.output import print_result, print_rows
-from fleetlight.cli.settings import load_settings
-from fleetlight.resources.fields import from_microseconds
+from fleetlight.cli.identity.options import NewName, UserArgument, UserOption, UsersFile, project_name
+from fleetlight.cli.options import Output, OutputOption, examples
+from fleetlight.cli.output import iso_time, print_result, print_rows
 
 app = typer.Typer(
     help="Logins of programs: application credentials.",
@@ -31,8 +29,7 @@ def add_credential(
     *,
     project: Annotated[str, typer.Option(metavar="PROJECT", help="What it is for, by name or id.")],
     role: Annotated[list[str] | None, typer.Option(metavar="ROLE", help="Only this role; can be repeated.")] = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    file: UsersFile,
 ) -> None:
     """Add an application credential: a login for a program, for one project. Prints its secret, once."""
     secret = secrets.token_urlsafe(_SECRET_BYTES)
@@ -50,19 +47,14 @@ def add_credential(
             Credential(id=identifier, name=name, secret_hash=hashed, user_id=owner.id, project_id=place.id, roles=roles)
         )
 
-    directory_file(load_settings(config, data_dir)).change(change)
+    file.change(change)
     print_result(f"id: {identifier}\nsecret: {secret}")
 
 
 @app.command("list", epilog=examples("fleetlight identity credential list --user ada"))
-def list_credentials(
-    user: UserOption = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
+def list_credentials(*, user: UserOption = None, file: UsersFile, output: OutputOption = Output.TABLE) -> None:
     """Show application credentials, never a secret."""
-    directory = directory_file(load_settings(config, data_dir)).read()
+    directory = file.read()
     owner = None if user is None else directory.named_user(user).id
     shown: list[dict[str, Any]] = [
         {
@@ -71,7 +63,7 @@ def list_credentials(
             "user": directory.users[each.user_id].name,
             "project": project_name(directory, each.project_id),
             "roles": list(each.roles),
-            "expires_at": None if each.expires_at is None else _time(each.expires_at),
+            "expires_at": iso_time(each.expires_at),
         }
         for each in directory.credentials.values()
         if owner in {None, each.user_id}
@@ -86,8 +78,7 @@ def list_credentials(
 @app.command("remove", epilog=examples("fleetlight identity credential remove 0c31b5e4a7e94a0f8a2f"))
 def remove_credential(
     id: Annotated[str, typer.Argument(metavar="ID", help="The id of the credential.", show_default=False)],
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    file: UsersFile,
 ) -> None:
     """Remove an application credential; tokens that were issued for it are void at once."""
 
@@ -97,9 +88,5 @@ def remove_credential(
             raise UnknownInDirectoryError(f"there is no application credential {id}")
         return directory.without_credential(credential)
 
-    directory_file(load_settings(config, data_dir)).change(change)
+    file.change(change)
     print_result(f"{id}: removed")
-
-
-def _time(microseconds: int) -> str:
-    return from_microseconds(microseconds).isoformat(timespec="seconds")

@@ -1,5 +1,6 @@
 """What the commands of `fleetlight identity` have in common: their arguments, and the file that they change."""
 
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -8,6 +9,7 @@ from fleetlight.api.caller import ROLES
 from fleetlight.api.identity.tokens.directory import Directory
 from fleetlight.api.identity.tokens.directory_file import DirectoryFile
 from fleetlight.cli.errors import ConfigurationError
+from fleetlight.cli.given import FromSettings
 from fleetlight.cli.settings import Settings
 
 UserArgument = Annotated[str, typer.Argument(metavar="USER", help="The user, by name or id.", show_default=False)]
@@ -29,6 +31,9 @@ def directory_file(settings: Settings) -> DirectoryFile:
             "identity.file (FLEETLIGHT_IDENTITY_FILE) is needed: it says where users and projects are kept"
         )
     return DirectoryFile(settings.identity.file)
+
+
+UsersFile = Annotated[DirectoryFile, FromSettings(lambda settings, _: nullcontext(directory_file(settings)))]
 
 
 def checked_name(name: str) -> str:

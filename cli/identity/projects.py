@@ -6,10 +6,9 @@ import msgspec
 import typer
 
 from fleetlight.api.identity.tokens.directory import Project, new_id
-from fleetlight.cli.identity.options import NewName, ProjectArgument, checked_name, directory_file
-from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.identity.options import NewName, ProjectArgument, UsersFile, checked_name
+from fleetlight.cli.options import Output, OutputOption, examples
 from fleetlight.cli.output import print_result, print_rows
-from fleetlight.cli.settings import load_settings
 
 app = typer.Typer(
     help="The projects that servers belong to.",
@@ -32,22 +31,18 @@ def add_project(
         typer.Option(metavar="ID", help="The id of the project; a new uuid unless given."),
     ] = None,
     description: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "",
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    file: UsersFile,
 ) -> None:
     """Add a project."""
     project = Project(id=checked_name(id) if id else new_id(), name=checked_name(name), description=description)
-    file = directory_file(load_settings(config, data_dir))
     file.change(lambda directory: directory.with_project(project), create=True)
     print_result(f"{name}: added, id {project.id}")
 
 
 @app.command("list", epilog=examples("fleetlight identity project list"))
-def list_projects(
-    config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE
-) -> None:
+def list_projects(file: UsersFile, output: OutputOption = Output.TABLE) -> None:
     """Show every project."""
-    directory = directory_file(load_settings(config, data_dir)).read()
+    directory = file.read()
     projects = sorted(directory.projects.values(), key=lambda project: project.name)
     document = [msgspec.to_builtins(project) for project in projects]
     rows = [(each.name, each.id, each.description or "-") for each in projects]
@@ -55,9 +50,7 @@ def list_projects(
 
 
 @app.command("remove", epilog=examples("fleetlight identity project remove demo"))
-def remove_project(name: ProjectArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def remove_project(name: ProjectArgument, file: UsersFile) -> None:
     """Remove a project with all roles in it. Its servers stay."""
-    directory_file(load_settings(config, data_dir)).change(
-        lambda directory: directory.without_project(directory.named_project(name))
-    )
+    file.change(lambda directory: directory.without_project(directory.named_project(name)))
     print_result(f"{name}: removed")

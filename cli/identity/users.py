@@ -14,14 +14,13 @@ from fleetlight.cli.identity.options import (
     NewName,
     ProjectOption,
     UserArgument,
+    UsersFile,
     checked_name,
-    directory_file,
     project_name,
 )
-from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.options import Output, OutputOption, examples
 from fleetlight.cli.output import print_notice, print_result, print_rows
 from fleetlight.cli.passwords import asked_password
-from fleetlight.cli.settings import load_settings
 from fleetlight.resources.clock import system_clock
 
 app = typer.Typer(
@@ -43,14 +42,12 @@ def add_user(
     *,
     project: ProjectOption = None,
     role: Annotated[str, typer.Option(metavar="ROLE", help="The role in that project.")] = "member",
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    file: UsersFile,
 ) -> None:
     """Add a user. The password is asked for, or is the first line of the standard input.
 
     With --project, that is the user's default project.
     """
-    file = directory_file(load_settings(config, data_dir))
     user = User(id=new_id(), name=checked_name(name), password_hash=hash_password(asked_password()))
 
     def change(directory: Directory) -> Directory:
@@ -65,11 +62,9 @@ def add_user(
 
 
 @app.command("list", epilog=examples("fleetlight identity user list"))
-def list_users(
-    config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE
-) -> None:
+def list_users(file: UsersFile, output: OutputOption = Output.TABLE) -> None:
     """Show every user, never a password."""
-    directory = directory_file(load_settings(config, data_dir)).read()
+    directory = file.read()
     users = [
         {
             "name": user.name,
@@ -87,18 +82,15 @@ def list_users(
 
 
 @app.command("remove", epilog=examples("fleetlight identity user remove ada"))
-def remove_user(name: UserArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def remove_user(name: UserArgument, file: UsersFile) -> None:
     """Remove a user with all credentials; tokens of the user are void at once."""
-    directory_file(load_settings(config, data_dir)).change(
-        lambda directory: directory.without_user(directory.named_user(name))
-    )
+    file.change(lambda directory: directory.without_user(directory.named_user(name)))
     print_result(f"{name}: removed")
 
 
 @app.command("set-password", epilog=examples("fleetlight identity user set-password ada"))
-def set_password(name: UserArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def set_password(name: UserArgument, file: UsersFile) -> None:
     """Give a user a new password, asked for or from the standard input; tokens of the user are void at once."""
-    file = directory_file(load_settings(config, data_dir))
     user = file.read().named_user(name)  # before a password is typed in vain
     password = asked_password()
     _replace_user(file, user.id, password_hash=hash_password(password), valid_from=system_clock())
@@ -112,16 +104,16 @@ def set_password(name: UserArgument, config: ConfigOption = None, data_dir: Data
 
 
 @app.command("disable", epilog=examples("fleetlight identity user disable ada"))
-def disable_user(name: UserArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def disable_user(name: UserArgument, file: UsersFile) -> None:
     """Refuse logins of a user; tokens of the user are void at once."""
-    _replace_user(directory_file(load_settings(config, data_dir)), name, enabled=False)
+    _replace_user(file, name, enabled=False)
     print_result(f"{name}: disabled")
 
 
 @app.command("enable", epilog=examples("fleetlight identity user enable ada"))
-def enable_user(name: UserArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def enable_user(name: UserArgument, file: UsersFile) -> None:
     """Accept logins of a disabled user again."""
-    _replace_user(directory_file(load_settings(config, data_dir)), name, enabled=True)
+    _replace_user(file, name, enabled=True)
     print_result(f"{name}: enabled")
 
 

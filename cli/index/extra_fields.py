@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from fleetlight.cli.errors import ConfigurationError
+from fleetlight.cli.fleet import LoadedSettings
 from fleetlight.cli.opened_index import opened_index
-from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.options import Output, OutputOption, examples
 from fleetlight.cli.output import print_notice, print_rows
-from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.base import IndexWriter
 from fleetlight.indexer.extra_fields import NO_KIND, SCHEMA_VIOLATION, search_terms
 from fleetlight.indexer.settings import IndexSettings
@@ -24,12 +24,12 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=examples("fleetlight index find --field rack=r7"))(find)
 
 
-def fields(config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE) -> None:
+def fields(settings: LoadedSettings, output: OutputOption = Output.TABLE) -> None:
     """List fields that newer versions of producers have brought, and whether they can be searched for.
 
     A field is only kept, and not indexed, where no schema describes it or its value contradicts the schema.
     """
-    with opened_index(load_settings(config, data_dir).index) as writer:
+    with opened_index(settings.index) as writer:
         rows = _rows(writer)
     if not rows and output is Output.TABLE:
         print_notice("no producer has brought fields that this version does not know")
@@ -47,8 +47,7 @@ def find(
     field: Annotated[str, typer.Option("--field", metavar="NAME=VALUE", help="The field, and what it equals.")],
     *,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Show at most so many.")] = _DEFAULT_LIMIT,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    settings: LoadedSettings,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Find instances by a field that `fleetlight index fields` shows as indexed, in the order of their uuids.
@@ -58,7 +57,6 @@ def find(
     name, separator, value = field.partition("=")
     if not separator or not name:
         raise ConfigurationError(f"--field '{field}' must be NAME=VALUE")
-    settings = load_settings(config, data_dir)
     with opened_index(settings.index) as writer:
         uuids = writer.find_extra(search_terms(name, value), limit)
         if not uuids:

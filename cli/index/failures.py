@@ -16,11 +16,11 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.producer_keys import ProducerKeyring
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cli.errors import ConfigurationError
-from fleetlight.cli.fleet import open_fleet, sorted_by_name
+from fleetlight.cli.fleet import LoadedSettings, OpenFleet, sorted_by_name
 from fleetlight.cli.opened_index import opened_index
-from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, Output, OutputOption, examples
-from fleetlight.cli.output import counted, is_terminal, print_notice, print_result, print_rows, print_summary
-from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.cli.options import CellOption, Output, OutputOption, examples
+from fleetlight.cli.output import counted, is_terminal, iso_time, print_notice, print_result, print_rows, print_summary
+from fleetlight.cli.settings import Settings
 from fleetlight.indexer.reconcile.dead_letter_retries import RetryResult, retry
 from fleetlight.resources.fields import from_microseconds
 
@@ -41,17 +41,11 @@ AllOption = Annotated[bool, typer.Option("--all", help="Every failure, of the fl
 
 
 @app.command("list", epilog=examples("fleetlight index failures list", "fleetlight index failures list --cell cell2"))
-def list_failures(
-    cell: CellOption = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
+def list_failures(*, cell: CellOption = None, fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
     """Show the messages that could not be indexed, and are neither solved nor dropped yet."""
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        names = _names(fleet, cell)
-        summaries = list(fleet.failures.summaries(names))
-        dropped = fleet.failures.dropped()
+    names = _names(fleet, cell)
+    summaries = list(fleet.failures.summaries(names))
+    dropped = fleet.failures.dropped()
     for cell_uuid in names.keys() & dropped.keys():
         print_notice(
             f"{names[cell_uuid]}: {counted(dropped[cell_uuid], 'older failure')} had to go because there were too many "
@@ -74,14 +68,12 @@ def list_failures(
 @app.command(epilog=examples(f"fleetlight index failures show {_EXAMPLE}"))
 def show(
     failure_id: Annotated[str, typer.Argument(metavar="ID", help="The failure.", show_default=False)],
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    fleet: OpenFleet,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show one failure with its whole message; of the sender's request context only the id of the request is kept."""
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        failure = _found(fleet, [failure_id])[0]
-        names = _names(fleet, None)
+    failure = _found(fleet, [failure_id])[0]
+    names = _names(fleet, None)
     fields = _summary_as_json(failure.summary, names) | {
         "routing_key": failure.routing_key,
         "headers": dict(failure.headers),
@@ -105,21 +97,19 @@ def retry_failures(
     *,
     every: AllOption = False,
     cell: CellOption = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    settings: LoadedSettings,
+    fleet: OpenFleet,
 ) -> None:
     """Try failures again; each that succeeds is off the list.
 
     Exit code 1 unless all of them are.
     """
-    settings = load_settings(config, data_dir)
     solved = remaining = 0
-    with open_fleet(settings.fleet) as fleet:
-        for results in retried(settings, fleet, _chosen(fleet, ids, every, cell)):
-            for result in results:
-                print_result(f"{result.failure_id}: {'solved' if result.is_solved else 'not solved'}: {result.what}")
-                solved += result.is_solved
-                remaining += not result.is_solved
+    for results in retried(settings, fleet, _chosen(fleet, ids, every, cell)):
+        for result in results:
+            print_result(f"{result.failure_id}: {'solved' if result.is_solved else 'not solved'}: {result.what}")
+            solved += result.is_solved
+            remaining += not result.is_solved
     print_notice(f"{solved} solved, {remaining} not solved")
     if remaining:
         raise typer.Exit(1)
@@ -134,22 +124,19 @@ def drop(
     every: AllOption = False,
     cell: CellOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    fleet: OpenFleet,
 ) -> None:
     """Delete failures with their messages."""
-    settings = load_settings(config, data_dir)
-    with open_fleet(settings.fleet) as fleet:
-        chosen = _chosen(fleet, ids, every, cell)
-        if every and not yes:
-            if not is_terminal():
-                raise ConfigurationError(
-                    "all failures are not dropped without --yes when there is no terminal to confirm it"
-                )
-            typer.confirm("Drop all of them for good?", abort=True)
-        dropped = sum(fleet.failures.drop(batch) for batch in batched(chosen, _AT_ONCE))
-        if every:
-            fleet.failures.forget_dropped(_names(fleet, cell))
+    chosen = _chosen(fleet, ids, every, cell)
+    if every and not yes:
+        if not is_terminal():
+            raise ConfigurationError(
+                "all failures are not dropped without --yes when there is no terminal to confirm it"
+            )
+        typer.confirm("Drop all of them for good?", abort=True)
+    dropped = sum(fleet.failures.drop(batch) for batch in batched(chosen, _AT_ONCE))
+    if every:
+        fleet.failures.forget_dropped(_names(fleet, cell))
     print_result(f"{dropped} dropped")
 
 
@@ -208,7 +195,7 @@ def _names(fleet: Fleet, cell: str | None) -> dict[str, str]:
 
 
 def _summary_as_json(summary: FailureSummary, names: dict[str, str]) -> dict[str, Any]:
-    times = {name: _time(getattr(summary, name)) for name in ("first_at", "last_at", "reread_at")}
+    times = {name: iso_time(getattr(summary, name)) for name in ("first_at", "last_at", "reread_at")}
     return {"id": summary.id, "cell": names.get(summary.cell_uuid)} | asdict(summary) | times
 
 
@@ -222,7 +209,3 @@ def _as_row(summary: FailureSummary, names: dict[str, str]) -> list[str]:
         summary.instance_uuid or "-",
         summary.detail,
     ]
-
-
-def _time(moment: int | None) -> str | None:
-    return None if moment is None else from_microseconds(moment).isoformat(timespec="seconds")

@@ -11,11 +11,10 @@ import typer
 
 from fleetlight.bus.bus import dead_letters
 from fleetlight.bus.settings import BusSettings
-from fleetlight.cells.fleet.compared_mappings import ComparedMappings
 from fleetlight.cells.fleet.index_work import WorkKind
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell
-from fleetlight.cli.fleet import chosen_cells, is_in_process, open_fleet
+from fleetlight.cli.fleet import LoadedSettings, OpenFleet, chosen_cells, is_in_process
 from fleetlight.cli.index import extra_fields, failures, purge, rebuild, sync, work
 from fleetlight.cli.index.mappings import mappings_as_json, report_mappings
 from fleetlight.cli.index.recorded_work import instances_of, recorded
@@ -27,9 +26,8 @@ from fleetlight.cli.index.verification import (
     verify_cells,
 )
 from fleetlight.cli.opened_index import IndexedCells, opened_index, read_index
-from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.options import CellOption, Output, OutputOption, examples
 from fleetlight.cli.output import in_brackets, print_error, print_notice, print_rows
-from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.opening import open_generations
 from fleetlight.indexer.errors import IndexAbsentError, IndexerError, IndexUnavailableError
 from fleetlight.indexer.followed_by import FollowedBy
@@ -49,7 +47,7 @@ _NUMBERS = ("watermark", "published_sequence", "lag_changes", "dead_letters")
 
 
 @app.command(epilog=examples("fleetlight index status", "fleetlight index status --output json"))
-def status(config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE) -> None:
+def status(settings: LoadedSettings, fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
     """Show per cell how far the index follows it.
 
     COMPLETE is of instances. FOLLOWED BY is `changes` of a cell that numbers them, `log` where the log of its database
@@ -58,12 +56,10 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, output: 
 
     Exit code 1 unless the index is complete and up to date in every cell, and the fleet database maps its instances.
     """
-    settings = load_settings(config, data_dir)
-    with open_fleet(settings.fleet) as fleet:
-        cells = chosen_cells(fleet, None)
-        failures_kept = fleet.failures.counts()
-        fleet.clock.look()
-        mappings = fleet.compared_mappings.all()
+    cells = chosen_cells(fleet, None)
+    failures_kept = fleet.failures.counts()
+    fleet.clock.look()
+    mappings = fleet.compared_mappings.all()
     problem: IndexUnavailableError | None = None
     indexed = IndexedCells()
     try:
@@ -84,7 +80,11 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, output: 
         comparison_interval_s=settings.indexer.interval_s,
     )
     document = [
-        _as_json(each, indexed) | {"lists_ask_cell": reasons[each.cell.uuid]} | _mappings_of(each, mappings)
+        {
+            **_as_json(each, indexed),
+            "lists_ask_cell": reasons[each.cell.uuid],
+            "mappings": mappings_as_json(mappings.get(each.cell.uuid)),
+        }
         for each in statuses
     ]
     others = tuple(f"{stored.noun}s".upper() for stored in INDEXED_ITEMS.values())
@@ -128,8 +128,8 @@ def verify(
         typer.Option("--fast", help="Compare the revisions in the index alone, and not the documents."),
     ] = False,
     cell: CellOption = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    settings: LoadedSettings,
+    fleet: OpenFleet,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Compare the index, and the mappings of the fleet database, with the cells.
@@ -143,9 +143,7 @@ def verify(
 
     Exit code 0 if they agree (now), 1 if they differ or a cell could not be compared, 2 if something is misconfigured.
     """
-    settings = load_settings(config, data_dir)
     with (
-        open_fleet(settings.fleet) as fleet,
         opened_index(settings.index) as writer,
         closing(CellLeases(fleet.open_leases("fleetlight index verify"))) as leases,
     ):
@@ -260,10 +258,6 @@ def _as_json(status: CellIndexStatus, indexed: IndexedCells) -> dict[str, Any]:
         "items": {name: of.get(status.cell.uuid) for name, of in indexed.items.items()},
         "problem": status.problem,
     }
-
-
-def _mappings_of(status: CellIndexStatus, mappings: Mapping[str, ComparedMappings]) -> dict[str, Any]:
-    return {"mappings": mappings_as_json(mappings.get(status.cell.uuid))}
 
 
 def _as_row(status: CellIndexStatus, indexed: IndexedCells) -> list[str]:

@@ -12,12 +12,12 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.index_work import WorkKind
 from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import CommandError
-from fleetlight.cli.fleet import chosen_cells, open_fleet
+from fleetlight.cli.fleet import LoadedSettings, OpenFleet, chosen_cells
 from fleetlight.cli.index.recorded_work import Outcome, Progress, recorded
 from fleetlight.cli.opened_index import opened_index
-from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, examples
+from fleetlight.cli.options import CellOption, examples
 from fleetlight.cli.output import counted, print_error, print_notice, print_result
-from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.cli.settings import Settings
 from fleetlight.indexer.backends.base import IndexWriter
 from fleetlight.indexer.errors import LeaseHeldError, LeaseLostError
 from fleetlight.indexer.reconcile.retention import announce, has_forgotten, purge_cell, removal_delay_s
@@ -30,16 +30,14 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=examples("fleetlight index purge", "fleetlight index purge --cell cell2"))(purge)
 
 
-def purge(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def purge(*, cell: CellOption = None, settings: LoadedSettings, fleet: OpenFleet) -> None:
     """Remove instances from the index that were deleted longer than index.deleted_retention ago.
 
     Indexers do so by themselves every hour. The cells keep their rows, and answer lists that reach so far back. One at
     a time for each cell: while another process syncs, verifies or removes it, the exit code is 1.
     """
-    settings = load_settings(config, data_dir)
     failed = []
     with (
-        open_fleet(settings.fleet) as fleet,
         opened_index(settings.index) as writer,
         closing(CellLeases(fleet.open_leases("fleetlight index purge"))) as leases,
     ):

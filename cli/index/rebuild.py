@@ -14,22 +14,20 @@ from fleetlight.cells.fleet.index_work import WorkKind
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell, ChangelogAdapter
 from fleetlight.cli.errors import INTERRUPTED, ConfigurationError
-from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.fleet import LoadedSettings, open_fleet
 from fleetlight.cli.index.cell_processes import CellProcesses, cell_processes, number_of_processes
 from fleetlight.cli.index.recorded_work import Outcome, Progress, instances_of, recorded
 from fleetlight.cli.interpreter import keep_collector_out_of_the_way
 from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import (
     CELLS_AT_ONCE,
-    ConfigOption,
-    DataDirOption,
     ParallelOption,
     ProcessesOption,
     RateOption,
     examples,
 )
 from fleetlight.cli.output import in_brackets, print_notice, print_result
-from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.cli.settings import Settings
 from fleetlight.cli.work_progress import Show, shown_progress
 from fleetlight.indexer.backends.opening import open_generations
 from fleetlight.indexer.errors import IndexerError, IndexVersionError
@@ -71,8 +69,7 @@ def rebuild(
     rate: RateOption = None,
     parallel: ParallelOption = CELLS_AT_ONCE,
     processes: ProcessesOption = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    settings: LoadedSettings,
 ) -> None:
     """Fill a new index from the cells, compare it with them, and put it in the place of the current one.
 
@@ -81,7 +78,6 @@ def rebuild(
     """
     if back and abandon:
         raise ConfigurationError("--back and --abandon are two different things: leave one of them away")
-    settings = load_settings(config, data_dir)
     stop = Event()
     keep_collector_out_of_the_way()
     number = number_of_processes(settings, processes)
@@ -113,9 +109,9 @@ def rebuild(
     )
 
 
-def drop_old(config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def drop_old(settings: LoadedSettings) -> None:
     """Drop the index that a rebuild has replaced; then there is no way back to it."""
-    with rebuild_parts(load_settings(config, data_dir), None, 1, Event()) as (_, parts):
+    with rebuild_parts(settings, None, 1, Event()) as (_, parts):
         _, old = _names(parts)
         print_result(f"old index{old} dropped" if drop_previous(parts) else "there is no old index")
 

@@ -21,7 +21,7 @@ from fleetlight.cells.model import Cell
 from fleetlight.cells.settings import UpstreamSettings
 from fleetlight.cells.upstream.credentials import Credentials, Fixed
 from fleetlight.cli.errors import INTERRUPTED, CommandError, ConfigurationError
-from fleetlight.cli.fleet import chosen_cells, open_fleet
+from fleetlight.cli.fleet import LoadedSettings, chosen_cells, open_fleet
 from fleetlight.cli.index.cell_processes import CellProcesses, cell_processes, number_of_processes
 from fleetlight.cli.index.recorded_work import Outcome, Progress, instances_of, recorded
 from fleetlight.cli.interpreter import keep_collector_out_of_the_way
@@ -29,15 +29,13 @@ from fleetlight.cli.opened_index import opened_index
 from fleetlight.cli.options import (
     CELLS_AT_ONCE,
     CellOption,
-    ConfigOption,
-    DataDirOption,
     ParallelOption,
     ProcessesOption,
     RateOption,
     examples,
 )
 from fleetlight.cli.output import counted, print_error, print_notice, print_result
-from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.cli.settings import Settings
 from fleetlight.cli.work_progress import Show, shown_progress
 from fleetlight.indexer.backends.base import CellProgress, IndexWriter
 from fleetlight.indexer.errors import CellRestoredError, LeaseHeldError, LeaseLostError, StopRequestedError
@@ -133,8 +131,7 @@ def sync(
     rate: RateOption = None,
     parallel: ParallelOption = CELLS_AT_ONCE,
     processes: ProcessesOption = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    settings: LoadedSettings,
 ) -> None:
     """Write everything that the cells have into the index. Safe while changes arrive, and can be repeated.
 
@@ -146,7 +143,6 @@ def sync(
     more complete than before. The login there is in the section `upstream` of the configuration (upstream.token, or
     upstream.username and .password).
     """
-    settings = load_settings(config, data_dir)
     upstream = _upstream(settings, source, url, cell)
     wanted = _wanted_types(resource_type, source)
     number = 1 if upstream else number_of_processes(settings, processes)

@@ -10,10 +10,9 @@ import typer
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.index_work import OPEN, WorkOrder, WorkState
 from fleetlight.cli.errors import ConfigurationError
-from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.fleet import OpenFleet
+from fleetlight.cli.options import Output, OutputOption, examples
 from fleetlight.cli.output import print_notice, print_result, print_rows
-from fleetlight.cli.settings import load_settings
 from fleetlight.cli.work_progress import Show, shown_progress
 
 _EXAMPLE = "5f0c7a52-1d7e-4d0c-8a3e-0f6f4f2b9c11"
@@ -33,10 +32,9 @@ IdArgument = Annotated[
 
 
 @app.command("list", epilog=examples("fleetlight index work list", "fleetlight index work list --output json"))
-def list_work(config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE) -> None:
+def list_work(fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
     """Show what is ordered, running, or has ended, the newest first: what consoles ordered, and what commands do."""
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        found = _shown(fleet, fleet.index_work.all())
+    found = _shown(fleet, fleet.index_work.all())
     if not found and output is Output.TABLE:
         print_notice("there is no work")
         return
@@ -50,16 +48,14 @@ def show(
     work_id: IdArgument,
     *,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for its end; Ctrl-C ends only the waiting.")] = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    fleet: OpenFleet,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show how far work is, and what came of it.
 
     Exit code 1 if it has failed or was stopped.
     """
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        work = _followed(fleet, work_id) if follow else _one(fleet, work_id, fleet.index_work.find(work_id))
+    work = _followed(fleet, work_id) if follow else _one(fleet, work_id, fleet.index_work.find(work_id))
     print_rows(output, work, _COLUMNS, [_row(work)], right_aligned=_COLUMNS[4:8])
     if output is Output.TABLE:
         for finding in work["findings"]:
@@ -69,11 +65,10 @@ def show(
 
 
 @app.command(epilog=examples(f"fleetlight index work stop {_EXAMPLE}"))
-def stop(work_id: IdArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def stop(work_id: IdArgument, fleet: OpenFleet) -> None:
     """Stop work between two batches, also that of a command on another machine; what has ended stays as it is."""
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        fleet.clock.look()
-        work = _one(fleet, work_id, fleet.index_work.stop(work_id, fleet.clock()))
+    fleet.clock.look()
+    work = _one(fleet, work_id, fleet.index_work.stop(work_id, fleet.clock()))
     print_result(f"{work['id']}: {'stops after its batch' if work['state'] in OPEN else work['state']}")
 
 

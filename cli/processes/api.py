@@ -10,12 +10,10 @@ import typer
 
 from fleetlight.api.http.listening import address_of
 from fleetlight.api.identity import refuse_open_listening
-from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.fleet import LoadedSettings, open_fleet
 from fleetlight.cli.logging import configure_logging
 from fleetlight.cli.options import (
     AuthOption,
-    ConfigOption,
-    DataDirOption,
     HostOption,
     InsecureOption,
     PortOption,
@@ -25,7 +23,7 @@ from fleetlight.cli.processes.listening import listen_as_configured
 from fleetlight.cli.processes.newer_tables import telling_of_newer_tables
 from fleetlight.cli.processes.starting import looking_for
 from fleetlight.cli.processes.supervising import ChildContext, supervise
-from fleetlight.cli.settings import load_settings, with_api_options
+from fleetlight.cli.settings import with_api_options
 
 if TYPE_CHECKING:
     from fleetlight.cli.processes.serving import SharedApiState
@@ -55,11 +53,10 @@ def api(
             "there are processors.",
         ),
     ] = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    settings: LoadedSettings,
 ) -> None:
     """Serve the API, without an indexer, relays or workers."""
-    settings = with_api_options(load_settings(config, data_dir), host, port, auth, processes)
+    settings = with_api_options(settings, host, port, auth, processes)
     if settings.api.auth == "none":
         refuse_open_listening(settings.api.host, insecure=insecure)
     configure_logging(settings.log)

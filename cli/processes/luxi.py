@@ -9,11 +9,10 @@ import typer
 import uvloop
 
 from fleetlight.cli.errors import ConfigurationError
-from fleetlight.cli.fleet import open_fleet
+from fleetlight.cli.fleet import LoadedSettings, OpenFleet
 from fleetlight.cli.logging import configure_logging
-from fleetlight.cli.options import ConfigOption, DataDirOption, examples
+from fleetlight.cli.options import examples
 from fleetlight.cli.processes.newer_tables import telling_of_newer_tables
-from fleetlight.cli.settings import load_settings
 
 app = typer.Typer()
 
@@ -29,14 +28,13 @@ def luxi(
             "--socket", metavar="PATH", help="Where to listen, instead of api.luxi_socket.", show_default=False
         ),
     ] = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    settings: LoadedSettings,
+    fleet: OpenFleet,
 ) -> None:
     """Answer Ganeti's local queries at a unix socket, without the API.
 
     A user that can open the socket sees the whole fleet: its file is for the user and the group of this process.
     """
-    settings = load_settings(config, data_dir)
     path = socket or settings.api.luxi_socket
     if path is None:
         raise ConfigurationError("there is no socket to listen at: give --socket PATH, or configure api.luxi_socket")
@@ -44,7 +42,6 @@ def luxi(
     from fleetlight.cli.processes.luxi_serving import serve_luxi  # noqa: PLC0415 -- other commands would start a quarter later
 
     with (
-        open_fleet(settings.fleet) as fleet,
         telling_of_newer_tables(fleet),
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):

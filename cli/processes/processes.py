@@ -17,16 +17,16 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
 from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import ConfigurationError
-from fleetlight.cli.fleet import chosen_cells, is_in_process, open_fleet
+from fleetlight.cli.fleet import LoadedSettings, chosen_cells, is_in_process, open_fleet
 from fleetlight.cli.logging import configure_logging
 from fleetlight.cli.monitoring import monitored
-from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, examples
+from fleetlight.cli.options import CellOption, examples
 from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
 from fleetlight.cli.processes.newer_tables import telling_of_newer_tables
 from fleetlight.cli.processes.parts import ProcessPart, Run, raise_failure
 from fleetlight.cli.processes.starting import ProbesOfStart, when_reachable
 from fleetlight.cli.processes.tracing import opened_traces
-from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.cli.settings import Settings
 from fleetlight.indexer.stream.liveness import Probes
 
 app = typer.Typer()
@@ -42,14 +42,13 @@ _NOT_SHARED = (
 
 
 @app.command(epilog=examples("fleetlight indexer --config /etc/fleetlight.toml"))
-def indexer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def indexer(settings: LoadedSettings) -> None:
     """Follow all cells and keep the index up to date."""
     # Each command imports what it alone needs, which takes longer than all else.
     from fleetlight.cli.processes.following import run_indexer  # noqa: PLC0415
     from fleetlight.indexer.metrics import IndexerMetrics  # noqa: PLC0415
     from fleetlight.indexer.stream.probes import IndexerProbes  # noqa: PLC0415
 
-    settings = load_settings(config, data_dir)
     configure_logging(settings.log)
     registry = CollectorRegistry()
     metrics = IndexerMetrics(registry)
@@ -66,14 +65,13 @@ def indexer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
 
 
 @app.command(epilog=examples("fleetlight relay", "fleetlight relay --cell cell1"))
-def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def relay(*, cell: CellOption = None, settings: LoadedSettings) -> None:
     """Publish the changes of native cells on their buses, also of cells that are added later.
 
     Several may run: one is active per cell.
     """
     from fleetlight.cli.processes.relaying import run_relays  # noqa: PLC0415
 
-    settings = load_settings(config, data_dir)
     configure_logging(settings.log)
     registry = CollectorRegistry()
     metrics = RelayMetrics(registry)
@@ -101,7 +99,7 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
 
 
 @app.command(epilog=examples("fleetlight deliverer --config /etc/fleetlight.toml"))
-def deliverer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def deliverer(settings: LoadedSettings) -> None:
     """Deliver the events of subscriptions to their targets.
 
     Several may run: one is active per subscription.
@@ -109,7 +107,6 @@ def deliverer(config: ConfigOption = None, data_dir: DataDirOption = None) -> No
     from fleetlight.cli.processes.delivering import DelivererProbes, run_deliverer  # noqa: PLC0415
     from fleetlight.delivery.metrics import DelivererMetrics  # noqa: PLC0415
 
-    settings = load_settings(config, data_dir)
     configure_logging(settings.log)
     registry = CollectorRegistry()
     metrics, probes = DelivererMetrics(registry), DelivererProbes()

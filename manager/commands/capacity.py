@@ -5,14 +5,13 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 import typer
 
-from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.node_capacity import UNKNOWN_DISK, UNKNOWN_RATIOS, UNKNOWN_ZONE
 from fleetlight.cli.errors import ConfigurationError
-from fleetlight.cli.fleet import named_cell, open_fleet
+from fleetlight.cli.fleet import named_cell
+from fleetlight.cli.operator_api import open_operator_api
 from fleetlight.cli.options import (
     CellOption,
     ConfigOption,
@@ -24,7 +23,7 @@ from fleetlight.cli.options import (
     one_cell,
 )
 from fleetlight.cli.output import print_notice, print_result, print_rows
-from fleetlight.cli.settings import Settings, load_settings
+from fleetlight.cli.settings import load_settings
 from fleetlight.cli.sizes import size_option, size_text
 from fleetlight.manager.commands.cluster_models import (
     FleetClusters,
@@ -96,8 +95,10 @@ def capacity(
     if wanted is None:
         if text_data is not None:
             raise ConfigurationError(f"--text-data: the room in a file depends on a size; give {_SIZE_OPTIONS} as well")
-        found = asyncio.run(_overview(load_settings(config, data_dir), cell))
-        _show_overview(output, found, parts=parts)
+        with open_operator_api(load_settings(config, data_dir)) as api:
+            asked = {} if cell is None else {"cell": named_cell(api.fleet, cell)}
+            found, is_complete = api.get("/fleetlight/capacity", asked)
+        _show_overview(output, {**found, "complete": is_complete}, parts=parts)
         if found["missing"]:
             notice_missing_cells()
         for each in found["cells"]:
@@ -125,21 +126,6 @@ def _notice_unknown(summary: Mapping[str, Any]) -> None:
     if silent := ", ".join(summary["silent_nodes"]):
         what = f"nodes without figures do not count: {silent}"
         print_notice(f"Not complete: cell {summary['cell']}: {what}")
-
-
-async def _overview(settings: Settings, cell: str | None) -> dict[str, Any]:
-    """The answer of `GET /fleetlight/capacity`, and whether it is complete. Raises UnknownCellError, CommandError."""
-    with open_fleet(settings.fleet) as fleet:
-        return await _ask(settings, fleet, named_cell(fleet, cell))
-
-
-async def _ask(settings: Settings, fleet: Fleet, cell: str | None) -> dict[str, Any]:
-    from fleetlight.cli.in_process import document_of, opened_api  # noqa: PLC0415 -- other commands would start a quarter later
-
-    async with opened_api(settings, fleet) as api:
-        query = "" if cell is None else urlencode({"cell": cell})
-        answer = await api.call("GET", "/fleetlight/capacity", query=query)
-    return {**document_of(answer), "complete": answer.headers["fleetlight-complete"] == "true"}
 
 
 def _show_overview(output: Output, found: Mapping[str, Any], *, parts: bool) -> None:

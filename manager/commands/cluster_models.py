@@ -6,14 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from fleetlight.cells.errors import CellUnreachableError
-from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import CapacityAdapter, Cell
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.cli.errors import CommandError, ConfigurationError
-from fleetlight.cli.fleet import named_cell, open_fleet
+from fleetlight.cli.fleet import named_cell
+from fleetlight.cli.operator_api import OperatorApi, open_operator_api
 from fleetlight.cli.output import print_notice
 from fleetlight.cli.settings import Settings
 from fleetlight.manager.operations.balancing.cluster import Cluster
@@ -94,9 +92,9 @@ def save_cluster(cluster: Cluster, path: Path) -> None:
 
 async def clusters_of_cells(settings: Settings, cell: str | None) -> FleetClusters:
     """What all cells say, or one of them. Raises UnknownCellError, CommandError."""
-    with open_fleet(settings.fleet) as fleet:
-        answers, capacities = await _ask(settings, fleet, named_cell(fleet, cell))
-        reports_usage = {each.name: each.can.reports_usage for each in fleet.cells()}
+    with open_operator_api(settings) as api:
+        answers, capacities = await _ask(api, named_cell(api.fleet, cell))
+        reports_usage = {each.name: each.can.reports_usage for each in api.fleet.cells()}
     groups, nodes, instances = (items for items, _ in answers)
     clusters, not_in_it = {}, {}
     for name in nodes:
@@ -109,18 +107,16 @@ async def clusters_of_cells(settings: Settings, cell: str | None) -> FleetCluste
 
 
 async def _ask(
-    settings: Settings, fleet: Fleet, cell: str | None
+    api: OperatorApi, cell: str | None
 ) -> tuple[Sequence[tuple[_Items, bool]], Mapping[str, Sequence[NodeCapacity] | None]]:
     """Groups, nodes and instances, each by their cells; and what nodes have where instances claim them."""
-    from fleetlight.cli.in_process import opened_api  # noqa: PLC0415 -- other commands would start a quarter later
-
-    async with opened_api(settings, fleet) as api:
+    async with api.opened() as app:
         asked = (("group", GROUP_ITEM), ("node", NODE_ITEM), ("instance", INSTANCE_ITEM))
-        answers = [await _items(api, what, fields, cell) for what, fields in asked]
+        answers = [await _items(app, what, fields, cell) for what, fields in asked]
         (nodes, _) = answers[1]
         # Of what instances claim; the nodes of other cells say what they need themselves.
-        claimed = [each for each in fleet.cells() if each.name in nodes and not each.can.reports_usage]
-        capacities = {each.name: _capacities(api.parts, each) for each in claimed}
+        claimed = [each for each in api.fleet.cells() if each.name in nodes and not each.can.reports_usage]
+        capacities = {each.name: _capacities(app.parts, each) for each in claimed}
     return answers, capacities
 
 
@@ -133,26 +129,14 @@ def _capacities(parts: "ApiParts", cell: Cell) -> Sequence[NodeCapacity] | None:
         return None
 
 
-async def _items(api: "ApiInProcess", what: str, fields: Sequence[str], cell: str | None) -> tuple[_Items, bool]:
+async def _items(app: "ApiInProcess", what: str, fields: Sequence[str], cell: str | None) -> tuple[_Items, bool]:
     """All items of a type by their cell, each with its fields; and whether these are all there are."""
-    from fleetlight.cli.in_process import document_of  # noqa: PLC0415 -- other commands would start a quarter later
+    from fleetlight.cli.item_answers import all_pages  # noqa: PLC0415 -- other commands would start a quarter later
 
-    question = {
-        "what": what,
-        "fields": ["cell", *fields],
-        "filter": None if cell is None else ["==", "cell", cell],
-        "all_projects": True,
-    }
+    in_cell = None if cell is None else ["==", "cell", cell]
+    answer = await all_pages(app, {"what": what, "fields": ["cell", *fields], "filter": in_cell, "all_projects": True})
     found = defaultdict[str, list[Mapping[str, Any]]](list)
-    is_complete, marker = True, None
-    while True:
-        body = msgspec.json.encode({**question, "marker": marker})
-        answer = await api.call("POST", "/fleetlight/query", body=body)
-        page = document_of(answer)
-        for (_, of_cell), *values in page["data"]:
-            read = (value if status == ResultStatus.NORMAL else None for status, value in values)
-            found[of_cell].append(dict(zip(fields, read, strict=True)))
-        is_complete &= answer.headers["fleetlight-complete"] == "true"
-        marker = page["marker"]
-        if marker is None:
-            return found, is_complete
+    for (_, of_cell), *values in answer["data"]:
+        read = (value if status == ResultStatus.NORMAL else None for status, value in values)
+        found[of_cell].append(dict(zip(fields, read, strict=True)))
+    return found, answer["complete"]

@@ -13,10 +13,9 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import ConfigurationError
-from fleetlight.cli.fleet import open_fleet
-from fleetlight.cli.options import ConfigOption, DataDirOption, Output, OutputOption, cell_names, examples
+from fleetlight.cli.fleet import LoadedSettings, OpenFleet
+from fleetlight.cli.options import Output, OutputOption, cell_names, examples
 from fleetlight.cli.output import counted, print_notice, print_result, print_rows
-from fleetlight.cli.settings import load_settings
 from fleetlight.cli.sizes import disk_gib, size_from_zero_mib, size_option
 from fleetlight.manager.agents.wire import PORT
 from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
@@ -62,12 +61,11 @@ def add(
     memory: Annotated[int, size_option("Memory of each", show_default=False)],
     disk: Annotated[int, size_option("Local disk of each", parser=disk_gib, show_default=False)],
     zone: Annotated[str, typer.Option(help="Their availability zone.")] = DEFAULT_ZONE,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    fleet: OpenFleet,
 ) -> None:
     """Add simulated hosts to a cell. Existing ones stay as they are."""
     capacity = Amount.of_gib(vcpus, memory, disk)
-    with _hosts_of(cell, config, data_dir) as (fleet, found, nodes, _):
+    with _hosts_of(fleet, cell) as (found, nodes, _):
         before = len(nodes.services())
         nodes.add_hosts([NewHost(host, capacity, zone) for host in hosts])
         services = nodes.services()
@@ -98,8 +96,7 @@ def set_inventory(
     traits: Annotated[
         str | None, typer.Option(help="All traits of the hosts, with commas between them; empty: none.")
     ] = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    fleet: OpenFleet,
 ) -> None:
     """Set how much of hosts the scheduler may give to instances, and their traits. The rest stays as it is."""
     change = InventoryChange(
@@ -107,7 +104,7 @@ def set_inventory(
         ratios=_given(vcpus=vcpu_ratio, memory_mib=memory_ratio, disk_gib=disk_ratio),
         traits=None if traits is None else _traits(traits),
     )
-    with _hosts_of(cell, config, data_dir) as (_, found, _, engine):
+    with _hosts_of(fleet, cell) as (found, _, engine):
         Inventories(engine, found).change(hosts, change)
     print_result(f"{cell}: {len(set(hosts))} hosts set")
 
@@ -130,15 +127,14 @@ def set_agent(
     ] = None,
     *,
     remove: Annotated[bool, typer.Option("--remove", help="Make the host a simulated one again.")] = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    settings: LoadedSettings,
+    fleet: OpenFleet,
 ) -> None:
     """Set the agent that does the work of a host (docs/operations/node-agents.md). Running workers use it at once."""
     if (address is None) != remove:
         raise ConfigurationError("name either where the agent answers, or --remove")
     found = None if address is None else _address(address)
-    settings = load_settings(config, data_dir)
-    with _hosts_of(cell, config, data_dir) as (_, of, nodes, engine), closing(NodeRpcs(settings.nodes)) as rpcs:
+    with _hosts_of(fleet, cell) as (of, nodes, engine), closing(NodeRpcs(settings.nodes)) as rpcs:
         agents = AgentAddresses(engine, of)
         before = agents.of([host])
         agents.set(host, found)
@@ -153,11 +149,9 @@ def set_agent(
 
 
 @app.command("list", epilog=examples("fleetlight host list cell1", "fleetlight host list cell1 --output json"))
-def list_hosts(
-    cell: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE
-) -> None:
+def list_hosts(cell: CellArgument, fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
     """Show the hosts of a cell, and how much of each is used."""
-    with _hosts_of(cell, config, data_dir) as (_, of, nodes, engine):
+    with _hosts_of(fleet, cell) as (of, nodes, engine):
         agents = {agent.host: agent.address for agent in AgentAddresses(engine, of).all()}
         found: list[dict[str, Any]] = [
             {
@@ -215,15 +209,12 @@ def _traits(text: str) -> list[str]:
 
 
 @contextmanager
-def _hosts_of(
-    name: str, config: ConfigOption, data_dir: DataDirOption
-) -> Iterator[tuple[Fleet, Cell, CellNodes, Engine]]:
-    """The fleet, the cell of that name, its hosts and its database.
+def _hosts_of(fleet: Fleet, name: str) -> Iterator[tuple[Cell, CellNodes, Engine]]:
+    """The cell of that name, its hosts and its database.
 
     Raises UnknownCellError, and ConfigurationError for a cell that has no hosts of ours."""
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
-        cell = fleet.cell(name)
-        if not cell.can.takes_changes:
-            raise ConfigurationError(f"cell {cell.name} is not a native one: its hosts are not ours")
-        with closing(open_changelog_adapter(cell)) as adapter:
-            yield fleet, cell, CellNodes(adapter.engine, cell), adapter.engine
+    cell = fleet.cell(name)
+    if not cell.can.takes_changes:
+        raise ConfigurationError(f"cell {cell.name} is not a native one: its hosts are not ours")
+    with closing(open_changelog_adapter(cell)) as adapter:
+        yield cell, CellNodes(adapter.engine, cell), adapter.engine

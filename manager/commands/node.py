@@ -17,10 +17,9 @@ from fleetlight.cells.kinds.native.items.jobs import read_jobs
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.cli.errors import CommandError, ConfigurationError
-from fleetlight.cli.fleet import chosen_cells, open_fleet
-from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, examples
+from fleetlight.cli.fleet import OpenFleet, chosen_cells
+from fleetlight.cli.options import CellOption, examples
 from fleetlight.cli.output import counted, print_notice, print_result
-from fleetlight.cli.settings import load_settings
 from fleetlight.cli.work_progress import Show, shown_progress
 from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
 from fleetlight.manager.operations.opcodes.refresh import NodeSnapshotRefresh
@@ -71,8 +70,7 @@ def refresh(
     wait: Annotated[
         float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait for the end of the jobs.")
     ] = 60.0,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    fleet: OpenFleet,
 ) -> None:
     """Read the whole state of nodes from their agents, and store it.
 
@@ -80,7 +78,7 @@ def refresh(
 
     Ends with 1 if one does not answer. What differs from what its cell has is announced on the bus of the cell.
     """
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet, ExitStack() as opened:
+    with ExitStack() as opened:
         asked = _planned(fleet, opened, cell, nodes or ())
         if not asked:
             raise ConfigurationError("no node has an agent; `fleetlight host agent` says where the agent of a host is")

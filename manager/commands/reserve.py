@@ -12,15 +12,13 @@ from urllib.parse import quote
 import msgspec
 import typer
 
-from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.job_words import ENDED
 from fleetlight.cli.errors import CommandError, ConfigurationError
-from fleetlight.cli.fleet import open_fleet
 from fleetlight.cli.list_forms import ItemWord
 from fleetlight.cli.list_items import list_items
-from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, Output, OutputOption, examples
+from fleetlight.cli.operator_api import OpenApi, OperatorApi
+from fleetlight.cli.options import CellOption, Output, OutputOption, examples
 from fleetlight.cli.output import print_notice, print_result, print_rows
-from fleetlight.cli.settings import Settings, load_settings
 from fleetlight.cli.sizes import size_option
 
 app = typer.Typer(
@@ -90,8 +88,7 @@ def create(
     ] = None,
     cell: CellOption = None,
     wait: WaitOption = 60.0,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    api: OpenApi,
 ) -> None:
     """Reserve capacity, and print the uuid of the reservation.
 
@@ -110,19 +107,12 @@ def create(
         "snode": secondary,
         "expires_at": None if expires_in is None else round(time.time()) + _seconds(expires_in),
     }
-    settings = load_settings(config, data_dir)
-    [uuid] = _run(settings, wait, "POST", f"{_base(settings, cell)}/instances", body)
+    [uuid] = _run(api, wait, "POST", f"{_base(api, cell)}/instances", body)
     print_result(uuid)
 
 
 @app.command("list", epilog=examples("fleetlight reserve list", "fleetlight reserve list --cell cell1 --output json"))
-def list_reservations(
-    *,
-    cell: CellOption = None,
-    output: OutputOption = Output.TABLE,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+def list_reservations(*, cell: CellOption = None, output: OutputOption = Output.TABLE, api: OpenApi) -> None:
     """List the reservations of all cells."""
     list_items(
         ItemWord.INSTANCES,
@@ -131,23 +121,14 @@ def list_reservations(
         is_filter=True,
         cell=cell,
         output=output,
-        config=config,
-        data_dir=data_dir,
+        api=api,
     )
 
 
 @app.command(epilog=examples("fleetlight reserve show web1.example.org"))
-def show(
-    name: NameArgument,
-    *,
-    cell: CellOption = None,
-    output: OutputOption = Output.TABLE,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+def show(name: NameArgument, *, cell: CellOption = None, output: OutputOption = Output.TABLE, api: OpenApi) -> None:
     """Show everything that is known of a reservation."""
-    settings = load_settings(config, data_dir)
-    found = _get(settings, _instance(settings, cell, name))
+    found = _get(api, _instance(api, cell, name))
     if not found["forthcoming"]:
         raise ConfigurationError(f"'{name}' is an instance, and no reservation")
     rows = [(field, _shown(value)) for field, value in found.items()]
@@ -170,35 +151,25 @@ def complete(
     no_start: Annotated[bool, typer.Option("--no-start", help="Do not start the instance.")] = False,
     cell: CellOption = None,
     wait: WaitOption = 60.0,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    api: OpenApi,
 ) -> None:
     """Build the instance of a reservation on the nodes that are reserved for it, and print them."""
-    settings = load_settings(config, data_dir)
-    path = _instance(settings, cell, name)
+    path = _instance(api, cell, name)
     if new_name is not None:
-        _run(settings, wait, "PUT", f"{path}/rename", {"new_name": new_name})
-        path = _instance(settings, cell, new_name)
+        _run(api, wait, "PUT", f"{path}/rename", {"new_name": new_name})
+        path = _instance(api, cell, new_name)
     body = {"start": not no_start} | ({} if system is None else {"os": system})
-    [nodes] = _run(settings, wait, "POST", f"{path}/create", body)
+    [nodes] = _run(api, wait, "POST", f"{path}/create", body)
     print_result(" ".join(nodes))
 
 
 @app.command(epilog=examples("fleetlight reserve cancel web1.example.org"))
-def cancel(
-    name: NameArgument,
-    *,
-    cell: CellOption = None,
-    wait: WaitOption = 60.0,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+def cancel(name: NameArgument, *, cell: CellOption = None, wait: WaitOption = 60.0, api: OpenApi) -> None:
     """Delete a reservation, and free its capacity. It refuses instances that are no reservation."""
-    settings = load_settings(config, data_dir)
-    path = _instance(settings, cell, name)
-    if not _get(settings, path)["forthcoming"]:
+    path = _instance(api, cell, name)
+    if not _get(api, path)["forthcoming"]:
         raise ConfigurationError(f"'{name}' is an instance, and no reservation: it is not removed by this")
-    _run(settings, wait, "DELETE", path, {})
+    _run(api, wait, "DELETE", path, {})
     print_result(f"{name}: given up")
 
 
@@ -209,24 +180,23 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _base(settings: Settings, cell: str | None) -> str:
+def _base(api: OperatorApi, cell: str | None) -> str:
     """The path of the API of a cell, or of all. Raises UnknownCellError."""
     if cell is None:
         return "/2"
-    with open_fleet(settings.fleet) as fleet:
-        return f"/cells/{quote(fleet.cell(cell).name, safe='')}/2"
+    return f"/cells/{quote(api.fleet.cell(cell).name, safe='')}/2"
 
 
-def _instance(settings: Settings, cell: str | None, name: str) -> str:
-    return f"{_base(settings, cell)}/instances/{quote(name, safe='')}"
+def _instance(api: OperatorApi, cell: str | None, name: str) -> str:
+    return f"{_base(api, cell)}/instances/{quote(name, safe='')}"
 
 
-def _run(settings: Settings, wait_s: float, method: str, path: str, body: Mapping[str, Any]) -> Sequence[Any]:
+def _run(api: OperatorApi, wait_s: float, method: str, path: str, body: Mapping[str, Any]) -> Sequence[Any]:
     """The results of the job that a request submits. Raises CommandError when it fails, or has not ended in time."""
     given = {name: value for name, value in body.items() if value is not None}
 
-    async def run(fleet: Fleet) -> Mapping[str, Any]:
-        async with _application(settings, fleet) as ask:
+    async def run() -> Mapping[str, Any]:
+        async with _application(api) as ask:
             number = await ask(method, path, given)
             deadline = time.monotonic() + wait_s
             while True:
@@ -235,8 +205,7 @@ def _run(settings: Settings, wait_s: float, method: str, path: str, body: Mappin
                     return job
                 await asyncio.sleep(_POLL_INTERVAL_S)
 
-    with open_fleet(settings.fleet) as fleet:
-        job = asyncio.run(run(fleet))
+    job = asyncio.run(run())
     if job["status"] not in ENDED:
         print_notice(f"Job {job['id']} goes on; `fleetlight list jobs {job['id']}` tells how it ends")
         raise CommandError(f"job {job['id']} has not ended after {wait_s:g} seconds: is a worker running?")
@@ -246,28 +215,27 @@ def _run(settings: Settings, wait_s: float, method: str, path: str, body: Mappin
     return results
 
 
-def _get(settings: Settings, path: str) -> Any:
-    async def ask(fleet: Fleet) -> Any:
-        async with _application(settings, fleet) as call:
+def _get(api: OperatorApi, path: str) -> Any:
+    async def ask() -> Any:
+        async with _application(api) as call:
             return await call("GET", path)
 
-    with open_fleet(settings.fleet) as fleet:
-        return asyncio.run(ask(fleet))
+    return asyncio.run(ask())
 
 
 @asynccontextmanager
-async def _application(settings: Settings, fleet: Fleet) -> AsyncIterator[Call]:
+async def _application(api: OperatorApi) -> AsyncIterator[Call]:
     """What the application of this process answers to operators: method, path, and body if there is one.
 
     The function raises ConfigurationError for what is refused, and CommandError or CellError for what fails.
     """
-    from fleetlight.cli.in_process import in_options, opened_api, raise_if_database_failed  # noqa: PLC0415 -- other commands would start a quarter later
+    from fleetlight.cli.in_process import in_options, raise_if_database_failed  # noqa: PLC0415 -- other commands would start a quarter later
 
-    async with opened_api(settings, fleet) as api:
+    async with api.opened() as app:
 
         async def ask(method: str, path: str, body: Any = None) -> Any:
             content = b"" if body is None else msgspec.json.encode(body)
-            answer = await api.call(method, path, headers=_HEADERS, body=content)
+            answer = await app.call(method, path, headers=_HEADERS, body=content)
             raise_if_database_failed(answer)
             document = msgspec.json.decode(answer.body)
             if answer.status == HTTPStatus.OK:

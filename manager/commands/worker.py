@@ -9,19 +9,19 @@ from prometheus_client import CollectorRegistry
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.model import Cell
 from fleetlight.cli.errors import ConfigurationError
+from fleetlight.cli.fleet import LoadedSettings
 from fleetlight.cli.logging import configure_logging
-from fleetlight.cli.options import CellOption, ConfigOption, DataDirOption, examples
+from fleetlight.cli.options import CellOption, examples
 from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
 from fleetlight.cli.processes.parts import Run
 from fleetlight.cli.processes.processes import run_until_signal
 from fleetlight.cli.processes.tracing import opened_traces
-from fleetlight.cli.settings import load_settings
 
 app = typer.Typer()
 
 
 @app.command(epilog=examples("fleetlight worker", "fleetlight worker --cell cell1"))
-def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+def worker(*, cell: CellOption = None, settings: LoadedSettings) -> None:
     """Carry out the jobs of native cells, also of cells that are added later.
 
     Any number may run.
@@ -30,7 +30,6 @@ def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataD
     from fleetlight.manager.operations.jobs.metrics import WorkerMetrics  # noqa: PLC0415
     from fleetlight.manager.operations.nodes.opening import opened_nodes  # noqa: PLC0415
 
-    settings = load_settings(config, data_dir)
     configure_logging(settings.log)
     heartbeats = CellHeartbeats()
     registry = CollectorRegistry()

@@ -24,6 +24,7 @@ from fleetlight.cells.kinds.nova_db.databases import open_nova_database
 from fleetlight.cells.kinds.opening import open_changelog_adapter
 from fleetlight.cells.migrations import upgrade_fleet
 from fleetlight.cli.processes import processes
+from fleetlight.cli.settings import load_settings
 from fleetlight.indexer.backends.settings import IndexSettings
 from tests.support.fleets.indexer_worlds import RELAY, World, in_thread, indexing, new_world
 from tests.support.memory.memory_cell import CELL_UUID
@@ -141,7 +142,7 @@ def test_indexer_as_a_command_waits_for_no_answer_of_the_fleet_database_longer_t
     monkeypatch.setattr(processes, "when_reachable", when_reachable)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setenv("FLEETLIGHT_FLEET_DATABASE_URL", postgresql_database)
-    processes.indexer()
+    processes.indexer(load_settings(None, None))
     assert asked
 
 

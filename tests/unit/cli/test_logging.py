@@ -87,7 +87,7 @@ import fleetlight.cli.cells.cell, fleetlight.cli.main, sys
 def fail(*arguments, **options):
     password = "hunter" + str(2)
     raise RuntimeError("unexpected")
-fleetlight.cli.cells.cell.load_settings = fail
+fleetlight.cli.settings.load_settings = fail
 sys.argv = ["fleetlight", "cell", "list"]
 fleetlight.cli.main.main()
 """
