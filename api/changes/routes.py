@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from fleetlight.api.changes.comparisons import ComparedWatch, Comparisons
 from fleetlight.api.changes.parameters import PARAMETERS, ChangesQuery, changes_query, filter_text, why_unnumbered
+from fleetlight.api.changes.recent import RECENT_CHANGES, RecentChangesHandler
 from fleetlight.api.changes.watched_items import WatchedItems
 from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
@@ -139,7 +140,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 def routes(services: Services, comparisons: Comparisons) -> Sequence[Route]:
-    return [services.middleware.route(CHANGES, ChangesHandler(services, comparisons).changes)]
+    route = services.middleware.route
+    return [
+        route(CHANGES, ChangesHandler(services, comparisons).changes),
+        route(RECENT_CHANGES, RecentChangesHandler(services).show),
+    ]
 
 
 class ChangesHandler:

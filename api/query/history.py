@@ -68,13 +68,14 @@ class HistoryHandler:
         visible = visible_fields("instance", request.caller)
         return json_answer(
             {
-                "history": [_shown(entry, visible) for entry in entries],
+                "history": [entry_shown(entry, visible) for entry in entries],
                 "before": entries[-1].revision if len(found) > limit else None,
             }
         )
 
 
-def _shown(entry: HistoryEntry, visible: QueryFields) -> dict[str, Any]:
+def entry_shown(entry: HistoryEntry, visible: QueryFields) -> dict[str, Any]:
+    """The change, with what the caller may see of it. visible: the fields of instances that the caller may see."""
     return {
         "revision": entry.revision,
         "at": f"{without_zone(entry.at)}Z",

@@ -1,0 +1,330 @@
+"""`GET /fleetlight/changes/recent`: what changed lately in all cells, the newest first, and who did it.
+
+The feed beside it goes forward from a cursor, for programs; this goes back from now, for people. Both read the same
+changelogs.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from starlette.responses import Response
+
+from fleetlight.api.changes.parameters import why_unnumbered
+from fleetlight.api.documented import ApiOperation
+from fleetlight.api.http.answers import json_answer
+from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.http.shapes import BOOL, INTEGER, OBJECT, TEXT, ListOf, Shape, optional, or_null
+from fleetlight.api.limits.large_bodies import made_aside
+from fleetlight.api.query.history import entry_shown
+from fleetlight.api.query.item_query import ItemQuery, flag, number_in, query_of, refuse_unknown, size_of
+from fleetlight.api.query.scope import choose_cells, projects_of
+from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.services import Services
+from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.cells.epochs import Position
+from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
+from fleetlight.cells.fleet.journals import KEPT
+from fleetlight.cells.kinds.native.instance_history import HistoryEntry
+from fleetlight.cells.model import FIRST_REVISION, NO_REVISION, Cell, CellAdapter, Change, ChangelogAdapter
+from fleetlight.cells.payloads.instance_payload import from_payload
+from fleetlight.listing.watches.changelogs import ResetReason
+from fleetlight.listing.watches.positions import Positions
+from fleetlight.notifications.envelope import decode, size_problem
+from fleetlight.notifications.errors import NotificationError
+from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
+from fleetlight.notifications.registry import parse_payload
+from fleetlight.query.evaluate import matcher
+from fleetlight.resources.fields import Record, to_microseconds
+from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.views.query2.catalog import values_of
+from fleetlight.views.query2.projection import RowMaker
+from fleetlight.views.query2.values import CellFacts, Facts, split
+
+_PARAMETERS = ("filter", "all_projects", "limit", "marker")
+_DEFAULT_LIMIT = 50
+_MAX_LIMIT = 200
+# So many changes are looked at for one answer, over all cells, however few of them the filter lets pass.
+_LOOKED_AT = 4000
+_LEAST_OF_A_CELL = 10
+_BATCH = 200
+# Later than every change.
+_UNKNOWN = 2**62
+
+RECENT_CHANGES = ApiOperation(
+    "GET",
+    "/fleetlight/changes/recent",
+    Shape(
+        {
+            "changes": ListOf(
+                Shape(
+                    {
+                        "instance": Shape(
+                            {
+                                **dict.fromkeys(("id", "name"), TEXT),
+                                "project_id": or_null(TEXT),
+                                "cell": optional(TEXT),
+                                "deleted": BOOL,
+                            }
+                        ),
+                        "revision": INTEGER,
+                        "at": TEXT,
+                        **dict.fromkeys(("event", "publisher", "request_id", "user_id", "project_id"), or_null(TEXT)),
+                        "changed": or_null(OBJECT),
+                    }
+                )
+            ),
+            "marker": or_null(TEXT),
+            "complete": BOOL,
+            "missing": optional(ListOf(Shape(dict.fromkeys(("cell", "reason"), TEXT)))),
+        }
+    ),
+    query=_PARAMETERS,
+    faults=(400, 403),
+    summary="What changed lately in the instances that a filter lets pass, the newest first: when, by whom, and what",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A change that is wanted. number: in the changelog of its cell. record: of the instance after it."""
+
+    cell: Cell
+    number: int
+    record: Record
+    is_gone: bool
+    entry: HistoryEntry
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was looked at of a cell. found: the newest first. position: everything from this number on was looked at.
+
+    until: the moment of the oldest change of these, where there may be older ones that are wanted; else None.
+    """
+
+    cell: Cell
+    found: Sequence[_Found]
+    position: Position
+    until: int | None
+
+
+class _Wanted:
+    """Which changes a caller wants, and may see."""
+
+    def __init__(self, question: ItemQuery, request: ApiRequest, cells: Sequence[Cell]) -> None:
+        only, wanted = choose_cells(question.filter, question.known, cells, None)
+        values = values_of(question.known.name)
+        stored, rest = split(wanted, values)
+        self.cells = [cell for cell in cells if only is None or cell.uuid in only]
+        self._is_in_scope = matcher(projects_of(request.caller, all_projects=question.all_projects), INSTANCE_FIELDS)
+        self._is_wanted = matcher(stored, INSTANCE_FIELDS)
+        self._row = RowMaker(question.known, (), rest)
+        self._changed_at = values["mtime"].make
+
+    def has(self, cell: Cell, record: Record, before: Record | None, revision: int | None) -> bool:
+        """Whether the filter lets the instance pass as it is after the change, or as it was before."""
+        if not self._is_in_scope(record):
+            return False
+        states = [record] if before is None else [record, before]
+        return any(self._is_wanted(state) and self._row.keeps(_facts(cell, state, revision)) for state in states)
+
+    def moment_of(self, cell: Cell, record: Record) -> int:
+        """When the instance was changed last, microseconds."""
+        return int(self._changed_at(_facts(cell, record))[1] or 0)
+
+
+class RecentChangesHandler:
+    """The handler of RECENT_CHANGES."""
+
+    def __init__(self, services: Services) -> None:
+        self._cells = services.parts.cells
+        self._changelogs = services.changelogs
+        self._codec = services.positions
+        self._timeout_s = services.parts.search.cell_timeout_s
+
+    async def show(self, request: ApiRequest) -> Response:
+        """`GET /fleetlight/changes/recent`. Raises BadRequestError, ForbiddenError, FleetUnreachableError."""
+        query, caller = request.query, request.caller
+        refuse_unknown(query, _PARAMETERS)
+        limit = min(number_in("limit", query) or _DEFAULT_LIMIT, _MAX_LIMIT)
+        known, text = visible_fields(INSTANCE_FIELDS.name, caller), query.last("filter") or None
+        every = flag(query, "all_projects")
+        question = await made_aside(size_of(text), lambda: query_of(known, [], text, all_projects=every))
+        cells = await self._cells.cells()
+        if (why := why_unnumbered(question, cells)) is not None:
+            raise BadRequestError(why)
+        wanted = _Wanted(question, request, cells)
+        positions = self._positions(query.last("marker"))
+        asked = [cell for cell in wanted.cells if positions is None or cell.uuid in positions]
+        looks, missing = await self._look_at(asked, wanted, positions, limit)
+        page = _newest(looks, limit)
+        is_whole = all(look.until is None for look in looks) and len(page) == sum(len(look.found) for look in looks)
+        said = {
+            "changes": [_shown(each, request) for each in page],
+            "marker": None if is_whole else self._codec.encode(_behind(looks, page)),
+            "complete": not missing and len(asked) == len(wanted.cells),
+        }
+        if caller.is_admin:
+            said["missing"] = [{"cell": name, "reason": reason} for name, reason in sorted(missing.items())]
+        return json_answer(said)
+
+    def _positions(self, marker: str | None) -> Positions | None:
+        if marker is None:
+            return None
+        if (positions := self._codec.decode(marker)) is None:
+            raise BadRequestError(f"marker: '{marker[:100]}' is none that an answer had; begin without it")
+        return positions
+
+    async def _look_at(
+        self, cells: Sequence[Cell], wanted: _Wanted, positions: Positions | None, limit: int
+    ) -> tuple[Sequence[_Look], Mapping[str, str]]:
+        """What was found in each cell, and why nothing was in the others."""
+        most = max(_LEAST_OF_A_CELL, _LOOKED_AT // max(1, len(cells)))
+        few = min(limit, most)
+
+        async def look(cell: Cell) -> _Look | str:
+            before = None if positions is None else positions[cell.uuid]
+            try:
+                if cell.can.numbers_changes:
+                    question = partial(_in_changelog, wanted=wanted, before=before, limit=few, most=most)
+                    return await self._cells.ask(cell.uuid, question, self._timeout_s)
+                return await self._in_journal(cell, wanted, before, few)
+            except (CellUnreachableError, UnknownCellError) as error:
+                return str(error)
+
+        found = await asyncio.gather(*map(look, cells))
+        missing = {cell.name: each for cell, each in zip(cells, found, strict=True) if isinstance(each, str)}
+        return [each for each in found if isinstance(each, _Look)], missing
+
+    async def _in_journal(self, cell: Cell, wanted: _Wanted, before: Position | None, limit: int) -> _Look:
+        """Of a cell that numbers nothing: what indexers found, of each instance its newest change. Nobody says who."""
+        now = await self._changelogs.newest_position(cell)
+        top = now.sequence + 1 if before is None else before.sequence
+        first = max(0, now.sequence - KEPT, top - 1 - _BATCH)
+        reading = await self._changelogs.read_on(cell, Position(now.epoch, first))
+        if isinstance(reading, ResetReason) or (before is not None and before.epoch != now.epoch):
+            raise _begun_anew(cell)
+        found: list[_Found] = []
+        position, until = first + 1, _UNKNOWN
+        for change in reversed([each for each in reading.changes if each.position.sequence < top]):
+            if len(found) == limit or change.row is None:
+                break
+            record, position = change.row.record, change.position.sequence
+            until = wanted.moment_of(cell, record)
+            if wanted.has(cell, record, None, None):
+                entry = HistoryEntry(change.row.revision, until, "", "", None, None, None, None)
+                found.append(_Found(cell, position, record, change.is_gone, entry))
+        is_whole = position <= max(1, now.sequence - KEPT + 1) or not reading.changes
+        return _Look(cell, found, Position(now.epoch, position), None if is_whole else until)
+
+
+def _in_changelog(adapter: CellAdapter, wanted: _Wanted, before: Position | None, limit: int, most: int) -> _Look:
+    """Of a native cell. before: only what has a lower number. Blocks; raises CellUnreachableError, BadRequestError."""
+    if not isinstance(adapter, ChangelogAdapter):
+        raise CellUnreachableError(adapter.cell.name, "nothing numbers its changes")
+    now, oldest = adapter.position(), adapter.oldest_kept_sequence()
+    if before is not None and before.epoch != now.epoch:
+        raise _begun_anew(adapter.cell)
+    position = now.sequence + 1 if before is None else before.sequence
+    end = max(oldest, position - most)
+    found: list[_Found] = []
+    until = _UNKNOWN
+    while position > end and len(found) < limit:
+        first = max(end, position - min(_BATCH, limit))
+        changes = adapter.changes_after(first - 1, position - first)
+        for change in reversed([each for each in changes if each.sequence < position]):
+            if len(found) == limit:
+                break
+            position = change.sequence
+            each = _found_in(adapter.cell, change, wanted)
+            if isinstance(each, _Found):
+                found.append(each)
+                until = each.entry.at
+            elif each is not None:
+                until = each
+        if len(found) < limit:
+            position = first
+    return _Look(adapter.cell, found, Position(now.epoch, position), until if position > oldest else None)
+
+
+def _found_in(cell: Cell, change: Change, wanted: _Wanted) -> _Found | int | None:
+    """The change if it is wanted, else its moment; None where it cannot be read."""
+    if size_problem(change.message):
+        return None
+    try:
+        notification = decode(change.message)
+        at = to_microseconds(notification.timestamp)
+        if change.revision == NO_REVISION or not change.instance_uuid:
+            return at
+        payload = parse_payload(notification.payload)
+    except NotificationError:
+        return None
+    if not isinstance(payload, FullInstancePayload):
+        return at
+    record = from_payload(payload)
+    changed: Mapping[str, tuple[Any, Any]] | None = None
+    before: Record | None = None
+    if change.previous is not None and change.revision != FIRST_REVISION:
+        replaced = {name: value for name, value in change.previous.items() if name in record}
+        before = {**record, **replaced}
+        pairs = {name: (value, record[name]) for name, value in replaced.items() if name != "updated_at"}
+        changed = {name: (old, new) for name, (old, new) in pairs.items() if old != new}
+    if not wanted.has(cell, record, before, change.revision):
+        return at
+    entry = HistoryEntry(
+        change.revision,
+        at,
+        notification.event_type,
+        notification.publisher_id,
+        payload.request_id,
+        payload.action_initiator_user,
+        payload.action_initiator_project,
+        changed,
+    )
+    return _Found(cell, change.sequence, record, bool(record["deleted"]), entry)
+
+
+def _newest(looks: Sequence[_Look], limit: int) -> Sequence[_Found]:
+    """The newest of all cells, as far back as it is known that no cell has one in between that was not looked at."""
+    since = max((look.until for look in looks if look.until is not None), default=0)
+    found = sorted((each for look in looks for each in look.found), key=lambda each: each.entry.at, reverse=True)
+    return [each for each in found if each.entry.at >= since][:limit]
+
+
+def _behind(looks: Sequence[_Look], page: Sequence[_Found]) -> Positions:
+    """Where the next page begins in each cell: behind what the page has of it."""
+    told = {(each.cell.uuid, each.number) for each in page}
+    rest = {
+        look.cell.uuid: next((each.number for each in look.found if (each.cell.uuid, each.number) not in told), None)
+        for look in looks
+    }
+    return {
+        look.cell.uuid: look.position if first is None else Position(look.position.epoch, first + 1)
+        for look in looks
+        for first in [rest[look.cell.uuid]]
+    }
+
+
+def _shown(found: _Found, request: ApiRequest) -> Mapping[str, Any]:
+    record, caller = found.record, request.caller
+    entry = entry_shown(found.entry, visible_fields(INSTANCE_FIELDS.name, caller))
+    of = {"id": record["uuid"], "name": record["display_name"] or "", "project_id": record["project_id"]}
+    if caller.is_admin:
+        of["cell"] = found.cell.name
+    return {
+        **entry,
+        "instance": {**of, "deleted": found.is_gone},
+        "event": entry["event"] or None,
+        "publisher": entry["publisher"] or None,
+    }
+
+
+def _facts(cell: Cell, record: Record, revision: int | None = None) -> Facts:
+    return Facts(record, revision, CellFacts(cell.name, is_configured_here=cell.can.takes_changes))
+
+
+def _begun_anew(cell: Cell) -> BadRequestError:
+    return BadRequestError(f"marker: the changelog of cell '{cell.name}' was begun anew since; begin without it")

@@ -1,0 +1,168 @@
+"""`GET /fleetlight/changes/recent`: what changed lately in all cells, the newest first, and who did it."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.fleet.journals import DetectedChange
+from fleetlight.cells.model import RequestContext
+from fleetlight.manager.operations.native_cells import acceptance_in
+from fleetlight.resources.clock import system_clock
+from tests.contract.compute_fleet import CELLS, MEMBER, Api, ComputeFleet, compute_fleet, hanging_pool
+from tests.support.fleets.changing_nodes import ChangingNodes
+from tests.support.fleets.documents import make_record
+
+RECENT = "/fleetlight/changes/recent"
+ADA = RequestContext("req-1", "ada", "demo")
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
+    with compute_fleet(tmp_path) as made:
+        yield made
+
+
+def recent(api: Api, headers: Mapping[str, str] | None = None, **parameters: Any) -> Any:
+    given = {"all_projects": 1, **parameters} if headers is None else parameters
+    answer = api.get(f"{RECENT}?{urlencode(given)}", headers or {})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def names(answer: Any) -> list[str]:
+    return [each["instance"]["name"] for each in answer["changes"]]
+
+
+def rename(fleet: ComputeFleet, cell: str, uuid: str, *new: str) -> None:
+    for name in new:
+        fleet.operations(cell).update(uuid, {"display_name": name})
+    fleet.number_changes()
+
+
+def test_changes_of_all_cells_come_newest_first_with_who_and_what(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    uuid = fleet.create("east", display_name="web", tags=["a"])
+    fleet.create("north", display_name="db")
+    acceptance_in(fleet.native, fleet.fleet, fleet.cells["east"]).update(uuid, {"display_name": "api"}, ADA)
+    fleet.number_changes()
+    answer = recent(api)
+    assert names(answer) == ["api", "db", "web"]
+    renamed, _, created = answer["changes"]
+    assert renamed["instance"] == {"id": uuid, "name": "api", "project_id": "demo", "cell": "east", "deleted": False}
+    assert (renamed["event"], renamed["revision"], renamed["user_id"]) == ("instance.update", 2, "ada")
+    assert (renamed["request_id"], renamed["project_id"]) == ("req-1", "demo")
+    assert renamed["changed"] == {"display_name": ["web", "api"]}
+    assert (created["changed"], created["user_id"], created["revision"]) == (None, None, 1)
+    assert (answer["marker"], answer["complete"], answer["missing"]) == (None, True, [])
+    history = api.get(f"/fleetlight/servers/{uuid}/history").json()["history"]
+    assert [each["at"] for each in history] == [renamed["at"], created["at"]]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7])
+def test_pages_by_their_markers_give_every_change_once_in_order(fleet: ComputeFleet, limit: int) -> None:
+    api = fleet.api()
+    made = []
+    for number in range(4):
+        for cell in CELLS:
+            made.append(f"{cell}-{number}")
+            fleet.create(cell, display_name=made[-1])
+    fleet.number_changes()
+    found, page = [], recent(api, limit=limit)
+    while page["marker"] is not None:
+        assert len(page["changes"]) == limit
+        found += names(page)
+        page = recent(api, limit=limit, marker=page["marker"])
+    assert found + names(page) == made[::-1]
+
+
+def test_filter_lets_pass_what_was_so_before_or_is_so_after(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    uuid = fleet.create("east", display_name="web")
+    rename(fleet, "east", uuid, "db", "cache", "web-2")
+    assert names(recent(api, filter='name == "db"')) == ["cache", "db"]
+    assert names(recent(api, filter='name =* "web*"')) == ["web-2", "db", "web"]
+    assert names(recent(api, filter='cell == "north"')) == []
+
+
+def test_deleted_instances_are_among_them(fleet: ComputeFleet) -> None:
+    uuid = fleet.create("east", display_name="web")
+    fleet.operations("east").delete(uuid)
+    fleet.number_changes()
+    newest, *_ = recent(fleet.api())["changes"]
+    assert newest["instance"]["deleted"] is True
+    assert newest["changed"]["deleted"] == [False, True]
+
+
+def test_what_is_sought_is_found_behind_much_that_is_not(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    fleet.create("north", display_name="sought")
+    uuid = fleet.create("north", display_name="0")
+    rename(fleet, "north", uuid, *map(str, range(1, 80)))
+    ChangingNodes(fleet.engine("north"), fleet.fleet, fleet.cells["north"], ()).add("one")
+    fleet.number_changes()
+    assert names(recent(api, filter='name == "sought"', limit=2)) == ["sought"]
+    assert len(recent(api, limit=200)["changes"]) == 81, "nodes are no instances"
+
+
+def test_members_get_their_project_alone_and_learn_nothing_of_cells_and_hosts(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    fleet.create("east", display_name="theirs", project_id="other")
+    uuid = fleet.create("east", display_name="mine")
+    fleet.operations("east").update(uuid, {"host": "east-host1"})
+    fleet.number_changes()
+    answer = recent(api, MEMBER)
+    assert names(answer) == ["mine", "mine"]
+    assert "missing" not in answer
+    assert "cell" not in answer["changes"][0]["instance"]
+    assert answer["changes"][0]["changed"] == {}
+    assert ":" not in answer["changes"][0]["publisher"]
+    assert api.get(f"{RECENT}?all_projects=1", MEMBER).status_code == 403
+    assert names(recent(api, {}, all_projects=1)) == ["mine", "mine", "theirs"]
+
+
+def test_cell_that_does_not_answer_is_named_and_the_others_are_there(fleet: ComputeFleet) -> None:
+    fleet.create("north", display_name="there")
+    fleet.number_changes()
+    with hanging_pool(fleet, "south") as pool:
+        answer = recent(fleet.api(pool=pool.cells))
+        pool.gate.set()
+    assert (names(answer), answer["complete"]) == (["there"], False)
+    [missing] = answer["missing"]
+    assert missing["cell"] == "south"
+    assert missing["reason"]
+
+
+def test_cell_that_numbers_nothing_has_what_indexers_found(fleet: ComputeFleet) -> None:
+    cell = fleet.fleet.add_cell("nova", CellKind.NOVA_DB, "sqlite:////nowhere/nova.db", "")
+    journals = fleet.fleet.journals
+    journals.start_over(cell.uuid)
+    records = [make_record(number, display_name=f"nova-{number}") for number in (1, 2)]
+    journals.append(cell.uuid, [DetectedChange(record["uuid"], 7, record) for record in records])
+    journals.confirm(cell.uuid, system_clock())
+    answer = recent(fleet.api(), filter='cell == "nova"')
+    assert names(answer) == ["nova-2", "nova-1"]
+    for each in answer["changes"]:
+        assert (each["event"], each["user_id"], each["changed"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"filter": 'nonsense == "1"'}, "nonsense"),
+        ({"filter": 'os == "debian"'}, "os: made of what is configured"),
+        ({"limit": "0"}, "limit: 0; it is at least 1"),
+        ({"marker": "nonsense"}, "marker: 'nonsense' is none that an answer had"),
+        ({"after": "x"}, "there is no parameter 'after'"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_by_name(
+    fleet: ComputeFleet, parameters: Mapping[str, str], words: str
+) -> None:
+    answer = fleet.api().get(f"{RECENT}?{urlencode(parameters)}")
+    assert answer.status_code == 400, answer.text
+    (fault,) = answer.json().values()
+    assert words in fault["message"]
