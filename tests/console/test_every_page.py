@@ -7,7 +7,7 @@ from tests.support.pages.console import Console
 
 LISTS = ("instances", "reservations", "nodes", "jobs", "locks", "networks")
 OPERATORS = ("nodes", "jobs", "locks", "networks", "cells", "capacity", "index")
-PAGES = (*LISTS, "cells", "capacity", "index", "index?tab=audit", "index?tab=failures", "bulk")
+PAGES = (*LISTS, "cells", "capacity", "index", "index?tab=audit", "index?tab=failures", "changes", "bulk")
 
 
 def settle(console: Console, address: str) -> None:
@@ -15,7 +15,7 @@ def settle(console: Console, address: str) -> None:
     with console.page.expect_response(lambda answer: "/fleetlight/" in answer.url):
         page = console.open(address)
     page.get_by_role("heading", level=1).wait_for()
-    expect(page.get_by_text("Loading…")).to_have_count(0)
+    expect(page.get_by_role("status", name="Loading")).to_have_count(0)
 
 
 @pytest.mark.parametrize("address", PAGES)
@@ -52,7 +52,7 @@ def test_members_see_their_projects_alone(member: Console) -> None:
     page.get_by_role("tab", name="History").click()
     expect(page.get_by_text("first values").or_(page.get_by_text("not kept any more"))).to_be_visible()
     page.get_by_role("tab", name="Fields").click()
-    page.get_by_text("vm_state", exact=True).wait_for()
+    page.get_by_text("Security groups", exact=True).wait_for()
     member.watched.axe()
 
 

@@ -26,7 +26,7 @@ def test_an_instance_is_stopped_and_its_history_says_what_changed(console: Conso
     expect(done).to_contain_text("Success")
     expect(page.get_by_role("button", name="Start", exact=True)).to_be_enabled()
     page.get_by_role("tab", name="History").click()
-    changed = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="vm_state", exact=True)).first
+    changed = page.get_by_role("listitem").filter(has=page.get_by_title("vm_state", exact=True)).last
     expect(changed.locator("del")).to_have_text("active")
     expect(changed.locator("ins")).to_have_text("stopped")
     console.watched.axe()

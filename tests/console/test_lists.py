@@ -142,7 +142,7 @@ def test_what_changed_since_a_moment_is_shown(console: Console, fleet: ConsoleFl
 def test_headings_that_cannot_sort_are_no_buttons_and_no_order_takes_rows_away(console: Console) -> None:
     page = console.list('instances?filter=project_id == "payroll"&columns=name,be/memory&order=-be/memory')
     expect(page.locator("tbody tr")).to_have_count(3)
-    expect(page.get_by_role("columnheader", name="ConfigMaxMem").get_by_role("button")).to_have_count(0)
+    expect(page.get_by_role("columnheader", name="Memory").get_by_role("button")).to_have_count(0)
     page.get_by_role("columnheader", name="Instance").get_by_role("button").click()
     expect(console.row(0)).to_contain_text("pay-c")
 
@@ -204,3 +204,39 @@ def test_keys_move_open_and_lead_to_pages(console: Console) -> None:
     page.get_by_role("option", name=re.compile("pay-c")).wait_for()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="pay-c")).to_be_visible()
+
+
+@with_one_index
+def test_a_list_says_what_is_not_there_and_what_to_do_then(console: Console) -> None:
+    page = console.open("reservations")
+    expect(page.get_by_text("No reservation yet")).to_be_visible()
+    expect(page.get_by_role("link", name="Reserve capacity")).to_be_visible()
+    console.open('instances?filter=name == "nobody"')
+    expect(page.get_by_text("The filter lets no instance pass.")).to_be_visible()
+    page.get_by_role("button", name="All instances").click()
+    expect(console.row(0)).to_be_visible()
+
+
+@with_one_index
+def test_nothing_is_loading_for_ever_after_an_outage(console: Console) -> None:
+    page = console.list("instances")
+    console.watched.expect_outage()
+    page.context.set_offline(True)
+    page.get_by_role("navigation").get_by_role("link", name="Nodes").click()
+    expect(page.get_by_role("alert")).to_contain_text("The API does not answer.")
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    page.context.set_offline(False)
+    expect(console.row(0)).to_contain_text("compute")
+
+
+@with_one_index
+def test_panels_and_tabs_are_named_after_what_they_show(console: Console) -> None:
+    page = console.list("nodes")
+    expect(page).to_have_title("Nodes · Fleetlight")
+    console.row(0).get_by_role("link").click()
+    name = console.row(0).get_by_role("link").inner_text()
+    expect(page.get_by_role("heading", name=f"Node {name}")).to_be_visible()
+    expect(page).to_have_title(f"Node {name} · Fleetlight")
+    console.list('instances?filter=name == "pay-a"')
+    page.get_by_role("link", name="pay-a").click()
+    expect(page).to_have_title("pay-a · Fleetlight")

@@ -2,6 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import type { Field } from "../api/types";
+import { labelOf } from "../query/labels";
 import { Dialog } from "../parts/dialog";
 
 export interface ColumnsProps {
@@ -22,9 +23,13 @@ export function Columns({ fields, chosen, usual, onChoose }: ColumnsProps) {
     names.splice(Math.max(0, chosen.indexOf(name) + step), 0, name);
     onChoose(names);
   };
+  const wordOf = (name: string): string => {
+    const field = fields.find((each) => each.name === name);
+    return field === undefined ? name : labelOf(field);
+  };
   const text = wanted.value.toLowerCase();
   const others = fields.filter(
-    ({ name, title, doc }) => !chosen.includes(name) && `${name} ${title} ${doc}`.toLowerCase().includes(text),
+    ({ name, title, doc }) => !chosen.includes(name) && `${name} ${labelOf({ name, title })} ${title} ${doc}`.toLowerCase().includes(text),
   );
   return (
     <>
@@ -41,7 +46,7 @@ export function Columns({ fields, chosen, usual, onChoose }: ColumnsProps) {
           <ul class="columns">
             {chosen.map((name, index) => (
               <li key={name}>
-                <code>{name}</code>
+                {wordOf(name)} <code class="hint">{name}</code>
                 <button type="button" aria-label={`Move ${name} left`} disabled={index === 0} onClick={() => move(name, -1)}>
                   ←
                 </button>
@@ -83,9 +88,9 @@ export function Columns({ fields, chosen, usual, onChoose }: ColumnsProps) {
             {others.slice(0, 60).map((field) => (
               <li key={field.name}>
                 <button type="button" class="plain link" onClick={() => onChoose([...chosen, field.name])}>
-                  <code>{field.name}</code>
-                </button>
-                <span class="hint">{field.doc}</span>
+                  {labelOf(field)}
+                </button>{" "}
+                <code class="hint">{field.name}</code> <span class="hint">{field.doc}</span>
               </li>
             ))}
           </ul>

@@ -5,6 +5,7 @@ import { useEffect } from "preact/hooks";
 import { sentenceOf } from "../api/client";
 import type { Cell, Field } from "../api/types";
 import { Value } from "../parts/glyphs";
+import { labelOf, tooltipOf } from "../query/labels";
 import { link } from "../state/address";
 import { type Difference, type Differences, differences, reader } from "./difference";
 import type { Question } from "./rows";
@@ -48,8 +49,8 @@ export function DifferenceTable({ question, fields }: { question: Question; fiel
           <tr>
             <th scope="col">What</th>
             {shown.map(({ field }) => (
-              <th key={field.name} scope="col" title={field.doc}>
-                {field.title}
+              <th key={field.name} scope="col" title={tooltipOf(field)}>
+                {labelOf(field)}
               </th>
             ))}
           </tr>

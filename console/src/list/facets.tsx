@@ -5,6 +5,7 @@ import { useEffect } from "preact/hooks";
 import { get } from "../api/client";
 import type { CountsAnswer, Field, Group } from "../api/types";
 import { printable } from "../parts/glyphs";
+import { labelOf, tooltipOf } from "../query/labels";
 import { isEqual, wants } from "../query/language";
 import { GLYPHS } from "../query/values";
 import { parametersOf, type Question } from "./rows";
@@ -62,8 +63,8 @@ function Facet({ found, field, filter, onToggle }: FacetProps) {
   const shown = isLong.value ? groups.slice(0, 200) : groups.slice(0, SHOWN);
   return (
     <section>
-      <h3 title={field.doc}>
-        {field.title}
+      <h3 title={tooltipOf(field)}>
+        {labelOf(field)}
         {found.partial && <span class="partial"> partial</span>}
       </h3>
       <ul>

@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useId, useRef } from "preact/hooks";
 import { get } from "../api/client";
 import type { CountsAnswer, Field } from "../api/types";
+import { labelOf } from "../query/labels";
 import { operatorsOf, type Suggestion, suggestions } from "../query/suggest";
 import { isEqual, narrowed, quoted } from "../query/language";
 
@@ -219,7 +220,7 @@ function ConditionMaker({ fields, values, onMake }: { fields: readonly Field[]; 
             <option value="">choose</option>
             {fields.map((each) => (
               <option key={each.name} value={each.name}>
-                {each.name}
+                {labelOf(each)} ({each.name})
               </option>
             ))}
           </select>

@@ -19,6 +19,8 @@ export interface ListKind {
   readonly hasPast: boolean;
   /** What the filter bar says before anything is typed. */
   readonly example: string;
+  /** What a list says that has none of them. */
+  readonly empty: string;
   readonly isForAdmins: boolean;
 }
 
@@ -39,6 +41,7 @@ export const LISTS: readonly ListKind[] = [
     singular: "instance",
     columns: ["name", "cell", "host", "vm_state", "task_state", "be/vcpus", "be/memory", "nic.ips", "project_id", "created_at"],
     base: "",
+    empty: "No instance yet. Whoever logs in to the compute API makes them.",
     example: 'web   or   vm_state == "active" and be/memory > 4096',
   },
   {
@@ -48,6 +51,7 @@ export const LISTS: readonly ListKind[] = [
     singular: "reservation",
     columns: ["name", "cell", "pnode", "be/vcpus", "be/memory", "disk_usage", "project_id", "created_at"],
     base: "forthcoming",
+    empty: "No reservation yet: reserve capacity, before anything runs on it.",
     example: 'batch   or   cell == "cell1"',
   },
   {
@@ -61,6 +65,7 @@ export const LISTS: readonly ListKind[] = [
     facets: ["cell", "group", "role", "drained", "offline"],
     base: "",
     hasPast: false,
+    empty: "No node yet: hosts of native cells and of Ganeti clusters are nodes.",
     example: 'compute-07   or   drained or offline',
     isForAdmins: true,
   },
@@ -76,6 +81,7 @@ export const LISTS: readonly ListKind[] = [
     facets: ["cell", "status"],
     base: "",
     hasPast: false,
+    empty: "No job yet: whatever is done to instances and nodes of native cells becomes one.",
     example: 'status == "running"',
     isForAdmins: true,
   },
@@ -90,6 +96,7 @@ export const LISTS: readonly ListKind[] = [
     facets: ["cell"],
     base: "",
     hasPast: false,
+    empty: "No lock is held: jobs hold them while they run.",
     example: 'name =* "instance/*"',
     isForAdmins: true,
   },
@@ -104,6 +111,7 @@ export const LISTS: readonly ListKind[] = [
     facets: ["cell"],
     base: "",
     hasPast: false,
+    empty: "No network yet: native cells and Ganeti clusters have some once they are made.",
     example: 'free_count < 10',
     isForAdmins: true,
   },

@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 import type { Cell } from "../api/types";
 import { listen } from "../api/shared_stream";
+import type { LiveState } from "../parts/live_bar";
 import type { Rows } from "./rows";
 
 /** Of more changes than these while it was paused, the list is read again instead. */
@@ -10,8 +11,6 @@ const MOST_HELD = 1000;
 
 /** An index that is further behind than this (search.staleness_limit_s) gives no complete list. */
 const SETTLED_MS = 5000;
-
-export type LiveState = "live" | "paused" | "waiting";
 
 export class Live {
   readonly state = signal<LiveState>("waiting");

@@ -7,7 +7,7 @@
  */
 
 import { batch, signal } from "@preact/signals";
-import { type Answer, get, type Parameters, sentenceOf } from "../api/client";
+import { type Answer, Fault, get, type Parameters, sentenceOf } from "../api/client";
 import { isAway, type Proof, worst } from "../api/proof";
 import type { BoundariesAnswer, Cell, CountsAnswer, Field, QueryAnswer } from "../api/types";
 import { utc } from "../query/times";
@@ -166,7 +166,8 @@ export class Rows {
     } catch (error) {
       if (this.aborting.signal.aborted) return;
       this.problem.value = sentenceOf(error);
-      if (error instanceof LessWholeError) setTimeout(() => this.aborting.signal.aborted || this.need(...this.shown), ASKED_AGAIN_MS);
+      const isPassing = error instanceof LessWholeError || (error instanceof Fault && (error.status === 0 || error.status >= 500));
+      if (isPassing) setTimeout(() => this.aborting.signal.aborted || this.need(...this.shown), ASKED_AGAIN_MS);
     } finally {
       this.isLoading.value = false;
     }

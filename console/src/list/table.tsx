@@ -9,6 +9,7 @@ import { useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Field } from "../api/types";
 import { Value } from "../parts/glyphs";
+import { labelOf, tooltipOf } from "../query/labels";
 import { isNumeric } from "../query/values";
 import { shownSpan } from "../query/times";
 import { awayOf, type Row, type Rows } from "./rows";
@@ -98,14 +99,14 @@ function Heading({ field, order, onSort }: { field: Field; order: readonly strin
   const direction = first === field.name ? "ascending" : first === `-${field.name}` ? "descending" : "none";
   const sign = { ascending: " ↑", descending: " ↓", none: "" }[direction];
   return (
-    <th scope="col" aria-sort={field.sortable === true ? direction : undefined} class={isNumeric(field) ? "number" : undefined} title={field.doc}>
+    <th scope="col" aria-sort={field.sortable === true ? direction : undefined} class={isNumeric(field) ? "number" : undefined} title={tooltipOf(field)}>
       {field.sortable === true ? (
         <button type="button" class="plain" onClick={() => onSort(field.name)}>
-          {field.title}
+          {labelOf(field)}
           {sign}
         </button>
       ) : (
-        field.title
+        labelOf(field)
       )}
     </th>
   );

@@ -2,11 +2,10 @@
 
 import { useSignal } from "@preact/signals";
 import { ask, sentenceOf } from "../api/client";
-import { now, printable } from "../parts/glyphs";
+import { Awaited, Failed } from "../parts/awaited";
+import { printable, Time } from "../parts/glyphs";
 import { usePolled } from "../parts/polled";
-import { momentOf, shownTime } from "../query/times";
 import { address, go, link } from "../state/address";
-import { timeStyle } from "../state/preferences";
 import { caller } from "../state/session";
 
 interface Bulk {
@@ -39,14 +38,19 @@ export function BulkPage({ id }: { id: string | null }) {
 }
 
 function AllBulk() {
-  const { answer, problem } = usePolled<{ bulk: readonly Bulk[] }>("/fleetlight/bulk", 5 * REFRESH_MS);
+  const { answer, problem, again } = usePolled<{ bulk: readonly Bulk[] }>("/fleetlight/bulk", 5 * REFRESH_MS);
   return (
     <article>
       <header class="title">
         <h1>Bulk changes</h1>
       </header>
       <Preview filter={address.value.query["filter"] ?? ""} />
-      {problem.value !== "" && <p role="alert">{problem.value}</p>}
+      {answer.value === null ? (
+        <Awaited problem={problem.value} onAgain={() => void again()} />
+      ) : (
+        problem.value !== "" && <Failed problem={problem.value} onAgain={() => void again()} />
+      )}
+      {answer.value?.body.bulk.length === 0 && <p class="empty">No bulk change yet: say above which instances, and preview what an action would do to them.</p>}
       <ul class="columns">
         {answer.value?.body.bulk.map((bulk) => (
           <li key={bulk.id}>
@@ -56,7 +60,7 @@ function AllBulk() {
             <code>{bulk.filter || "all"}</code>
             <span class={`state state-${bulk.state}`}>{bulk.state}</span>
             <span class="hint">
-              by <bdi>{bulk.by}</bdi>, {shownTime(momentOf(bulk.created_at), timeStyle.value, now.value)}
+              by <bdi>{bulk.by}</bdi>, <Time at={bulk.created_at} />
             </span>
           </li>
         ))}
@@ -122,7 +126,7 @@ function OneBulk({ id }: { id: string }) {
     await again();
   };
   const bulk = answer.value?.body;
-  if (bulk === undefined) return <p role={problem.value === "" ? "status" : "alert"}>{problem.value || "Loading…"}</p>;
+  if (bulk === undefined) return <Awaited problem={problem.value} onAgain={() => void again()} />;
   const ended = bulk.done + bulk.failed + bulk.skipped + bulk.unknown;
   const toDo = bulk.total - ended - bulk.running;
   return (
@@ -134,7 +138,7 @@ function OneBulk({ id }: { id: string }) {
         <span class={`state state-${bulk.state}`}>{bulk.state}</span>
       </header>
       <p>
-        <code>{bulk.filter || "all"}</code>, as they were {shownTime(momentOf(bulk.as_of), timeStyle.value, now.value)}. What changed since then
+        <code>{bulk.filter || "all"}</code>, as they were <Time at={bulk.as_of} />. What changed since then
         is skipped.
       </p>
       {!bulk.complete && <p class="problem">⚠ The list was not complete: instances of cells that did not answer are not among them.</p>}

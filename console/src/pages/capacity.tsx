@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { get, sentenceOf } from "../api/client";
 import { Badge } from "../list/badge";
+import { Awaited, Failed } from "../parts/awaited";
 import { usePolled } from "../parts/polled";
 import { shownSize } from "../query/values";
 import { quoted } from "../query/language";
@@ -50,7 +51,7 @@ export function CapacityPage() {
   const { answer, problem, again } = usePolled<CapacityAnswer>("/fleetlight/capacity", REFRESH_MS);
   const isDetailed = useSignal(false);
   const found = answer.value?.body;
-  if (found === undefined) return <p role={problem.value === "" ? "status" : "alert"}>{problem.value || "Loading…"}</p>;
+  if (found === undefined) return <Awaited problem={problem.value} onAgain={() => void again()} />;
   const opened = address.value.query["cell"];
   const silent = found.cells.flatMap((cell) => [...cell.silent_nodes, ...cell.unknown]);
   return (
@@ -60,11 +61,7 @@ export function CapacityPage() {
         <Badge proof={answer.value!.proof} request={null} />
         <NewReservation onMade={() => void again()} />
       </header>
-      {problem.value !== "" && (
-        <p class="problem" role="alert">
-          {problem.value}
-        </p>
-      )}
+      {problem.value !== "" && <Failed problem={problem.value} onAgain={() => void again()} />}
       {silent.length > 0 && <p class="problem">Not counted, because nothing is known of them: {silent.slice(0, 20).join(", ")}</p>}
       <Fits />
       <Parts parts={found.cells} caption="By cell" />
@@ -145,9 +142,9 @@ function Where({ part }: { part: Part }) {
 
 /** The nodes of one cell, those with the most memory free first. */
 function Nodes({ cell }: { cell: string }) {
-  const { answer, problem } = usePolled<CapacityAnswer>("/fleetlight/capacity", REFRESH_MS, { cell, nodes: 1 });
+  const { answer, problem, again } = usePolled<CapacityAnswer>("/fleetlight/capacity", REFRESH_MS, { cell, nodes: 1 });
   const nodes = answer.value?.body.nodes;
-  if (nodes === undefined) return <p role={problem.value === "" ? "status" : "alert"}>{problem.value || "Loading…"}</p>;
+  if (nodes === undefined) return <Awaited problem={problem.value} onAgain={() => void again()} />;
   const ordered = [...nodes].sort((left, right) => right.free.memory_mib - left.free.memory_mib);
   return (
     <section>

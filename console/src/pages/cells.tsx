@@ -2,12 +2,12 @@
 
 import { useSignal } from "@preact/signals";
 import { ask, sentenceOf } from "../api/client";
-import { now } from "../parts/glyphs";
+import { Awaited } from "../parts/awaited";
+import { Time } from "../parts/glyphs";
 import { Plots } from "../parts/plots";
 import { usePolled } from "../parts/polled";
-import { momentOf, shownSpan, shownTime } from "../query/times";
+import { shownSpan } from "../query/times";
 import { address, choose, link } from "../state/address";
-import { timeStyle } from "../state/preferences";
 
 interface BoardCell {
   readonly uuid: string;
@@ -55,7 +55,7 @@ const ORDER = Object.keys(SIGNS);
 export function CellsPage() {
   const { answer, problem, again } = usePolled<Board>("/fleetlight/cells", REFRESH_MS);
   const wanted = (address.value.query["filter"] ?? "").toLowerCase();
-  if (answer.value === null) return <p role={problem.value === "" ? "status" : "alert"}>{problem.value || "Loading…"}</p>;
+  if (answer.value === null) return <Awaited problem={problem.value} onAgain={() => void again()} />;
   const board = answer.value.body;
   const found = board.cells
     .filter(({ name, kind, health }) => `${name} ${kind} ${health}`.toLowerCase().includes(wanted))
@@ -153,7 +153,7 @@ function State({ board, onReset }: { board: Board; onReset: () => Promise<void> 
         <p>
           {safe.uses_index
             ? "✓ Lists use the index."
-            : `⚠ Lists ask the cells since ${safe.since === null ? "a while" : shownTime(momentOf(safe.since), timeStyle.value, now.value)}: ${safe.reason ?? ""}`}
+            : <>⚠ Lists ask the cells since {safe.since === null ? "a while" : <Time at={safe.since} />}: {safe.reason ?? ""}</>}
         </p>
         {!safe.uses_index && (
           <button type="button" onClick={() => void reset()}>
@@ -196,7 +196,7 @@ function Line({ cell }: { cell: BoardCell }) {
         {cell.log_problem !== null && <div class="hint">{cell.log_problem}</div>}
       </td>
       <td>{cell.followers?.join(", ") || "–"}</td>
-      <td>{cell.keeps_past_until === null ? "keeps none" : shownTime(momentOf(cell.keeps_past_until), timeStyle.value, now.value)}</td>
+      <td>{cell.keeps_past_until === null ? "keeps none" : <Time at={cell.keeps_past_until} />}</td>
       <td>
         <code>{cell.epoch?.slice(0, 8) ?? "–"}</code>
       </td>

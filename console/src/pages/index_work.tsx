@@ -3,13 +3,13 @@
 import { useSignal } from "@preact/signals";
 import { ask, sentenceOf } from "../api/client";
 import type { Json } from "../api/types";
-import { now, printable } from "../parts/glyphs";
+import { Awaited } from "../parts/awaited";
+import { printable, Time } from "../parts/glyphs";
 import { Plots } from "../parts/plots";
 import { usePolled } from "../parts/polled";
 import { Tabs } from "../parts/tabs";
-import { momentOf, shownSpan, shownTime } from "../query/times";
+import { shownSpan } from "../query/times";
 import { address } from "../state/address";
-import { timeStyle } from "../state/preferences";
 
 interface Work {
   readonly id: string;
@@ -129,7 +129,6 @@ function WorkTab() {
 
 function OneWork({ work, onStop }: { work: Work; onStop: () => void }) {
   const isOpen = work.state === "running" || work.state === "waiting";
-  const shown = (at: string | null): string => (at === null ? "" : shownTime(momentOf(at), timeStyle.value, now.value));
   return (
     <section class="work" aria-label={`${work.kind}, ${work.state}`}>
       <h2>
@@ -137,8 +136,8 @@ function OneWork({ work, onStop }: { work: Work; onStop: () => void }) {
       </h2>
       <p class="hint">
         {work.cells.length === 0 ? "all cells" : work.cells.join(", ")}, by <bdi>{work.by}</bdi>
-        {work.started_at === null ? "" : `, started ${shown(work.started_at)}`}
-        {work.ended_at === null ? "" : `, ended ${shown(work.ended_at)}`}
+        {work.started_at !== null && <>, started <Time at={work.started_at} /></>}
+        {work.ended_at !== null && <>, ended <Time at={work.ended_at} /></>}
       </p>
       {isOpen && (
         <p>
@@ -184,8 +183,8 @@ function OneWork({ work, onStop }: { work: Work; onStop: () => void }) {
 }
 
 function AuditTab() {
-  const { answer, problem } = usePolled<{ rounds: readonly Round[] }>("/fleetlight/index/audit", 5 * REFRESH_MS);
-  if (answer.value === null) return <p role={problem.value === "" ? "status" : "alert"}>{problem.value || "Loading…"}</p>;
+  const { answer, problem, again } = usePolled<{ rounds: readonly Round[] }>("/fleetlight/index/audit", 5 * REFRESH_MS);
+  if (answer.value === null) return <Awaited problem={problem.value} onAgain={() => void again()} />;
   return (
     <table class="small">
       <caption>The last look of the audit at each cell</caption>
@@ -208,7 +207,7 @@ function AuditTab() {
         {answer.value.body.rounds.map((round) => (
           <tr key={round.cell}>
             <th scope="row">{round.cell}</th>
-            <td>{round.at === null ? "not yet" : shownTime(momentOf(round.at), timeStyle.value, now.value)}</td>
+            <td>{round.at === null ? "not yet" : <Time at={round.at} />}</td>
             <td class="number">{round.compared ?? "–"}</td>
             <td class="number">{round.found ?? "–"}</td>
             <td class="number">{round.repaired ?? "–"}</td>
@@ -248,7 +247,7 @@ function FailuresTab() {
           <p class="hint">
             {failure.cell}
             {failure.instance === null ? "" : `, instance ${failure.instance}`}, {failure.times} times, last{" "}
-            {shownTime(momentOf(failure.last_at), timeStyle.value, now.value)}
+            <Time at={failure.last_at} />
           </p>
           <details>
             <summary>The message</summary>

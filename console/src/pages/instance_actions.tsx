@@ -4,10 +4,8 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ask, get, sentenceOf } from "../api/client";
 import { Dialog } from "../parts/dialog";
-import { now } from "../parts/glyphs";
-import { momentOf, shownTime } from "../query/times";
+import { Time } from "../parts/glyphs";
 import { link } from "../state/address";
-import { timeStyle } from "../state/preferences";
 import { type Action, actionsFor } from "./actions";
 import { NEWEST, type Server } from "./server";
 
@@ -136,7 +134,7 @@ function ActionsDone({ id, followed }: { id: string; followed: string | null }) 
           {done.value.map((each) => (
             <tr key={`${each.request_id} ${each.action}`}>
               <td>{each.action}</td>
-              <td>{shownTime(momentOf(each.start_time), timeStyle.value, now.value)}</td>
+              <td><Time at={each.start_time} /></td>
               <td>
                 <bdi>{each.user_id ?? "–"}</bdi>
               </td>

@@ -3,20 +3,12 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Fault, get, sentenceOf } from "../api/client";
-import type { Json } from "../api/types";
-import { now, printable } from "../parts/glyphs";
-import { momentOf, shownTime, utc } from "../query/times";
-import { timeStyle } from "../state/preferences";
-
-interface Change {
-  readonly revision: number;
-  readonly at: string;
-  readonly event: string;
-  readonly publisher: string | null;
-  readonly request_id: string | null;
-  readonly user_id: string | null;
-  readonly changed: Readonly<Record<string, readonly [Json, Json]>> | null;
-}
+import { type Change, eventText } from "../list/recent";
+import { Awaited } from "../parts/awaited";
+import { Differences } from "../parts/difference";
+import { printable, Time } from "../parts/glyphs";
+import { momentOf, utc } from "../query/times";
+import { nameOf } from "../state/people";
 
 interface HistoryAnswer {
   readonly history: readonly Change[];
@@ -45,6 +37,7 @@ export function History({ id }: { id: string }) {
   const oldest = changes.value.at(-1);
   return (
     <section aria-label="History">
+      {!isRead.value && <Awaited problem="" onAgain={() => void read()} />}
       {problem.value !== "" && <p role="alert">{problem.value}</p>}
       <ol class="history">
         {changes.value.map((change) => (
@@ -67,46 +60,23 @@ export function History({ id }: { id: string }) {
   );
 }
 
-function Made({ change }: { change: Change }) {
-  const at = momentOf(change.at);
+export function Made({ change }: { change: Change }) {
   return (
     <li>
       <p>
-        <time dateTime={change.at} title={`${utc(at)} UTC`}>
-          {shownTime(at, timeStyle.value, now.value)}
-        </time>{" "}
-        <strong>{change.event}</strong> by <bdi>{printable(change.user_id ?? change.publisher ?? "the system")}</bdi>{" "}
+        <Time at={change.at} /> <strong title={change.event ?? undefined}>{eventText(change.event)}</strong> by{" "}
+        <bdi>{printable(change.user_id === null ? (change.publisher ?? "the cell itself") : nameOf(change.user_id))}</bdi>{" "}
         <span class="hint">
           revision {change.revision}
           {change.request_id === null ? "" : `, ${change.request_id}`}
         </span>
       </p>
       {change.changed !== null && isCreation(change) && <p class="hint">{Object.keys(change.changed).length} fields got their first values.</p>}
-      {change.changed !== null && !isCreation(change) && (
-        <table class="small difference">
-          <tbody>
-            {Object.entries(change.changed).map(([name, [old, current]]) => (
-              <tr key={name}>
-                <th scope="row">{name}</th>
-                <td class="old">
-                  <del>{shown(old)}</del>
-                </td>
-                <td class="new">
-                  <ins>{shown(current)}</ins>
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      )}
+      {change.changed !== null && !isCreation(change) && <Differences changed={change.changed} />}
     </li>
   );
 }
 
 function isCreation({ changed }: Change): boolean {
   return changed !== null && Object.values(changed).every(([old]) => old === null) && "uuid" in changed;
-}
-
-function shown(value: Json): string {
-  return printable(typeof value === "string" ? value : JSON.stringify(value));
 }

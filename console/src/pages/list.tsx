@@ -15,11 +15,13 @@ import { MomentBar, type Past, usePasts } from "../list/moment";
 import { parametersOf, type Question, Rows } from "../list/rows";
 import { Table } from "../list/table";
 import { ListTools } from "../list/tools";
+import { Awaited } from "../parts/awaited";
 import { useListKeys } from "../parts/keys";
-import { expressionOf, narrowed, quoted, tokensOf, wants, widened } from "../query/language";
-import { meant } from "../query/suggest";
+import { LiveBar } from "../parts/live_bar";
+import { expressionOf, narrowed, quoted, wants, widened } from "../query/language";
+import { meantIn } from "../query/suggest";
 import { address, choose, goTo, link } from "../state/address";
-import { fieldsOf } from "../state/fields";
+import { fieldsOf, fieldsProblem, readFields } from "../state/fields";
 import { caller } from "../state/session";
 
 export function ListPage({ kind }: { kind: ListKind }) {
@@ -27,7 +29,7 @@ export function ListPage({ kind }: { kind: ListKind }) {
   const { query } = address.value;
   const isPast = kind.hasPast && (query["as_of"] !== undefined || query["past"] === "1");
   const pasts = usePasts(isPast);
-  if (fields.length === 0 || (isPast && pasts === null)) return <p class="loading">Loading…</p>;
+  if (fields.length === 0 || (isPast && pasts === null)) return <Awaited problem={fieldsProblem(kind.what)} onAgain={() => void readFields(kind.what)} rows={20} />;
   const filter = query["filter"] ?? "";
   const question = questionOf(kind, fields, query, filter, pasts ?? []);
   const key = JSON.stringify([question, query["against"]]);
@@ -80,7 +82,15 @@ function Listed({ kind, fields, question, filter, pasts }: ListedProps) {
           proof={rows.proof.value}
           request={caller().is_admin ? `GET ${addressOf("/fleetlight/query", parametersOf(question))}` : null}
         />
-        {live !== null && <LiveBar live={live} onTakeIn={again} />}
+        {live !== null && (
+          <LiveBar
+            state={live.state.value}
+            reason={live.reason.value}
+            pending={live.pending.value}
+            onPause={(isPaused) => live.pause(isPaused)}
+            onTakeIn={again}
+          />
+        )}
         {caller().is_admin && kind.what === "instance" && (
           <button type="button" aria-pressed={!question.allProjects} onClick={() => choose({ mine: question.allProjects ? "1" : null })}>
             My project
@@ -122,6 +132,8 @@ function Listed({ kind, fields, question, filter, pasts }: ListedProps) {
         )}
         {question.asOf !== null && address.value.query["against"] !== undefined ? (
           <DifferenceTable question={question} fields={shown} />
+        ) : rows.total.value === 0 && rows.isWhole.value ? (
+          <Empty kind={kind} filter={filter} onAll={() => ask("")} />
         ) : (
         <Table
           rows={rows}
@@ -141,6 +153,21 @@ function Listed({ kind, fields, question, filter, pasts }: ListedProps) {
   );
 }
 
+/** What is there instead of rows, and what one may do then. */
+function Empty({ kind, filter, onAll }: { kind: ListKind; filter: string; onAll: () => void }) {
+  return (
+    <div class="empty">
+      {filter === "" ? <p>{kind.empty}</p> : <p>The filter lets no {kind.singular} pass.</p>}
+      {filter !== "" && (
+        <button type="button" onClick={onAll}>
+          All {kind.title.toLowerCase()}
+        </button>
+      )}
+      {kind.path === "reservations" && caller().is_admin && <a href={link(["capacity"])}>Reserve capacity</a>}
+    </div>
+  );
+}
+
 function Total({ rows }: { rows: Rows }) {
   const total = rows.total.value;
   if (total === null) return <span class="total">…</span>;
@@ -148,28 +175,6 @@ function Total({ rows }: { rows: Rows }) {
     <span class="total" role="status">
       {total.toLocaleString("en")}
       {rows.isWhole.value ? "" : " or more"}
-    </span>
-  );
-}
-
-function LiveBar({ live, onTakeIn }: { live: Live; onTakeIn: () => void }) {
-  const state = live.state.value;
-  const pending = live.pending.value;
-  return (
-    <span class="live">
-      <button
-        type="button"
-        aria-pressed={state === "paused"}
-        title={state === "waiting" ? `No changes come: ${live.reason.value || "connecting"}` : "Pause or go on"}
-        onClick={() => live.pause(state !== "paused")}
-      >
-        {{ live: "● live", paused: "‖ paused", waiting: "○ not live" }[state]}
-      </button>
-      {pending > 0 && (
-        <button type="button" class="pending" onClick={onTakeIn}>
-          {pending === 1 ? "1 change" : `${pending} changes`}
-        </button>
-      )}
     </span>
   );
 }
@@ -211,15 +216,4 @@ function columnsOf(kind: ListKind, fields: readonly Field[], asked: string | und
 
 function unknownField(name: string): Field {
   return { name, title: name, kind: "unknown", doc: "There is no such field, or you may not see it" };
-}
-
-/** A word of the filter that is no field, and the field that was meant. */
-function meantIn(filter: string, fields: readonly Field[]): { typed: string; name: string } | null {
-  const names = fields.map((field) => field.name);
-  for (const { type, text } of tokensOf(filter)) {
-    if (type !== "word" || names.includes(text) || ["and", "or", "not", "in"].includes(text)) continue;
-    const name = meant(text, names);
-    if (name !== null) return { typed: text, name };
-  }
-  return null;
 }

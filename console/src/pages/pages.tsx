@@ -5,6 +5,7 @@ import type { SessionAnswer } from "../api/types";
 import { LISTS } from "../list/kinds";
 import { BulkPage } from "./bulk";
 import { CapacityPage } from "./capacity";
+import { ChangesPage } from "./changes";
 import { CellsPage } from "./cells";
 import { IndexPage } from "./index_work";
 import { InstancePage } from "./instance";
@@ -33,6 +34,7 @@ export const PAGES: readonly Page[] = [
         </>
       ),
   })),
+  { path: "changes", title: "Changes", isForAdmins: false, show: () => <ChangesPage /> },
   { path: "cells", title: "Cells", isForAdmins: true, show: () => <CellsPage /> },
   { path: "capacity", title: "Capacity", isForAdmins: true, show: () => <CapacityPage /> },
   { path: "index", title: "Index", isForAdmins: true, show: () => <IndexPage /> },

@@ -21,6 +21,7 @@ export const PAGE_KEYS: readonly PageKey[] = [
   { key: "c", title: "Cells", path: "cells" },
   { key: "p", title: "Capacity", path: "capacity" },
   { key: "x", title: "Index", path: "index" },
+  { key: "h", title: "Changes", path: "changes" },
   { key: "b", title: "Bulk changes", path: "bulk" },
 ];
 

@@ -26,7 +26,12 @@ export function usePolled<T>(path: string, everyMs: number, query: Parameters = 
   useEffect(() => {
     void again();
     const timer = setInterval(() => document.visibilityState === "visible" && void again(), everyMs);
-    return () => clearInterval(timer);
+    const onOnline = (): void => void again();
+    addEventListener("online", onOnline);
+    return () => {
+      clearInterval(timer);
+      removeEventListener("online", onOnline);
+    };
   }, [path, everyMs, asked]);
   return { answer, problem, again };
 }

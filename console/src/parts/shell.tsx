@@ -3,7 +3,7 @@
 import { Component, type ComponentChildren } from "preact";
 import type { SessionAnswer } from "../api/types";
 import { type Page, PAGES, pagesOf } from "../pages/pages";
-import { address, link } from "../state/address";
+import { address, link, titled } from "../state/address";
 import { next, theme } from "../state/preferences";
 import { logIn, logOut } from "../state/session";
 import { Dialog } from "./dialog";
@@ -13,7 +13,7 @@ import { Palette } from "./palette";
 export function Shell({ caller }: { caller: SessionAnswer }) {
   const [path = "instances", ...rest] = address.value.path;
   const page = PAGES.find((each) => each.path === path);
-  document.title = `${page?.title ?? "No such page"} · Fleetlight`;
+  titled(page?.title ?? "No such page");
   return (
     <>
       <a class="skip" href="#main">

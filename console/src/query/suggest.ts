@@ -1,7 +1,8 @@
 /** What may follow at the caret of the filter bar, and what a mistyped name was meant to be. */
 
 import type { Field, Kind } from "../api/types";
-import { lastOf, quoted, type Token, tokensOf } from "./language";
+import { labelOf } from "./labels";
+import { KEYWORDS, lastOf, quoted, type Token, tokensOf } from "./language";
 
 export interface Suggestion {
   /** What stands there after it was taken, instead of the text from `from` to `to`. */
@@ -41,7 +42,7 @@ export function suggestions(
   const begun = typed?.text ?? "";
   if (done?.type === "operator") {
     const field = fieldBefore(before, done, fields);
-    return field === undefined ? [] : values(field, begun, valuesOf).map((value) => make(value, field.title));
+    return field === undefined ? [] : values(field, begun, valuesOf).map((value) => make(value, labelOf(field)));
   }
   const ended = done !== undefined && isOperand(done, before, fields);
   if (ended === "field" && typed?.type !== "word") {
@@ -51,7 +52,7 @@ export function suggestions(
   if (ended !== false) {
     return ["and", "or"].filter(startsWith(begun)).map((each) => make(`${each} `, `${each} another condition`));
   }
-  return ranked(fields, begun).map((field) => make(`${field.name} `, field.doc));
+  return ranked(fields, begun).map((field) => make(`${field.name} `, `${labelOf(field)}: ${field.doc}`));
 }
 
 /** The operators that a field's kind can be asked with. */
@@ -74,10 +75,21 @@ export function meant(typed: string, names: readonly string[]): string | null {
   return best;
 }
 
+/** A word of the filter that is no field, and the field that was meant. */
+export function meantIn(filter: string, fields: readonly Field[]): { typed: string; name: string } | null {
+  const names = fields.map((field) => field.name);
+  for (const { type, text } of tokensOf(filter)) {
+    if (type !== "word" || names.includes(text) || (KEYWORDS as readonly string[]).includes(text)) continue;
+    const name = meant(text, names);
+    if (name !== null) return { typed: text, name };
+  }
+  return null;
+}
+
 /** Fields whose name begins with what was typed, then those that have it in their name or title. */
 function ranked(fields: readonly Field[], begun: string): readonly Field[] {
   const wanted = begun.toLowerCase();
-  const inside = (field: Field) => `${field.name} ${field.title}`.toLowerCase().includes(wanted);
+  const inside = (field: Field) => `${field.name} ${labelOf(field)} ${field.title}`.toLowerCase().includes(wanted);
   const first = fields.filter((field) => field.name.toLowerCase().startsWith(wanted));
   const others = fields.filter((field) => !first.includes(field) && inside(field));
   return [...first, ...others].slice(0, MOST);

@@ -14,10 +14,12 @@ export function shownTime(at: number, style: TimeStyle, now: number): string {
   return style === "utc" ? `${utc(at)}Z` : local(at);
 }
 
+/** Clocks differ by less, and the moment that times are relative to is not older. */
+const NOW_MS = 10_000;
+
 /** "3 h ago", "in 5 min"; one unit, rounded down. */
 export function relative(at: number, now: number): string {
-  const span = shownSpan(Math.abs(now - at) / 1000);
-  return at > now + 500 ? `in ${span}` : `${span} ago`;
+  return at > now + NOW_MS ? `in ${shownSpan((at - now) / 1000)}` : `${shownSpan(Math.max(0, now - at) / 1000)} ago`;
 }
 
 /** A length of time in seconds: "42 s", "3 min", "2 d". */

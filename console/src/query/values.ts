@@ -2,7 +2,7 @@
 
 import type { Cell, Field, Json, Kind, Status } from "../api/types";
 import type { TimeStyle } from "../state/preferences";
-import { shownTime } from "./times";
+import { momentOf, shownTime } from "./times";
 
 export interface Glyph {
   readonly sign: string;
@@ -25,7 +25,7 @@ export interface Shown {
 /** The glyph of a cell without a value; null where it has one. */
 export function glyphOf([status, value]: Cell): Glyph | null {
   if (status !== 0) return GLYPHS[status];
-  return value === null || value === "" || (Array.isArray(value) && value.length === 0) ? GLYPHS[3] : null;
+  return value === null || value === "" || (typeof value === "object" && Object.keys(value).length === 0) ? GLYPHS[3] : null;
 }
 
 /** The text of a value, on one line. */
@@ -33,11 +33,11 @@ export function textOf(value: Json, kind: Kind, shown: Shown): string {
   if (value === null) return "";
   if (typeof value === "number") return numberText(value, kind, shown);
   if (typeof value === "boolean") return value ? "yes" : "no";
-  if (typeof value === "string") return value;
+  if (typeof value === "string") return kind === "timestamp" && value !== "" ? shownTime(momentOf(value), shown.times, shown.now) : value;
   const moment = splitTime(value);
   if (moment !== null) return shownTime(moment, shown.times, shown.now);
   if (Array.isArray(value)) return value.map((each) => textOf(each as Json, "other", shown)).join(", ");
-  return JSON.stringify(value);
+  return Object.entries(value).map(([name, each]) => `${name}: ${textOf(each, "other", shown)}`).join(", ");
 }
 
 function numberText(value: number, kind: Kind, shown: Shown): string {
@@ -63,6 +63,17 @@ function splitTime(value: Json): number | null {
   const [seconds, microseconds] = value as readonly Json[];
   if (typeof seconds !== "number" || typeof microseconds !== "number") return null;
   return seconds > 1_000_000_000 ? seconds * 1000 + microseconds / 1000 : null;
+}
+
+const POWERS: Readonly<Record<number, string>> = { 0: "not known", 1: "running", 3: "paused", 4: "off", 6: "crashed", 7: "suspended" };
+
+/** Nova's number of a power state, in words. */
+export function powerOf(value: Json): string {
+  return POWERS[Number(value)] ?? String(value);
+}
+
+export function isObject(value: Json): value is { readonly [name: string]: Json } {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /** Whether a column of this kind stands at the right. */

@@ -69,3 +69,8 @@ export function followLinks(event: MouseEvent): void {
   event.preventDefault();
   goTo(found.pathname + found.search);
 }
+
+/** Name the tab of the browser after what it shows. */
+export function titled(name: string): void {
+  document.title = `${name} · Fleetlight`;
+}

@@ -23,6 +23,7 @@ class BrowserPage:
         # Answers that a test is about, such as 401 before a login: Chromium says each in the console.
         self.expected: set[str] = set()
         self._played: list[str] = []
+        self.is_offline = False
         page.set_default_timeout(_TIMEOUT_MS)
         page.on("console", self._look_at)
         page.on("pageerror", lambda error: self.problems.append(f"script: {error}"))
@@ -31,6 +32,10 @@ class BrowserPage:
     def expect_status(self, status: int, path: str) -> None:
         """Do not take it for a problem that an address that ends with `path` is answered with `status`."""
         self.expected.add(f"{status} {path}")
+
+    def expect_outage(self) -> None:
+        """Do not take it for a problem from now on that requests do not reach the API."""
+        self.is_offline = True
 
     def play(self, address: str) -> None:
         """Answer what is asked for below an address elsewhere, by pages that are not ours, with nothing."""
@@ -52,6 +57,8 @@ class BrowserPage:
 
     def _look_at(self, message: ConsoleMessage) -> None:
         if message.type != "error":
+            return
+        if self.is_offline and "net::ERR_INTERNET_DISCONNECTED" in message.text:
             return
         address = message.location["url"].partition("?")[0]
         for each in self.expected:

@@ -1,0 +1,87 @@
+"""What changed lately, by whom, and what from what to what; live, over all cells, and for members of their projects."""
+
+import re
+
+from playwright.sync_api import Locator, Page, expect
+
+from tests.support.fleets.console_fleet import ConsoleFleet
+from tests.support.pages.console import Console
+
+
+def changed(page: Page, name: str) -> Locator:
+    """The rows of the changes of an instance."""
+    return page.locator("tbody tr").filter(has=page.get_by_role("rowheader", name=name, exact=True))
+
+
+def stop(console: Console, uuid: str) -> None:
+    """As its owner does over the API."""
+    answer = console.page.context.request.post(
+        f"{console.fleet.api.url}/v2.1/servers/{uuid}/action",
+        data={"os-stop": None},
+        headers={"Fleetlight-Request": "console"},
+    )
+    assert answer.status == 202, answer.text()
+
+
+def test_a_change_comes_by_itself_with_who_made_it_and_leads_to_its_instance_and_job(
+    console: Console, fleet: ConsoleFleet
+) -> None:
+    uuid = fleet.create("cell1", display_name="to-be-watched", project_id="watched")
+    fleet.create("cell2", display_name="elsewhere", project_id="watched")
+    page = console.open('changes?filter=project_id == "watched"')
+    expect(changed(page, "to-be-watched")).to_contain_text("New")
+    expect(changed(page, "elsewhere")).to_contain_text("cell2")
+    expect(page.get_by_role("button", name="● live")).to_be_visible()
+    console.watched.axe()
+    stop(console, uuid)
+    stopped = changed(page, "to-be-watched").filter(has_text="Power off: done")
+    expect(stopped.get_by_role("listitem").filter(has_text="State")).to_have_text(re.compile("active.*→.*stopped"))
+    ordered = changed(page, "to-be-watched").filter(has_text="powering-off").last
+    expect(ordered.get_by_role("cell").nth(4)).to_have_text("admin")
+    expect(page.locator("tbody tr").first).to_contain_text("to-be-watched")
+    stopped.get_by_role("link", name="Jobs").click()
+    expect(console.row(0)).to_contain_text("SERVER_STOP(to-be-watched)")
+    page.go_back()
+    changed(page, "to-be-watched").first.get_by_role("link", name="to-be-watched").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("to-be-watched")
+
+
+def test_changes_wait_while_it_is_paused(console: Console, fleet: ConsoleFleet) -> None:
+    fleet.create("cell1", display_name="before", project_id="paused")
+    page = console.open('changes?filter=project_id == "paused"')
+    expect(changed(page, "before")).to_be_visible()
+    page.get_by_role("button", name="● live").click()
+    fleet.create("cell1", display_name="meanwhile", project_id="paused")
+    page.get_by_role("button", name="1 change").wait_for()
+    expect(changed(page, "meanwhile")).to_have_count(0)
+    page.get_by_role("button", name="1 change").click()
+    expect(changed(page, "meanwhile")).to_be_visible()
+
+
+def test_older_changes_are_read_on_demand(console: Console, fleet: ConsoleFleet) -> None:
+    for number in range(110):
+        fleet.create("cell1", display_name=f"many-{number}", project_id="many")
+    page = console.open('changes?filter=project_id == "many"')
+    expect(page.locator("tbody tr")).to_have_count(100)
+    page.get_by_role("button", name="Older changes").click()
+    expect(page.locator("tbody tr")).to_have_count(110)
+    expect(page.get_by_role("button", name="Older changes")).to_have_count(0)
+
+
+def test_members_see_the_changes_of_their_project_alone(member: Console, fleet: ConsoleFleet) -> None:
+    fleet.create("cell1", display_name="ours", project_id="demo")
+    fleet.create("cell1", display_name="theirs", project_id="other")
+    page = member.open("changes")
+    expect(changed(page, "ours")).to_be_visible()
+    expect(changed(page, "theirs")).to_have_count(0)
+    expect(page.get_by_role("columnheader", name="Cell")).to_have_count(0)
+    changed(page, "ours").get_by_role("link", name="History").click()
+    expect(page.get_by_text("first values")).to_be_visible()
+
+
+def test_changes_of_a_cell_that_does_not_answer_are_said_to_be_missing(console: Console, fleet: ConsoleFleet) -> None:
+    with fleet.without("cell2"):
+        page = console.open("changes")
+        expect(page.get_by_text("Changes of some cells are missing: cell2")).to_be_visible()
+    page = console.open('changes?filter=name == "nobody"')
+    expect(page.get_by_text("Nothing that the filter lets pass has changed")).to_be_visible()
