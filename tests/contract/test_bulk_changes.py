@@ -215,6 +215,24 @@ def test_what_changed_since_the_preview_is_skipped_with_its_reason(any_fleet: Co
     assert not {new, gone, renamed, stopped} & actions_of(fleet, bulk).keys()
 
 
+def test_instances_in_error_are_rebooted_hard_or_said_to_be_active(fleet: ComputeFleet) -> None:
+    api = api_of(fleet)
+    for cell in CELLS[:2]:
+        fleet.create(cell, project_id="broken", vm_state="error", host=f"{cell}-host0", node=f"{cell}-host0")
+    chosen = {"filter": 'project_id == "broken"', "all_projects": True}
+    soft, hard, reset = (preview(api, ROOT, action=name, **chosen) for name in ("reboot", "hard-reboot", "reset-state"))
+    act(api, "start", soft, ROOT)
+    assert submitted(api, soft, ROOT)["skipped"] == 2
+    act(api, "start", reset, ROOT)
+    assert submitted(api, reset, ROOT)["done"] == 2
+    act(api, "start", hard, ROOT)
+    assert submitted(api, hard, ROOT)["skipped"] == 2, "they have changed since the preview"
+    again = preview(api, ROOT, action="hard-reboot", **chosen)
+    act(api, "start", again, ROOT)
+    assert ended(fleet, api, again, ROOT)["done"] == 2
+    assert api.request("POST", BULK, ADA, json={"action": "reset-state"}).status_code == 403
+
+
 def test_stop_lets_the_items_in_hand_end_and_start_goes_on(
     any_fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,7 +55,7 @@ _COUNTED = (ItemState.RUNNING, ItemState.DONE, ItemState.FAILED, ItemState.SKIPP
 class PreviewBody(RequestModel):
     """filter: a text; empty for all. all_projects: also those of others, for administrators."""
 
-    action: Literal["start", "stop", "reboot", "delete"]
+    action: Literal["start", "stop", "reboot", "hard-reboot", "reset-state", "delete"]
     filter: Annotated[str, Field(max_length=MAX_FILTER)] = ""
     all_projects: bool = False
 

@@ -31,12 +31,20 @@ class BulkAction(StrEnum):
     START = "start"
     STOP = "stop"
     REBOOT = "reboot"
+    HARD_REBOOT = "hard-reboot"
+    RESET_STATE = "reset-state"
     DELETE = "delete"
 
     @property
     def policy(self) -> str:
         """The rule that its handler asks for."""
-        return f"os_compute_api:servers:{self}"
+        match self:
+            case BulkAction.HARD_REBOOT:
+                return "os_compute_api:servers:reboot"
+            case BulkAction.RESET_STATE:
+                return "os_compute_api:os-admin-actions:reset_state"
+            case _:
+                return f"os_compute_api:servers:{self}"
 
 
 # Bodies of POST /servers/{id}/action; DELETE has none.
@@ -44,6 +52,8 @@ _BODIES: Mapping[BulkAction, object] = {
     BulkAction.START: {"os-start": None},
     BulkAction.STOP: {"os-stop": None},
     BulkAction.REBOOT: {"reboot": {"type": "SOFT"}},
+    BulkAction.HARD_REBOOT: {"reboot": {"type": "HARD"}},
+    BulkAction.RESET_STATE: {"os-resetState": {"state": "active"}},
 }
 
 
@@ -81,7 +91,8 @@ class ItemActions:
                 return _refused(error)
             _log.error("bulk.item_unknown", instance=request.http.path_params["server_id"], exc_info=error)
             return Outcome(ItemState.UNKNOWN, _DOUBTFUL)
-        return Outcome(ItemState.RUNNING)
+        # It is a word in a row, which no job writes.
+        return Outcome(ItemState.DONE if action is BulkAction.RESET_STATE else ItemState.RUNNING)
 
 
 def request_for(started: ApiRequest, bulk_id: str, uuid: str, action: BulkAction) -> ApiRequest:
