@@ -82,6 +82,9 @@ def test_what_is_reserved_counts_until_it_is_cancelled_or_real(console: Console)
     page.get_by_role("link", name="batch-1.example.org").click()
     console.watched.axe()
     page.get_by_role("button", name="Make it real").click()
+    asked = page.get_by_role("dialog", name="Make it real?")
+    expect(asked).to_contain_text("made on the node that is reserved")
+    asked.get_by_role("button", name="Make it real").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     console.open("capacity")
     page.get_by_role("table", name="By cell").wait_for()
@@ -107,6 +110,8 @@ def test_work_on_the_index_is_started_and_followed_to_its_end(console: Console) 
     for kind in ("verify", "rebuild"):
         page.get_by_label("Work").first.select_option(kind)
         page.get_by_role("button", name="Start").click()
+        if kind == "rebuild":
+            page.get_by_role("dialog", name="rebuild the index?").get_by_role("button", name="rebuild").click()
         expect(page.get_by_role("region", name=f"{kind}, done")).to_contain_text(
             re.compile("by .*, started .*, ended"), timeout=60_000
         )
@@ -134,6 +139,7 @@ def test_nothing_is_lost_that_changes_while_the_index_is_rebuilt(console: Consol
         try:
             page.get_by_label("Work").first.select_option("rebuild")
             page.get_by_role("button", name="Start").click()
+            page.get_by_role("dialog").get_by_role("button", name="rebuild").click()
             expect(page.get_by_role("region", name="rebuild, done").first).to_be_visible(timeout=60_000)
         finally:
             is_done.set()
@@ -178,5 +184,6 @@ def test_a_message_that_nothing_helps_is_dropped(console: Console, fleet: Consol
     failed = page.get_by_role("region", name="malformed")
     expect(failed).to_contain_text("no <i>JSON</i>")
     failed.get_by_role("button", name="Drop").click()
+    page.get_by_role("dialog", name="Drop the message?").get_by_role("button", name="Drop").click()
     expect(page.get_by_text("It was dropped.")).to_be_visible()
     expect(failed).to_have_count(0)

@@ -2,11 +2,16 @@
 
 import { useSignal } from "@preact/signals";
 import { ask, sentenceOf } from "../api/client";
+import { ageOf, isAway } from "../api/proof";
+import type { CountsAnswer, Group } from "../api/types";
 import { Awaited, Failed } from "../parts/awaited";
+import { Confirm, useAsked } from "../parts/confirm";
 import { printable, Time } from "../parts/glyphs";
 import { usePolled } from "../parts/polled";
-import { address, go, link } from "../state/address";
+import { shownSpan } from "../query/times";
+import { address, go, link, titled } from "../state/address";
 import { caller } from "../state/session";
+import { ACTIONS, allows } from "./actions";
 
 interface Bulk {
   readonly id: string;
@@ -30,7 +35,8 @@ interface Bulk {
   readonly expires_at: string;
 }
 
-const ACTIONS = ["stop", "start", "reboot", "delete"] as const;
+const NAMES = ["stop", "start", "reboot", "hard-reboot", "reset-state", "delete"];
+const KNOWN_MS = 10_000;
 const REFRESH_MS = 1000;
 
 export function BulkPage({ id }: { id: string | null }) {
@@ -55,10 +61,10 @@ function AllBulk() {
         {answer.value?.body.bulk.map((bulk) => (
           <li key={bulk.id}>
             <a href={link(["bulk", bulk.id])}>
-              {bulk.action} {bulk.total.toLocaleString("en")}
+              {titleOf(bulk)}
             </a>
             <code>{bulk.filter || "all"}</code>
-            <span class={`state state-${bulk.state}`}>{bulk.state}</span>
+            <State bulk={bulk} />
             <span class="hint">
               by <bdi>{bulk.by}</bdi>, <Time at={bulk.created_at} />
             </span>
@@ -87,8 +93,10 @@ function Preview({ filter }: { filter: string }) {
       <label>
         Action
         <select name="action">
-          {ACTIONS.map((action) => (
-            <option key={action}>{action}</option>
+          {ACTIONS.filter(({ name, isForAdmins }) => NAMES.includes(name) && (caller().is_admin || isForAdmins !== true)).map(({ name, title }) => (
+            <option key={name} value={name}>
+              {title}
+            </option>
           ))}
         </select>
       </label>
@@ -116,6 +124,7 @@ function OneBulk({ id }: { id: string }) {
   const path = `/fleetlight/bulk/${encodeURIComponent(id)}`;
   const { answer, problem, again } = usePolled<Bulk>(path, REFRESH_MS);
   const said = useSignal("");
+  const asked = useAsked();
   const attempt = async (verb: string, body?: unknown): Promise<void> => {
     try {
       await ask("POST", `${path}/${verb}`, body === undefined ? {} : { body });
@@ -127,21 +136,31 @@ function OneBulk({ id }: { id: string }) {
   };
   const bulk = answer.value?.body;
   if (bulk === undefined) return <Awaited problem={problem.value} onAgain={() => void again()} />;
+  titled(titleOf(bulk));
+  const begin = (): void => {
+    asked.value = {
+      title: `${titleOf(bulk)}?`,
+      does: `${ACTIONS.find(({ name }) => name === bulk.action)?.does ?? ""} Of those that were frozen, each that has not changed since.`,
+      verb: bulk.state === "stopped" ? "Go on" : wordOf(bulk),
+      isSerious: true,
+      act: () => void attempt("start", bulk.complete ? {} : { accept_incomplete: true }),
+    };
+  };
   const ended = bulk.done + bulk.failed + bulk.skipped + bulk.unknown;
   const toDo = bulk.total - ended - bulk.running;
   return (
     <article>
       <header class="title">
-        <h1>
-          {bulk.action} {bulk.total.toLocaleString("en")} instances
-        </h1>
-        <span class={`state state-${bulk.state}`}>{bulk.state}</span>
+        <h1>{titleOf(bulk)}</h1>
+        <State bulk={bulk} />
       </header>
       <p>
         <code>{bulk.filter || "all"}</code>, as they were <Time at={bulk.as_of} />. What changed since then
         is skipped.
       </p>
       {!bulk.complete && <p class="problem">⚠ The list was not complete: instances of cells that did not answer are not among them.</p>}
+      {(bulk.state === "previewed" || bulk.state === "stopped") && <Allowed bulk={bulk} />}
+      <Confirm asked={asked} />
       {(said.value || problem.value) !== "" && (
         <p class="problem" role="alert">
           {said.value || problem.value}
@@ -159,8 +178,8 @@ function OneBulk({ id }: { id: string }) {
       {bulk.state === "stopped" && bulk.running > 0 && <p>Stopped; jobs that their cells had accepted already go on: {bulk.running}.</p>}
       <p>
         {(bulk.state === "previewed" || bulk.state === "stopped") && (
-          <button type="button" class="serious" onClick={() => void attempt("start", bulk.complete ? {} : { accept_incomplete: true })}>
-            {bulk.state === "stopped" ? "Go on" : `${bulk.action} all ${bulk.total.toLocaleString("en")}`}
+          <button type="button" class="serious" onClick={begin}>
+            {bulk.state === "stopped" ? "Go on" : `${wordOf(bulk)} all ${bulk.total.toLocaleString("en")}`}
           </button>
         )}
         {bulk.state === "running" && toDo > 0 && (
@@ -192,6 +211,43 @@ function OneBulk({ id }: { id: string }) {
         </tbody>
       </table>
     </article>
+  );
+}
+
+function wordOf({ action }: Bulk): string {
+  return ACTIONS.find(({ name }) => name === action)?.title ?? action;
+}
+
+function titleOf(bulk: Bulk): string {
+  return `${wordOf(bulk)} ${bulk.total.toLocaleString("en")} instance${bulk.total === 1 ? "" : "s"}`;
+}
+
+/** It is done when everything of it was; what was skipped or has failed was not. */
+function State({ bulk: { state, done, total } }: { bulk: Bulk }) {
+  const isDone = state !== "done" || done === total;
+  return <span class={`state state-${isDone ? state : "stopped"}`}>{isDone ? state : `${done.toLocaleString("en")} of ${total.toLocaleString("en")} done`}</span>;
+}
+
+/** What the states of the instances allow now, before anything is ordered, and which cells are left out. */
+function Allowed({ bulk }: { bulk: Bulk }) {
+  const allProjects = Object.keys(bulk.by_project).some((project) => project !== caller().project?.id);
+  const asked = { by: "vm_state,task_state", filter: bulk.filter, all_projects: allProjects };
+  const { answer } = usePolled<CountsAnswer>("/fleetlight/query/counts", KNOWN_MS, asked);
+  if (answer.value === null) return null;
+  const { body, proof } = answer.value;
+  const away = proof.routes.filter(({ route }) => isAway(route)).map(({ cell, count }) => cell ?? `${count} cells`);
+  const stateOf = ({ by }: Group): string => [by["vm_state"], by["task_state"]].filter(Boolean).join(", ");
+  const canBe = ({ by }: Group): boolean => allows(bulk.action, String(by["vm_state"]), by["task_state"] === null ? null : String(by["task_state"]));
+  const sum = (groups: readonly Group[]): number => groups.reduce((all, { count }) => all + count, 0);
+  const cannot = body.groups.filter((group) => !canBe(group));
+  const age = ageOf(proof);
+  return (
+    <p role="status" class={cannot.length > 0 ? "problem" : undefined}>
+      {(sum(body.groups) - sum(cannot)).toLocaleString("en")} of {sum(body.groups).toLocaleString("en")} can, by their states now
+      {cannot.length > 0 && `; not those that are ${cannot.map((group) => `${stateOf(group)} (${group.count.toLocaleString("en")})`).join(", ")}`}
+      {age !== null && age >= 1 ? `. What is known of them is up to ${shownSpan(age)} old.` : "."}
+      {away.length > 0 && ` Left out: ${away.join(", ")}.`}
+    </p>
   );
 }
 

@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { ask, sentenceOf } from "../api/client";
 import type { Json } from "../api/types";
 import { Awaited } from "../parts/awaited";
+import { Confirm, useAsked } from "../parts/confirm";
 import { printable, Time } from "../parts/glyphs";
 import { Plots } from "../parts/plots";
 import { usePolled } from "../parts/polled";
@@ -75,6 +76,7 @@ function WorkTab() {
   const { answer, problem, again } = usePolled<{ work: readonly Work[] }>("/fleetlight/index/work", REFRESH_MS);
   const said = useSignal("");
   const kind = useSignal("verify");
+  const asked = useAsked();
   const attempt = async (method: string, path: string, body?: unknown): Promise<void> => {
     try {
       await ask(method, path, body === undefined ? {} : { body });
@@ -89,10 +91,14 @@ function WorkTab() {
     const cells = String(new FormData(event.currentTarget as HTMLFormElement).get("cells") ?? "")
       .split(/[\s,]+/)
       .filter(Boolean);
-    void attempt("POST", "/fleetlight/index/work", { kind: kind.value, ...(cells.length === 0 ? {} : { cells }) });
+    const act = (): void => void attempt("POST", "/fleetlight/index/work", { kind: kind.value, ...(cells.length === 0 ? {} : { cells }) });
+    const [name, does] = KINDS.find(([each]) => each === kind.value)!;
+    if (name === "verify" || name === "sync") act();
+    else asked.value = { title: `${name} the index?`, does, verb: name, isSerious: true, act };
   };
   return (
     <>
+      <Confirm asked={asked} />
       <form class="row" onSubmit={start}>
         <label>
           Work
@@ -226,6 +232,7 @@ function FailuresTab() {
     { cell, limit: 100 },
   );
   const said = useSignal("");
+  const asked = useAsked();
   const attempt = async (method: string, path: string): Promise<void> => {
     try {
       await ask(method, path);
@@ -235,9 +242,20 @@ function FailuresTab() {
     }
     await again();
   };
+  const drop = (failure: Failure): void => {
+    asked.value = {
+      title: "Drop the message?",
+      does: "It is forgotten, and can never be tried again.",
+      verb: "Drop",
+      isSerious: true,
+      act: () => void attempt("DELETE", `/fleetlight/index/failures/${failure.id}`),
+    };
+  };
   const found = answer.value?.body;
   return (
     <>
+      <Confirm asked={asked} />
+      {found === undefined && <Awaited problem={problem.value} onAgain={() => void again()} />}
       {(said.value || problem.value) !== "" && <p role="status">{said.value || problem.value}</p>}
       {found?.failures.length === 0 && <p>Every message could be indexed.</p>}
       {found?.failures.map((failure) => (
@@ -256,7 +274,7 @@ function FailuresTab() {
           <button type="button" onClick={() => void attempt("POST", `/fleetlight/index/failures/${failure.id}/retry`)}>
             Try again
           </button>{" "}
-          <button type="button" class="serious" onClick={() => void attempt("DELETE", `/fleetlight/index/failures/${failure.id}`)}>
+          <button type="button" class="serious" onClick={() => drop(failure)}>
             Drop
           </button>
         </section>

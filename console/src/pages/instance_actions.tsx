@@ -3,11 +3,11 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ask, get, sentenceOf } from "../api/client";
-import { Dialog } from "../parts/dialog";
+import { Confirm, useAsked } from "../parts/confirm";
 import { Time } from "../parts/glyphs";
 import { link } from "../state/address";
-import { type Action, actionsFor } from "./actions";
-import { NEWEST, type Server } from "./server";
+import { type Action, actionsFor, GROUPS } from "./actions";
+import { imageOf, NEWEST, type Server } from "./server";
 
 interface Done {
   readonly action: string;
@@ -26,17 +26,16 @@ interface Event {
 const REFRESH_MS = 2000;
 
 export function Actions({ server, isAdmin, onDone }: { server: Server; isAdmin: boolean; onDone: () => void }) {
-  const chosen = useSignal<Action | null>(null);
+  const asked = useAsked();
   const said = useSignal("");
   const followed = useSignal<string | null>(null);
   const carryOut = async (action: Action): Promise<void> => {
-    chosen.value = null;
     const path = `/v2.1/servers/${server.id}`;
     try {
       const answer =
         action.body === null
           ? await ask("DELETE", path, { headers: NEWEST })
-          : await ask("POST", `${path}/action`, { body: action.body, headers: NEWEST });
+          : await ask("POST", `${path}/action`, { body: typeof action.body === "function" ? action.body(imageOf(server)) : action.body, headers: NEWEST });
       followed.value = answer.headers.get("X-OpenStack-Request-ID");
       said.value = `${action.title}: accepted.`;
     } catch (error) {
@@ -45,22 +44,36 @@ export function Actions({ server, isAdmin, onDone }: { server: Server; isAdmin: 
     onDone();
   };
   const isBusy = server["OS-EXT-STS:task_state"] !== null;
+  const possible = actionsFor(server["OS-EXT-STS:vm_state"], server.locked === true, isAdmin).filter(({ name }) => name !== "rebuild" || imageOf(server) !== "");
+  const confirm = (action: Action): void => {
+    asked.value = {
+      title: `${action.title} ${server.name}`,
+      does: action.does,
+      verb: action.title,
+      isSerious: action.isSerious === true,
+      act: () => void carryOut(action),
+    };
+  };
   return (
     <section aria-label="Actions">
       <div class="tools">
-        {actionsFor(server["OS-EXT-STS:vm_state"], server.locked === true, isAdmin).map((action) => (
-          <button
-            key={action.name}
-            type="button"
-            title={action.does}
-            class={action.isSerious === true ? "serious" : undefined}
-            disabled={isBusy && action.name !== "delete"}
-            onClick={() => {
-              chosen.value = action;
-            }}
-          >
-            {action.title}
-          </button>
+        {GROUPS.map((group) => (
+          <span key={group} class="group" role="group" aria-label={group}>
+            {possible
+              .filter((action) => action.group === group)
+              .map((action) => (
+                <button
+                  key={action.name}
+                  type="button"
+                  title={action.does}
+                  class={action === possible[0] ? "primary" : action.isSerious === true ? "serious" : undefined}
+                  disabled={isBusy && action.name !== "delete"}
+                  onClick={() => confirm(action)}
+                >
+                  {action.title}
+                </button>
+              ))}
+          </span>
         ))}
       </div>
       {said.value !== "" && <p role="status">{said.value}</p>}
@@ -70,29 +83,7 @@ export function Actions({ server, isAdmin, onDone }: { server: Server; isAdmin: 
           <a href={link(["jobs"], { filter: `instance == "${server.id}"` })}>Its jobs</a>
         </p>
       )}
-      {chosen.value !== null && (
-        <Dialog
-          title={`${chosen.value.title} ${server.name}`}
-          onClose={() => {
-            chosen.value = null;
-          }}
-        >
-          <p>{chosen.value.does}</p>
-          <p>
-            <button type="button" class={chosen.value.isSerious === true ? "serious" : undefined} onClick={() => void carryOut(chosen.value!)}>
-              {chosen.value.title}
-            </button>{" "}
-            <button
-              type="button"
-              onClick={() => {
-                chosen.value = null;
-              }}
-            >
-              Leave it
-            </button>
-          </p>
-        </Dialog>
-      )}
+      <Confirm asked={asked} />
     </section>
   );
 }

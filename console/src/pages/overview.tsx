@@ -13,7 +13,7 @@ import { link } from "../state/address";
 import { nameOf } from "../state/people";
 import { caller } from "../state/session";
 import { Made } from "./instance_history";
-import type { Server } from "./server";
+import { imageOf, type Server } from "./server";
 
 const LAST_CHANGES = 3;
 
@@ -23,7 +23,7 @@ export function Overview({ server }: { server: Server }) {
   const host = server["OS-EXT-SRV-ATTR:host"];
   const volumes = server["os-extended-volumes:volumes_attached"];
   const launched = server["OS-SRV-USG:launched_at"];
-  const image = typeof server.image === "string" ? server.image : server.image.id;
+  const image = imageOf(server);
   return (
     <>
       <div class="cards">

@@ -5,6 +5,7 @@ import { useEffect } from "preact/hooks";
 import { get, sentenceOf } from "../api/client";
 import { carriedOut } from "../api/jobs";
 import type { QueryAnswer } from "../api/types";
+import { Confirm, useAsked } from "../parts/confirm";
 import { Dialog } from "../parts/dialog";
 
 const DAY_S = 86_400;
@@ -132,23 +133,26 @@ function endAfter(days: number): number {
   return Math.round(Date.now() / 1000) + days * DAY_S;
 }
 
+const REAL = { verb: "Make it real", does: "The instance is made on the node that is reserved, and started.", isSerious: false };
+const CANCELLED = { verb: "Cancel it", does: "The reservation is gone, and what it takes gets free for others at once.", isSerious: true };
+
 /** Make a reservation real, give it longer, or cancel it. */
 export function ReservationActions({ id, onDone }: { id: string; onDone: () => void }) {
+  const asked = useAsked();
   const { said, isBusy, work } = useWork();
   const path = `/2/instances/${encodeURIComponent(id)}`;
   const act = async (done: string, method: string, target: string, body?: unknown): Promise<void> => {
     if (await work(done, () => carriedOut(method, target, body))) onDone();
   };
+  const ask = (what: typeof REAL, does: () => Promise<void>): void => {
+    asked.value = { ...what, title: `${what.verb}?`, act: () => void does() };
+  };
   return (
     <section aria-label="Actions">
+      <Confirm asked={asked} />
       <div class="tools">
-        <button
-          type="button"
-          title="The instance is made on the node that is reserved, and started"
-          disabled={isBusy.value}
-          onClick={() => void act("It is real now.", "POST", `${path}/create`, {})}
-        >
-          Make it real
+        <button type="button" class="primary" disabled={isBusy.value} onClick={() => ask(REAL, () => act("It is real now.", "POST", `${path}/create`, {}))}>
+          {REAL.verb}
         </button>
         <button
           type="button"
@@ -158,14 +162,8 @@ export function ReservationActions({ id, onDone }: { id: string; onDone: () => v
         >
           Seven days from now
         </button>
-        <button
-          type="button"
-          class="serious"
-          title="What it takes gets free"
-          disabled={isBusy.value}
-          onClick={() => void act("It is cancelled.", "DELETE", path)}
-        >
-          Cancel it
+        <button type="button" class="serious" disabled={isBusy.value} onClick={() => ask(CANCELLED, () => act("It is cancelled.", "DELETE", path))}>
+          {CANCELLED.verb}
         </button>
       </div>
       {said.value !== "" && <p role="status">{said.value}</p>}

@@ -30,5 +30,10 @@ export interface Server extends Readonly<Partial<Record<Place, string | null>>> 
   readonly "os-extended-volumes:volumes_attached": readonly { readonly id: string; readonly delete_on_termination: boolean }[];
 }
 
+/** "" of one that was made from a volume. */
+export function imageOf({ image }: Server): string {
+  return typeof image === "string" ? image : image.id;
+}
+
 /** Where locks, flavors and their like are as they are named now. */
 export const NEWEST = { "X-OpenStack-Nova-API-Version": "2.96" };
