@@ -240,3 +240,27 @@ def test_panels_and_tabs_are_named_after_what_they_show(console: Console) -> Non
     console.list('instances?filter=name == "pay-a"')
     page.get_by_role("link", name="pay-a").click()
     expect(page).to_have_title("pay-a · Fleetlight")
+
+
+@with_one_index
+def test_back_leads_to_the_row_that_was_left(console: Console) -> None:
+    page = console.list("instances")
+    scroller = page.get_by_role("region", name="Instances")
+    scroller.evaluate("element => element.scrollTo(0, 560)")
+    row = console.row(25)
+    name = row.get_by_role("link").inner_text()
+    row.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(name)
+    page.go_back()
+    expect(row).to_have_attribute("aria-selected", "true")
+    expect(row.get_by_role("link")).to_have_text(name)
+    expect(row).to_be_in_viewport()
+    assert scroller.evaluate("element => element.scrollTop") > 400
+
+
+@with_one_index
+def test_a_member_gets_the_list_of_an_operators_link_without_what_only_operators_see(member: Console) -> None:
+    page = member.list('instances?columns=name,cell,host,vm_state&filter=cell == "cell1" and vm_state == "active"')
+    expect(page.get_by_role("columnheader")).to_have_text([re.compile("Instance"), "State"])
+    expect(page.get_by_text('only administrators see it: cell, host, cell == "cell1".')).to_be_visible()
+    expect(member.filter).to_have_value('vm_state == "active"')

@@ -70,6 +70,8 @@ export class Rows {
   readonly version = signal(0);
   readonly total = signal<number | null>(null);
   readonly isWhole = signal(true);
+  /** How many there are at the least, while the total is not whole. */
+  readonly least = signal(0);
   readonly proof = signal<Proof | null>(null);
   readonly problem = signal<string | null>(null);
   readonly isLoading = signal(false);
@@ -104,6 +106,7 @@ export class Rows {
       this.boundaries = before.boundaries;
       this.total.value = before.total.value;
       this.isWhole.value = before.isWhole.value;
+      this.least.value = before.least.value;
       this.shown = before.shown;
     }
     const [first, last] = this.shown;
@@ -264,6 +267,7 @@ export class Rows {
       if (this.total.value === null || this.total.value <= end) {
         this.total.value = end + PAGE; // until it is known how many there are
         this.isWhole.value = false;
+        this.least.value = end;
       }
     }
     if (data.length === 0 && marker !== null) this.known = this.known.filter((each) => each !== from);
@@ -310,6 +314,7 @@ export class Rows {
     batch(() => {
       this.total.value = Math.max(total, this.known.at(-1)!.at);
       this.isWhole.value = isWhole;
+      this.least.value = this.total.value;
       this.version.value++;
     });
   }

@@ -5,7 +5,7 @@
  * itself stays in view. So neither the length of the list nor a browser's greatest height matters.
  */
 
-import { useSignal, useSignalEffect } from "@preact/signals";
+import { type Signal, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Field } from "../api/types";
 import { Value } from "../parts/glyphs";
@@ -24,16 +24,19 @@ export interface TableProps {
   readonly label: string;
   readonly order: readonly string[];
   readonly selected: number;
+  /** The row that is the first in the window; at the beginning, the one that is to be. */
+  readonly first: Signal<number>;
   readonly onSort: (field: string) => void;
   readonly onSelect: (position: number) => void;
   /** Where an item is, by its key. */
   readonly hrefOf: (key: string) => string;
 }
 
-export function Table({ rows, fields, label, order, selected, onSort, onSelect, hrefOf }: TableProps) {
+export function Table({ rows, fields, label, order, selected, first, onSort, onSelect, hrefOf }: TableProps) {
   const scroller = useRef<HTMLDivElement>(null);
-  const first = useSignal(0);
   const shown = useSignal(30);
+  /** Where the list was left, until it is known to be so long. */
+  const wanted = useRef(first.value);
   const total = rows.total.value ?? 0;
   void rows.version.value;
   const height = Math.min(MOST_PX, (total + 1) * ROW_PX);
@@ -45,7 +48,11 @@ export function Table({ rows, fields, label, order, selected, onSort, onSelect, 
     const way = element.scrollHeight - element.clientHeight;
     const last = Math.max(0, total - visible);
     shown.value = visible;
-    first.value = way <= 0 ? 0 : Math.min(last, Math.round((element.scrollTop / way) * last));
+    if (wanted.current > 0 && (total > wanted.current || rows.isWhole.value) && total > 0) {
+      element.scrollTop = (Math.min(last, wanted.current) / Math.max(1, last)) * way;
+      wanted.current = 0;
+    }
+    if (wanted.current === 0) first.value = way <= 0 ? 0 : Math.min(last, Math.round((element.scrollTop / way) * last));
   };
   useEffect(() => {
     look();
@@ -56,10 +63,11 @@ export function Table({ rows, fields, label, order, selected, onSort, onSelect, 
   useSignalEffect(() => rows.need(first.value, first.value + shown.value));
   useEffect(() => {
     const element = scroller.current!;
+    if (wanted.current > 0) return;
     if (selected >= first.value && selected < first.value + shown.value) return;
     const last = Math.max(1, total - shown.value);
-    const wanted = selected < first.value ? selected : selected - shown.value + 1;
-    element.scrollTop = (wanted / last) * (element.scrollHeight - element.clientHeight);
+    const target = selected < first.value ? selected : selected - shown.value + 1;
+    element.scrollTop = (target / last) * (element.scrollHeight - element.clientHeight);
   }, [selected]);
 
   const positions = Array.from({ length: Math.max(0, Math.min(shown.value + 1, total - first.value)) }, (_, index) => first.value + index);

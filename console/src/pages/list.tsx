@@ -19,8 +19,9 @@ import { Awaited } from "../parts/awaited";
 import { useListKeys } from "../parts/keys";
 import { LiveBar } from "../parts/live_bar";
 import { expressionOf, narrowed, quoted, wants, widened } from "../query/language";
+import { permitted } from "../query/permitted";
 import { meantIn } from "../query/suggest";
-import { address, choose, goTo, link } from "../state/address";
+import { address, choose, goTo, keepPlace, link, placeHere } from "../state/address";
 import { fieldsOf, fieldsProblem, readFields } from "../state/fields";
 import { caller } from "../state/session";
 
@@ -30,10 +31,11 @@ export function ListPage({ kind }: { kind: ListKind }) {
   const isPast = kind.hasPast && (query["as_of"] !== undefined || query["past"] === "1");
   const pasts = usePasts(isPast);
   if (fields.length === 0 || (isPast && pasts === null)) return <Awaited problem={fieldsProblem(kind.what)} onAgain={() => void readFields(kind.what)} rows={20} />;
-  const filter = query["filter"] ?? "";
+  const { filter, leftOut } = caller().is_admin ? { filter: query["filter"] ?? "", leftOut: [] } : permitted(query["filter"] ?? "");
+  const lacking = [...(query["columns"]?.split(",") ?? []).filter((name) => name !== "" && !fields.some((field) => field.name === name)), ...leftOut];
   const question = questionOf(kind, fields, query, filter, pasts ?? []);
   const key = JSON.stringify([question, query["against"]]);
-  return <Listed key={key} kind={kind} fields={fields} question={question} filter={filter} pasts={isPast ? pasts : null} />;
+  return <Listed key={key} kind={kind} fields={fields} question={question} filter={filter} lacking={lacking} pasts={isPast ? pasts : null} />;
 }
 
 interface ListedProps {
@@ -42,13 +44,17 @@ interface ListedProps {
   readonly question: Question;
   /** As it was typed. */
   readonly filter: string;
+  /** What the link asks for and is left out. */
+  readonly lacking: readonly string[];
   /** Null while the list is as of now. */
   readonly pasts: readonly Past[] | null;
 }
 
-function Listed({ kind, fields, question, filter, pasts }: ListedProps) {
+function Listed({ kind, fields, question, filter, lacking, pasts }: ListedProps) {
   const generation = useSignal(0);
-  const selected = useSignal(0);
+  const place = useMemo(placeHere, []);
+  const selected = useSignal(place?.selected ?? 0);
+  const first = useSignal(place?.first ?? 0);
   const before = useRef<Rows | null>(null);
   const rows = useMemo(() => (before.current = new Rows(question, before.current)), [generation.value]);
   const again = (): void => {
@@ -57,11 +63,15 @@ function Listed({ kind, fields, question, filter, pasts }: ListedProps) {
   // Not before there are rows: what is refused as a list is not asked for as a stream.
   const hasLive = question.asOf === null && rows.proof.value !== null;
   const live = useMemo(() => (hasLive ? new Live(rows, again) : null), [hasLive]);
+  useEffect(() => {
+    keepPlace(() => ({ first: first.value, selected: selected.value }));
+    return () => keepPlace(null);
+  }, []);
   useEffect(() => () => rows.close(), [rows]);
   useEffect(() => live?.show(rows), [live, rows]);
   useEffect(() => () => live?.close(), [live]);
   const columns = columnsOf(kind, fields, address.value.query["columns"]);
-  const shown = columns.flatMap((name) => fields.find((field) => field.name === name) ?? unknownField(name));
+  const shown = columns.flatMap((name) => fields.find((field) => field.name === name) ?? []);
   const hrefOf = (key: string): string =>
     kind.path === "instances" ? link(["instances", key]) : link(address.value.path, { ...address.value.query, open: key });
   useListKeys(rows, selected, (key) => goTo(hrefOf(key)));
@@ -120,6 +130,11 @@ function Listed({ kind, fields, question, filter, pasts }: ListedProps) {
         meant={rows.problem.value === null ? null : meantIn(filter, fields)}
         onAsk={ask}
       />
+      {lacking.length > 0 && (
+        <p class="hint">
+          Left out of what the link asks for, since {caller().is_admin ? "there is no such field" : "only administrators see it"}: {lacking.join(", ")}.
+        </p>
+      )}
       {pasts !== null && <MomentBar pasts={pasts} />}
       <div class="body">
         {rows.proof.value !== null && (
@@ -141,6 +156,7 @@ function Listed({ kind, fields, question, filter, pasts }: ListedProps) {
           label={kind.title}
           order={question.order}
           selected={selected.value}
+          first={first}
           onSort={sort}
           onSelect={(position) => {
             selected.value = position;
@@ -173,8 +189,7 @@ function Total({ rows }: { rows: Rows }) {
   if (total === null) return <span class="total">…</span>;
   return (
     <span class="total" role="status">
-      {total.toLocaleString("en")}
-      {rows.isWhole.value ? "" : " or more"}
+      {rows.isWhole.value ? total.toLocaleString("en") : `${rows.least.value.toLocaleString("en")} or more`}
     </span>
   );
 }
@@ -209,11 +224,8 @@ function questionOf(
 
 /** The columns that are asked for, or the usual ones of those that the caller may see. */
 function columnsOf(kind: ListKind, fields: readonly Field[], asked: string | undefined): readonly string[] {
-  const named = asked?.split(",").filter(Boolean) ?? [];
+  const named = asked?.split(",").filter((name) => fields.some((field) => field.name === name)) ?? [];
   if (named.length > 0) return named;
   return kind.columns.filter((name) => fields.some((field) => field.name === name));
 }
 
-function unknownField(name: string): Field {
-  return { name, title: name, kind: "unknown", doc: "There is no such field, or you may not see it" };
-}

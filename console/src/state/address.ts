@@ -29,7 +29,7 @@ export function go(path: readonly string[], query: Readonly<Record<string, strin
 }
 
 export function goTo(href: string): void {
-  if (href !== location.pathname + location.search) history.pushState(null, "", href);
+  if (href !== location.pathname + location.search) push(href);
   address.value = read();
 }
 
@@ -38,10 +38,39 @@ export function choose(changed: Readonly<Record<string, string | null>>, isStep 
   const query: Record<string, string | null> = { ...address.value.query, ...changed };
   const href = link(address.value.path, query);
   if (href === location.pathname + location.search) return;
-  if (isStep) history.pushState(null, "", href);
+  if (isStep) push(href);
   else history.replaceState(null, "", href);
   address.value = read();
 }
+
+/** Where one is in a list. */
+export interface Place {
+  readonly first: number;
+  readonly selected: number;
+}
+
+let placeNow: () => Place | null = () => null;
+
+/** Say how to find out where one is on this page, so that one comes back to it; null on a page without places. */
+export function keepPlace(read: (() => Place) | null): void {
+  placeNow = read ?? (() => null);
+}
+
+/** Where one was when this page was left. */
+export function placeHere(): Place | null {
+  return (history.state as { place?: Place } | null)?.place ?? null;
+}
+
+function push(href: string): void {
+  store();
+  history.pushState(null, "", href);
+}
+
+function store(): void {
+  history.replaceState({ place: placeNow() }, "");
+}
+
+addEventListener("pagehide", store);
 
 function read(): Address {
   const path = location.pathname.startsWith(ROOT) ? location.pathname.slice(ROOT.length) : "";
