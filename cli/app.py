@@ -28,6 +28,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "fleetlight.cli.subscribe",
         "Subscriptions: saved queries whose changes are delivered to a webhook or a broker.",
     ),
+    "compare": (
+        "fleetlight.cli.compare.command",
+        "Ask Nova and Fleetlight the same, and show what differs, with the requests that show it.",
+    ),
     "explain": (
         "fleetlight.cli.explain",
         "Show which sources answer a list or a query, why, by which requests, and how long they take.",

@@ -74,6 +74,7 @@ def test_the_commands_are_known() -> None:
         "findings",
         "status",
         "top",
+        "compare",
         "explain",
         "index verify",
         "index purge",

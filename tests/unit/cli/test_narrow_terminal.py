@@ -56,8 +56,8 @@ AS_GANETI = {"list", "list-fields", "reserve list"}
 """Their lines are those of Ganeti's commands, which scripts take apart."""
 WAITING = {"index verify"}
 """It waits for an indexer to catch up; its table is made by the same function."""
-OF_NOVA = {"cell add-nova"}
-"""Its table tells of databases of a Nova, which tests/unit/cli/test_cells_of_nova.py has."""
+OF_NOVA = {"cell add-nova", "compare"}
+"""Their tables tell of a Nova, which tests/unit/cli/test_cells_of_nova.py and tests/unit/cli/compare have."""
 SHORT = {
     "identity credential list",
     "identity role list",

@@ -1,0 +1,149 @@
+"""The asking: new questions while there are any, and those again whose differences have to settle."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fleetlight.cli.compare.cases import Case, Round
+from fleetlight.cli.compare.differences import Answer, Difference, Kind
+from fleetlight.cli.compare.explained import waiting_in
+from fleetlight.cli.compare.questions import Question
+from fleetlight.cli.compare.tally import Tally
+
+# Of either API, in a row: then it is away, and more questions tell nothing.
+_MOST_UNANSWERED = 5
+_MOST_UNSETTLED = 100
+# Requests that are spent on a smaller one that shows the same.
+_MOST_SMALLER = 12
+# Servers that are remembered as build requests.
+_MOST_WAITING = 10_000
+_BY_WHOLE = (Kind.STATUS, Kind.NO_ANSWER, Kind.ERROR)
+
+
+class Asked(Protocol):
+    """See fleetlight.cli.compare.sites.Site."""
+
+    def ask(self, question: Question) -> Answer: ...
+
+
+def _show_nothing(_asked: int) -> None: ...
+
+
+@dataclass(slots=True)
+class Comparison:
+    """settle_s: how long a difference has to last. pace: waits until Nova may be asked once more.
+
+    show: is told how many questions were asked. clock: monotonic. pause: waits so many seconds.
+    """
+
+    nova: Asked
+    ours: Asked
+    tally: Tally
+    settle_s: float
+    pace: Callable[[], object]
+    show: Callable[[int], object] = _show_nothing
+    clock: Callable[[], float] = time.monotonic
+    pause: Callable[[float], object] = time.sleep
+    _unsettled: list[Case] = field(default_factory=list)
+    _unanswered: dict[str, int] = field(default_factory=dict)
+    _waiting: dict[str, None] = field(default_factory=dict)
+
+    def run(self, questions: Iterator[Question | None], *, most: int | None, for_s: float | None) -> None:
+        """Ask until the questions end, or so many were asked, or so long, or an API is away.
+
+        questions: None where there is none yet.
+        """
+        ends_s = None if for_s is None else self.clock() + for_s
+        further = list[Question]()
+        asked, is_open = 0, True
+        while (is_open or self._unsettled) and self.away is None:
+            now_s = self.clock()
+            is_open = is_open and (most is None or asked < most) and (ends_s is None or now_s < ends_s)
+            case = min(self._unsettled, key=_due_s, default=None)
+            if case is not None and _due_s(case) <= now_s:
+                self._look(case)
+            elif is_open and len(self._unsettled) < _MOST_UNSETTLED:
+                try:
+                    question = further.pop() if further else next(questions)
+                except StopIteration:
+                    is_open = False
+                    continue
+                if question is not None:
+                    asked += 1
+                    self.show(asked)
+                    further += self._look(Case(question, self.settle_s, self._waiting.keys()))
+            elif case is not None:
+                self.pause(_due_s(case) - now_s)
+
+    @property
+    def away(self) -> str | None:
+        """The API that did not answer again and again."""
+        return next((name for name, count in self._unanswered.items() if count >= _MOST_UNANSWERED), None)
+
+    def _look(self, case: Case) -> list[Question]:
+        """One round. Returns the next page of a question that asks for more of them."""
+        nova, ours = self._ask(self.nova, "nova", case.question), self._ask(self.ours, "fleetlight", case.question)
+        again = None
+        if nova.status != 0 and case.unexplained(nova, ours):
+            again = self._ask(self.nova, "nova", case.question)
+        if nova.status == 0 or (again is not None and again.status == 0):
+            self._forget(case)
+            self.tally.add_unanswered()
+            return []
+        is_first = case.first is None
+        case.judge(Round(nova, ours, again), self.clock())
+        if case.due_s is None:
+            self._forget(case)
+            self._end(case)
+        elif is_first:
+            self._unsettled.append(case)
+        self.tally.unsettled = len(self._unsettled)
+        if is_first and case.question.pages > 0 and nova.next_link is not None and nova.servers:
+            return [case.question.next_page(str(nova.servers[-1].get("id")))]
+        return []
+
+    def _forget(self, case: Case) -> None:
+        """It does not wait to be asked again."""
+        self._unsettled = [each for each in self._unsettled if each is not case]
+
+    def _end(self, case: Case) -> None:
+        smallest = {
+            difference.class_: self._smallest(case, difference)
+            for difference in case.differing
+            if difference.class_ not in self.tally.differing
+        }
+        self.tally.add(case, smallest)
+
+    def _smallest(self, case: Case, difference: Difference) -> Question:
+        """The smallest request that was found to show the same."""
+        question, left = case.question, _MOST_SMALLER
+        candidates = question.smaller(difference.server)
+        while left > 0 and (candidate := next(candidates, None)) is not None:
+            left -= 1
+            nova, ours = self._ask(self.nova, "nova", candidate), self._ask(self.ours, "fleetlight", candidate)
+            if nova.status == 0:
+                break
+            found = Case(candidate, self.settle_s, self._waiting.keys()).unexplained(nova, ours)
+            if any(_is_same(each, difference) for each in found):
+                question = candidate
+                candidates = question.smaller(difference.server)
+        return question
+
+    def _ask(self, api: Asked, name: str, question: Question) -> Answer:
+        if name == "nova":
+            self.pace()
+        answer = api.ask(question)
+        self._waiting |= dict.fromkeys(waiting_in(answer))
+        while len(self._waiting) > _MOST_WAITING:
+            del self._waiting[next(iter(self._waiting))]
+        self._unanswered[name] = self._unanswered.get(name, 0) + 1 if answer.status == 0 else 0
+        return answer
+
+
+def _due_s(case: Case) -> float:
+    return case.due_s or 0.0
+
+
+def _is_same(one: Difference, other: Difference) -> bool:
+    return one == other if other.kind in _BY_WHOLE else one.subject == other.subject

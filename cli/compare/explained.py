@@ -1,0 +1,252 @@
+"""Differences that are meant, by name: those of docs/reference/compatibility.md that a list can show; pure.
+
+Each rule looks as closely as the answers allow, so that it hides nothing else. A report counts what each has explained.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from fleetlight.cli.compare.differences import ABSENT, Answer, Difference, Kind
+from fleetlight.cli.compare.questions import Question
+
+_ROWS = (Kind.MISSING, Kind.EXTRA)
+_FORBIDDEN, _NOT_FOUND, _BAD_REQUEST = "403", "404", "400"
+_ZONE = "OS-EXT-AZ:availability_zone"
+# Sort keys whose values are texts, and the member of a server that shows each.
+_TEXTS: Mapping[str, str] = {
+    "display_name": "name",
+    "display_description": "description",
+    "hostname": "OS-EXT-SRV-ATTR:hostname",
+    "host": "OS-EXT-SRV-ATTR:host",
+    "node": "OS-EXT-SRV-ATTR:hypervisor_hostname",
+    "key_name": "key_name",
+    "availability_zone": _ZONE,
+    "root_device_name": "OS-EXT-SRV-ATTR:root_device_name",
+    "instance_type_id": "flavor",
+}
+# Filters by text, and the member that shows what each looks at.
+_PATTERNS: Mapping[str, str] = {
+    "name": "name",
+    "display_name": "name",
+    "hostname": "OS-EXT-SRV-ATTR:hostname",
+    "node": "OS-EXT-SRV-ATTR:hypervisor_hostname",
+    "host": "OS-EXT-SRV-ATTR:host",
+    "key_name": "key_name",
+    "user_id": "user_id",
+    "project_id": "tenant_id",
+    "tenant_id": "tenant_id",
+    "tags": "tags",
+    "tags-any": "tags",
+    "not-tags": "tags",
+    "not-tags-any": "tags",
+}
+_LOOSE = re.compile(r"[^\w]|_")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A question, and what both APIs have answered.
+
+    waiting: ids of servers that either API has shown in state BUILD without a host, so build requests; a list without
+    details does not show that.
+    """
+
+    question: Question
+    nova: Answer
+    ours: Answer
+    waiting: Set[str] = frozenset()
+
+    def row(self, server: str) -> Mapping[str, Any]:
+        """The server as either answer has it; empty where none does."""
+        for answer in (self.nova, self.ours):
+            for row in answer.servers:
+                if row.get("id") == server:
+                    return row
+        one = self.ours.document.get("server") if isinstance(self.ours.document, dict) else None
+        return one if isinstance(one, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """meaning: why the two differ, in a sentence."""
+
+    name: str
+    meaning: str
+    explains: Callable[[Compared, Difference], bool]
+
+
+def _build_requests(compared: Compared, difference: Difference) -> bool:
+    """It is about a server that waits, or about rows of a page, no more than servers that wait are on it.
+
+    Each of these takes the place of a row, and once more when its cell has it already.
+    """
+    if difference.kind is Kind.ORDER:
+        orders = [[row.get("id") for row in answer.servers] for answer in (compared.nova, compared.ours)]
+        common = set(orders[0]) & set(orders[1]) - compared.waiting
+        return len({tuple(server for server in order if server in common) for order in orders}) == 1
+    if difference.server in compared.waiting:
+        return True
+    if difference.kind not in _ROWS or not _is_page(compared):
+        return False
+    ids, our_ids = ({str(row.get("id")) for row in answer.servers} for answer in (compared.nova, compared.ours))
+    moved = (ids ^ our_ids) - compared.waiting
+    return difference.server in moved and len(moved) <= len((ids | our_ids) & compared.waiting)
+
+
+def _never_updated(compared: Compared, difference: Difference) -> bool:
+    created = compared.row(difference.server).get("created")
+    return difference.key == "updated" and difference.ours == json.dumps(created)
+
+
+def _host_status_of_deleted(compared: Compared, difference: Difference) -> bool:
+    is_deleted = compared.row(difference.server).get("status") in ("DELETED", "SOFT_DELETED")
+    return difference.key == "host_status" and difference.nova == '""' and is_deleted
+
+
+def _zone_of_the_row(_compared: Compared, difference: Difference) -> bool:
+    return difference.key == _ZONE and ABSENT not in (difference.nova, difference.ours)
+
+
+def _empty_networks(_compared: Compared, difference: Difference) -> bool:
+    if difference.key != "addresses" or ABSENT in (difference.nova, difference.ours):
+        return False
+    nova = json.loads(difference.nova)
+    return bool({label: each for label, each in nova.items() if each} == json.loads(difference.ours))
+
+
+def _no_security_groups(_compared: Compared, difference: Difference) -> bool:
+    return difference.key == "security_groups" and difference.ours == ABSENT
+
+
+def _hidden_server(compared: Compared, difference: Difference) -> bool:
+    is_one = compared.question.kind == "/servers/ID"
+    return is_one and difference.kind is Kind.STATUS and (difference.nova, difference.ours) == (_FORBIDDEN, _NOT_FOUND)
+
+
+def _repeated_parameters(compared: Compared, difference: Difference) -> bool:
+    name = difference.key.removeprefix("next: ")
+    return difference.kind is Kind.LINKS and name in compared.question.repeated
+
+
+def _text_order(compared: Compared, difference: Difference) -> bool:
+    """Ours is by code point, as far as the rows show the key; a page of such an order has other rows."""
+    keys = compared.question.values("sort_key")
+    if not keys or keys[0] not in _TEXTS:
+        return False
+    if difference.kind is not Kind.ORDER and not (difference.kind in _ROWS and _is_page(compared)):
+        return False
+    directions = compared.question.values("sort_dir")
+    shown = [row.get(_TEXTS[keys[0]], "") for row in compared.ours.servers]
+    texts = [_text_of(each) for each in shown]
+    return texts == sorted(texts, reverse=(directions[:1] or ["desc"]) == ["desc"])
+
+
+def _text_of(value: object) -> str:
+    """Of a flavor nothing that its number, which is sorted by, would show in."""
+    return value if isinstance(value, str) else ""
+
+
+def _is_page(compared: Compared) -> bool:
+    return bool({"limit", "marker"} & {name for name, _ in compared.question.parameters})
+
+
+def _texts_of_the_database(compared: Compared, difference: Difference) -> bool:
+    """A row, or one of a page that such rows have moved, that only a comparison without case or accents finds."""
+    names = [name for name, _ in compared.question.parameters if name in _PATTERNS]
+    if difference.kind not in _ROWS or not names:
+        return False
+    moved = [compared.row(difference.server)]
+    if _is_page(compared):
+        moved += [*compared.nova.servers, *compared.ours.servers]
+    return any(_is_loose(row, compared.question, name) for row in moved for name in names)
+
+
+def _is_loose(row: Mapping[str, Any], question: Question, name: str) -> bool:
+    """Whether a filter by text finds the row with the case of letters, and not without, or the other way around."""
+    shown = row.get(_PATTERNS[name])
+    if shown is None:
+        return _PATTERNS[name] == "tags"  # a list without details does not show them
+    texts = shown if isinstance(shown, list) else [shown]
+    wanted = question.values(name)[-1]
+    parts = wanted.split(",") if _PATTERNS[name] == "tags" else [wanted]
+    return any(_found(part, texts, exactly=True) != _found(part, texts, exactly=False) for part in parts)
+
+
+def _found(wanted: str, texts: Sequence[object], *, exactly: bool) -> bool:
+    """As an expression; without letters' case, and where nothing but letters and digits counts, otherwise."""
+    if exactly:
+        return any(_matches(wanted, str(text)) for text in texts)
+    return any(_matches(wanted, str(text), re.IGNORECASE) or _plain(wanted) in _plain(str(text)) for text in texts)
+
+
+def _matches(pattern: str, text: str, flags: int = 0) -> bool:
+    try:
+        return re.search(pattern, text, flags) is not None
+    except re.error:
+        return False
+
+
+def _plain(text: str) -> str:
+    letters = unicodedata.normalize("NFKD", text.casefold())
+    return _LOOSE.sub("", "".join(each for each in letters if not unicodedata.combining(each)))
+
+
+def _refused_pattern(compared: Compared, difference: Difference) -> bool:
+    is_list = compared.question.kind != "/servers/ID"
+    return (
+        is_list
+        and difference.kind is Kind.STATUS
+        and difference.nova == "200"
+        and difference.ours == _BAD_REQUEST
+        and (
+            any(
+                mark in value
+                for name, value in compared.question.parameters
+                if name in _PATTERNS
+                for mark in ("(?", "\\1")
+            )
+        )
+    )
+
+
+def _sorted_nulls(compared: Compared, difference: Difference) -> bool:
+    is_sorted = bool(compared.question.values("sort_key"))
+    return is_sorted and difference.kind is Kind.STATUS and (difference.nova, difference.ours) == ("500", "200")
+
+
+RULES: Sequence[Rule] = (
+    Rule(
+        "build-requests", "Nova lists build requests first, with any filter, and of one project alone", _build_requests
+    ),
+    Rule("never-updated", "Nova shows the present moment for a server that was never updated", _never_updated),
+    Rule(
+        "host-status-of-deleted", "Nova shows no host status where deleted servers are listed", _host_status_of_deleted
+    ),
+    Rule(
+        "zone-of-the-row", "Nova shows the zone of the host's aggregate, Fleetlight that of the row", _zone_of_the_row
+    ),
+    Rule("empty-networks", "Nova lists a network that has no address", _empty_networks),
+    Rule("no-security-groups", "security groups are in Neutron, which Fleetlight does not read", _no_security_groups),
+    Rule("hidden-server", "Nova answers 403 where Fleetlight does not say that there is such a server", _hidden_server),
+    Rule("repeated-parameters", "Nova's next link keeps one of several values", _repeated_parameters),
+    Rule("text-order", "a database orders texts by its collation, Fleetlight by code point", _text_order),
+    Rule("text-of-the-database", "a database finds texts without case or accents", _texts_of_the_database),
+    Rule("sorted-nulls", "Nova fails where a sort key has no value in several places", _sorted_nulls),
+    Rule("refused-pattern", "Fleetlight refuses an expression that is not of RE2", _refused_pattern),
+)
+
+
+def waiting_in(answer: Answer) -> Iterator[str]:
+    """The ids of servers that an answer shows as build requests."""
+    for row in answer.servers:
+        if row.get("status") == "BUILD" and not row.get("hostId"):
+            yield str(row.get("id"))
+
+
+def explanation(compared: Compared, difference: Difference) -> str | None:
+    """The name of the rule that explains it; None if nothing does."""
+    return next((rule.name for rule in RULES if rule.explains(compared, difference)), None)

@@ -1,0 +1,78 @@
+"""The questions of an access log, from a file or from standard input, which need not end."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
+from typing import TextIO
+
+from fleetlight.cli.compare.access_log import questions_in
+from fleetlight.cli.compare.questions import Question
+
+STANDARD_INPUT = Path("-")
+_WAITING_LINES = 1000
+_LOOK_S = 0.2
+# A log repeats what programs poll. What is asked again sooner tells nothing new.
+_REPEATED_AFTER_S = 300.0
+_MOST_REMEMBERED = 10_000
+
+
+class LogQuestions:
+    """Each question of a log, but none again within five minutes. An iterator; None where there is no line yet.
+
+    newest: the newest microversion. skipped: lines that tell of no list of servers, or of one that was just asked.
+    """
+
+    def __init__(self, path: Path, newest: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.skipped = 0
+        self._newest = newest
+        self._clock = clock
+        self._asked_s: dict[Question, float] = {}
+        self._lines = _lines_of_input(sys.stdin) if path == STANDARD_INPUT else _lines_of_file(path)
+
+    def __iter__(self) -> Iterator[Question | None]:
+        for line in self._lines:
+            if line is None:
+                yield None
+                continue
+            found = [each for each in questions_in(line, self._newest) if self._is_due(each)]
+            self.skipped += not found
+            yield from found
+
+    def _is_due(self, question: Question) -> bool:
+        now_s = self._clock()
+        if now_s - self._asked_s.get(question, -_REPEATED_AFTER_S) < _REPEATED_AFTER_S:
+            return False
+        self._asked_s.pop(question, None)
+        self._asked_s[question] = now_s
+        if len(self._asked_s) > _MOST_REMEMBERED:
+            del self._asked_s[next(iter(self._asked_s))]
+        return True
+
+
+def _lines_of_file(path: Path) -> Iterator[str | None]:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        yield from file
+
+
+def _lines_of_input(file: TextIO) -> Iterator[str | None]:
+    """None each time that a moment brings no line: what waits for a line cannot do anything else meanwhile."""
+    lines: Queue[str | None] = Queue(_WAITING_LINES)
+
+    def read() -> None:
+        for line in file:
+            lines.put(line)
+        lines.put(None)
+
+    Thread(target=read, daemon=True).start()
+    while True:
+        try:
+            line = lines.get(timeout=_LOOK_S)
+        except Empty:
+            yield None
+            continue
+        if line is None:
+            return
+        yield line

@@ -1,0 +1,125 @@
+"""Each rule explains what it is about, and nothing beside it; the names of rules are those of the reference."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetlight.cli.compare.differences import Answer, differences
+from fleetlight.cli.compare.explained import RULES, Compared, explanation, waiting_in
+from fleetlight.cli.compare.questions import Question
+
+PAGE = Path(__file__).parents[4] / "docs" / "operations" / "compare-with-nova.md"
+ONE = "11111111-1111-4111-8111-111111111111"
+TWO = "22222222-2222-4222-8222-222222222222"
+THREE = "33333333-3333-4333-8333-333333333333"
+ZONE = "OS-EXT-AZ:availability_zone"
+
+
+def listed(*rows: dict[str, Any]) -> Answer:
+    return Answer(200, {"servers": list(rows)})
+
+
+def row(server: str = ONE, **values: Any) -> dict[str, Any]:
+    return {"id": server, "name": "web", "status": "ACTIVE", "hostId": "a", **values}
+
+
+def named(question: Question, nova: Answer, ours: Answer) -> set[str | None]:
+    waiting = {*waiting_in(nova), *waiting_in(ours)}
+    compared = Compared(question, nova, ours, waiting)
+    return {explanation(compared, each) for each in differences(question, nova, ours)}
+
+
+def asked(query: str = "", path: str = "/servers/detail") -> Question:
+    pairs = [each.partition("=") for each in query.split("&") if each]
+    return Question(path, tuple((name, value) for name, _, value in pairs), "2.96")
+
+
+BUILDING = row(TWO, status="BUILD", hostId="")
+FAULT = {"itemNotFound": {"code": 404, "message": "none"}}
+
+
+@pytest.mark.parametrize(
+    ("rule", "question", "nova", "ours"),
+    [
+        ("build-requests", asked(), listed(BUILDING, row()), listed(row(), BUILDING)),
+        ("build-requests", asked(), listed(row()), listed(row(), BUILDING)),
+        ("build-requests", asked(), listed(row(), BUILDING), listed(row(), row(TWO, created="now"))),
+        ("build-requests", asked("limit=2"), listed(BUILDING, row()), listed(row(), row(THREE))),
+        ("never-updated", asked(), listed(row(created="a", updated="now")), listed(row(created="a", updated="a"))),
+        (
+            "host-status-of-deleted",
+            asked("deleted=1"),
+            listed(row(status="DELETED", host_status="")),
+            listed(row(status="DELETED", host_status="UP")),
+        ),
+        ("zone-of-the-row", asked(), listed(row(**{ZONE: "east"})), listed(row(**{ZONE: "nova"}))),
+        ("empty-networks", asked(), listed(row(addresses={"a": [], "b": [1]})), listed(row(addresses={"b": [1]}))),
+        ("no-security-groups", asked(), listed(row(security_groups=[{"name": "a"}])), listed(row())),
+        ("hidden-server", asked("", f"/servers/{ONE}"), Answer(403, {}), Answer(404, FAULT)),
+        (
+            "text-order",
+            asked("sort_key=display_name&sort_dir=asc"),
+            listed(row(ONE, name="a"), row(TWO, name="B")),
+            listed(row(TWO, name="B"), row(ONE, name="a")),
+        ),
+        ("text-of-the-database", asked("name=WEB"), listed(row()), listed()),
+        ("text-of-the-database", asked("tags=blue"), listed(row(tags=["Blue"])), listed()),
+        ("text-of-the-database", asked("name=caf"), listed(row(name="čaf")), listed()),
+        ("sorted-nulls", asked("sort_key=node"), Answer(500, {}), listed()),
+        ("refused-pattern", asked("name=(?=a)"), listed(), Answer(400, {})),
+    ],
+)
+def test_rule_explains_what_it_is_about(rule: str, question: Question, nova: Answer, ours: Answer) -> None:
+    assert named(question, nova, ours) == {rule}
+
+
+@pytest.mark.parametrize(
+    ("question", "nova", "ours"),
+    [
+        # No build request is in sight.
+        (asked(), listed(row(ONE), row(TWO)), listed(row(TWO), row(ONE))),
+        # Others have moved too.
+        (asked(), listed(BUILDING, row(), row(THREE)), listed(row(THREE), BUILDING, row())),
+        # More rows are elsewhere than servers wait.
+        (asked("limit=2"), listed(row(), BUILDING), listed(row(THREE), row(TWO.replace("2", "4")), row("5"))),
+        (asked(), listed(row(created="a", updated="b")), listed(row(created="a", updated="c"))),
+        (asked(), listed(row(status="ACTIVE", host_status="")), listed(row(status="ACTIVE", host_status="UP"))),
+        (asked(), listed(row(**{ZONE: "east"})), listed(row())),
+        (asked(), listed(row(addresses={"b": [2]})), listed(row(addresses={"b": [1]}))),
+        (asked(), listed(row(security_groups=[{"name": "a"}])), listed(row(security_groups=[]))),
+        (asked("", f"/servers/{ONE}"), Answer(404, FAULT), Answer(403, {})),
+        (asked("", "/servers/detail"), Answer(403, {}), Answer(404, FAULT)),
+        # Not by code point either.
+        (
+            asked("sort_key=display_name&sort_dir=asc"),
+            listed(row(ONE, name="a"), row(TWO, name="b")),
+            listed(row(TWO, name="b"), row(ONE, name="a")),
+        ),
+        (asked("sort_key=created_at"), listed(row(ONE), row(TWO)), listed(row(TWO), row(ONE))),
+        (asked(), Answer(500, {}), listed()),
+        (asked("sort_key=node"), listed(), Answer(500, {})),
+        # It is found with the case of letters.
+        (asked("name=web"), listed(row()), listed()),
+        (asked("name=a"), listed(), Answer(400, {})),
+    ],
+)
+def test_rule_explains_nothing_beside_that(question: Question, nova: Answer, ours: Answer) -> None:
+    assert None in named(question, nova, ours)
+
+
+def test_next_link_of_repeated_parameters_is_explained_for_these_alone() -> None:
+    question = asked("sort_key=a&sort_key=b&limit=1")
+
+    def linked(query: str) -> Answer:
+        href = f"http://nova/v2.1/servers/detail?{query}"
+        return Answer(200, {"servers": [row()], "servers_links": [{"rel": "next", "href": href}]})
+
+    nova, ours = linked("limit=1&marker=x&sort_key=b"), linked("limit=1&marker=x&sort_key=a&sort_key=b")
+    assert named(question, nova, ours) == {"repeated-parameters"}
+    assert named(question, nova, linked("limit=2&marker=x&sort_key=b")) == {None}
+
+
+def test_page_for_operators_has_every_rule() -> None:
+    text = PAGE.read_text()
+    assert [rule.name for rule in RULES if f"`{rule.name}`" not in text] == []
