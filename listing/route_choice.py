@@ -56,9 +56,8 @@ def choose_indexed(
 ) -> IndexedCells:
     """What the index, which follows the cells as `progress` says, answers for. ask_live: uuids that it does not."""
     # Of deleted instances the index has those since the horizon; a request that may want older ones asks the cell.
-    too_short = [
-        horizon for horizon in {progress[uuid].horizon for uuid in progress} if may_match_forgotten(wanted, horizon)
-    ]
+    horizons = {each.horizon for each in progress.values()} - {0}
+    too_short = [horizon for horizon in horizons if may_match_forgotten(wanted, horizon)]
     indexed = {
         cell.uuid
         for cell in cells

@@ -28,7 +28,9 @@ class SqlColumn:
     @property
     def ordered(self) -> ColumnElement[Any]:
         """The column as it compares by code point."""
-        return ordered(self.stored, self.dialect)
+        if self.dialect == "postgresql" and isinstance(self.stored.type, String):
+            return self.stored.collate("C")
+        return self.stored
 
     @property
     def is_nullable(self) -> bool:
@@ -45,15 +47,10 @@ class SqlColumn:
         return literal(value, self.value_type)
 
 
-def ordered(stored: ColumnElement[Any], dialect: SqlDialect) -> ColumnElement[Any]:
-    """`stored` as it compares by code point."""
-    if dialect == "postgresql" and isinstance(stored.type, String):
-        return stored.collate("C")
-    return stored
-
-
 class SqliteFunction:
     """A function that SQLite does not bring itself: to be made once, beside the operator that calls it.
+
+    of_null: its value where an argument is null.
 
     The names are our own: SQLAlchemy registers Python's `re` as REGEXP on every connection, and a connection that was
     forgotten must fail instead of quietly meaning something else.
@@ -61,11 +58,20 @@ class SqliteFunction:
 
     _made: dict[str, "SqliteFunction"] = {}  # noqa: RUF012  # ours alone
 
-    def __init__(self, name: str, arguments: int, function: Callable[..., Any], returns: TypeEngine[Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        arguments: int,
+        function: Callable[..., Any],
+        returns: TypeEngine[Any],
+        *,
+        of_null: bool | None = None,
+    ) -> None:
         self._name = name
         self._arguments = arguments
         self._function = function
         self._returns = returns
+        self._of_null = of_null
         self._made[name] = self
 
     def __call__(self, *arguments: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -75,4 +81,7 @@ class SqliteFunction:
     def register_all(cls, dbapi_connection: sqlite3.Connection) -> None:
         """Let statements on this connection call every function that was made."""
         for name, made in cls._made.items():
-            dbapi_connection.create_function(name, made._arguments, made._function, deterministic=True)
+            dbapi_connection.create_function(name, made._arguments, made._of_values, deterministic=True)
+
+    def _of_values(self, *values: Any) -> Any:
+        return self._of_null if None in values else self._function(*values)

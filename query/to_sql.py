@@ -250,11 +250,7 @@ def _members(stored: ColumnElement[Any], dialect: SqlDialect) -> TableValuedAlia
     return func.json_each(stored).table_valued("value")
 
 
-def _key_or_null(text: str | None) -> str | None:
-    return None if text is None else nice_key(text)
-
-
-_sqlite_key = SqliteFunction("fleetlight_nice_key", 1, _key_or_null, TEXT)
+_sqlite_key = SqliteFunction("fleetlight_nice_key", 1, nice_key, TEXT)
 
 
 def nice_column(stored: ColumnElement[Any], dialect: SqlDialect) -> ColumnElement[Any]:

@@ -8,8 +8,7 @@ from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.query.item_query import MAX_FIELDS, ItemQuery, flag, listed_up_to, query_of, refuse_unknown
-from fleetlight.api.query.scope import choose_cells
-from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.query.scope import choose_cells, visible_fields
 from fleetlight.cells.model import Cell
 from fleetlight.query.filters import leaves
 from fleetlight.resources.indexed_items import INDEXED_ITEMS

@@ -20,8 +20,7 @@ from fleetlight.api.http.shapes import BOOL, INTEGER, OBJECT, TEXT, ListOf, Shap
 from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.history import entry_shown
 from fleetlight.api.query.item_query import ItemQuery, flag, number_in, query_of, refuse_unknown, size_of
-from fleetlight.api.query.scope import choose_cells, projects_of
-from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.query.scope import choose_cells, projects_of, visible_fields
 from fleetlight.api.services import Services
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.cells.epochs import Position

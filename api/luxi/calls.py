@@ -16,7 +16,7 @@ from fleetlight.api.query.engine import QueryEngine
 from fleetlight.api.query.item_query import check_columns
 from fleetlight.api.query.job_changes import WATCHED, JobLostError, next_change
 from fleetlight.api.query.named_items import UNSURE, ItemLookupError, called_or_identified, kind_of
-from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.query.scope import visible_fields
 from fleetlight.api.query.whole_results import LookedUp, QueryContext, RowStream, WholeResults, parts_of, pieces_of
 from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.listing.admission import Admission

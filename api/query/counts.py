@@ -11,7 +11,7 @@ from fleetlight.api.http.shapes import ANYTHING, BOOL, INTEGER, OBJECT, ListOf, 
 from fleetlight.api.limits.large_bodies import MAX_PARTS, made_aside
 from fleetlight.api.query.counting import QueryCounter
 from fleetlight.api.query.item_query import CountBody, count_body_of_query, counting_of, size_of
-from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.query.scope import visible_fields
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
 from fleetlight.api.shared.proof import proof_headers, read_options

@@ -84,7 +84,7 @@ class QueryEngine:
         rows: Sequence[Row] = ()
         pages: list[Page] = []
         after = None
-        async for page in self._pages(QueryRequest(question, caller, fresh, only, observer), limit):
+        async for page in self.batches(question, caller, fresh, only, limit=limit, observer=observer):
             rows = page.rows if not pages else _merged(question, rows, page.rows)
             pages.append(page.proof)
             after = page.after
@@ -101,19 +101,19 @@ class QueryEngine:
         fresh: ReadOptions,
         only: Collection[str] | None = None,
         *,
+        limit: int | None = None,
+        observer: QueryObserver | None = None,
         read_by: SortOrder | None = None,
     ) -> AsyncIterator[QueryResult]:
         """All rows that a caller asks for, in batches, of which at least one comes; the rest is as of `answer`.
 
         The limit of the query does not count. An instance that changes its place meanwhile may be in two batches,
-        or in none; the proof of a batch covers it alone. read_by: as of QueryRequest.
+        or in none; the proof of a batch covers it alone. limit: the rows that a batch is to have; those of the largest
+        page unless given. read_by: as of QueryRequest.
         """
-        return self._pages(QueryRequest(question, caller, fresh, only, read_by=read_by), self._max_limit)
-
-    def _pages(self, asked: QueryRequest, limit: int) -> AsyncIterator[QueryResult]:
-        if asked.question.known.name == INSTANCE_FIELDS.name:
-            return self._pages_of_instances(asked, limit)
-        return self._item_pages.pages(asked, limit)
+        is_of_instances = question.known.name == INSTANCE_FIELDS.name
+        pages = self._pages_of_instances if is_of_instances else self._item_pages.pages
+        return pages(QueryRequest(question, caller, fresh, only, observer, read_by), limit or self._max_limit)
 
     async def _pages_of_instances(self, asked: QueryRequest, limit: int) -> AsyncIterator[QueryResult]:
         question, observer = asked.question, asked.observer
@@ -135,7 +135,7 @@ class QueryEngine:
         # Where rows are tried here, most of a page may be left out.
         batch = limit if rest == EVERYTHING else self._max_limit
         after = question.after
-        down = await self._down_then(asked, only)
+        down = {} if question.as_of is None else await self._down_at(question.as_of, asked, only)
         has_more = True
         while has_more:
             request = PageRequest(wanted, asked.read_by or question.order, batch, after)
@@ -152,7 +152,8 @@ class QueryEngine:
             else:
                 rows = _decode_rows(items)
             uncertain.update(projection.uncertain)
-            proof = replace(page, items=b"", cells=with_uncertain(page.cells, uncertain))
+            answers = with_uncertain(page.cells, uncertain) if uncertain else page.cells
+            proof = replace(page, items=b"", cells=answers)
             yield QueryResult(rows, after if has_more else None, proof)
 
     async def _facts_of(
@@ -186,14 +187,11 @@ class QueryEngine:
         }
         return facts, {uuid: {*wanted} - items.keys() for uuid, items in found.items()}
 
-    async def _down_then(self, asked: QueryRequest, only: Collection[str] | None) -> dict[str, CellFailure]:
+    async def _down_at(self, moment: int, asked: QueryRequest, only: Collection[str] | None) -> dict[str, CellFailure]:
         """The cells that are down, once it is known that all others can tell of the moment that is asked for.
 
         Raises BadRequestError.
         """
-        moment = asked.question.as_of
-        if moment is None:
-            return {}
         if self._past.is_to_come(moment):
             raise BadRequestError(f"as_of: {with_zone(moment)} is still to come")
         with _telling_of_the_past(asked):

@@ -23,7 +23,7 @@ from fleetlight.api.query.item_query import (
     size_of,
     sorted_by,
 )
-from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.query.scope import visible_fields
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
 from fleetlight.api.shared.proof import proof_headers, read_options

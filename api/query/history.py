@@ -11,7 +11,7 @@ from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.shapes import INTEGER, OBJECT, TEXT, ListOf, Shape, or_null
-from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.query.scope import visible_fields
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.api.shared.server_lookup import find_server

@@ -23,7 +23,7 @@ from fleetlight.api.query.named_items import (
     names_in,
 )
 from fleetlight.api.query.results import QueryResult
-from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.query.scope import visible_fields
 from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.listing.admission import Admission
 from fleetlight.listing.answer import Page

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from starlette.requests import Request as HttpRequest
 
 from fleetlight.api.caller import Caller, Identity
-from fleetlight.api.http.connection import ClientConnection, LookingAhead
+from fleetlight.api.http.connection import ClientConnection
 from fleetlight.api.http.errors import UnauthorizedError
 from fleetlight.api.identity.none import NoIdentity
 from fleetlight.api.identity.openid.strategy import embedded_service
@@ -49,9 +49,8 @@ class RapiAccess:
         self._users = users
         self._limit = limit
 
-    async def login(self, http: HttpRequest, receive: LookingAhead) -> RapiLogin | None:
+    async def login(self, http: HttpRequest, connection: ClientConnection) -> RapiLogin | None:
         """The login of a request; None without a name. Raises UnauthorizedError, TooManyLoginsError, RapiError."""
-        connection = ClientConnection.of(http, receive)
         header = http.headers.get("Authorization")
         if header is None:
             if isinstance(self._identity, NoIdentity) or _TOKEN_HEADER in http.headers:

@@ -44,6 +44,7 @@ _ADDRESS = re.compile(r"/(?:cells/[^/]*/)?2(?:/|\Z)|/version\Z")
 _ABOVE = re.compile(r"/(?:(?:cells/[^/]*/)?2|version)")
 # A variable part of the path of a resource.
 _GROUP = re.compile(r"\(\?P<(\w+)>[^()]*\)")
+_TOO_LARGE = (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Request body too large")
 _METHODS = ("GET", "PUT", "POST", "DELETE")
 
 
@@ -167,13 +168,15 @@ class RapiEndpoint:
         verb, names = self._verb(http)
         receive = LookingAhead(http.receive)
         http = HttpRequest(http.scope, receive)
-        login = self._access.require(await self._access.login(http, receive), verb.needed)
-        admission = self._admission.of(login.caller, ClientConnection.of(http, receive))
+        connection = ClientConnection.of(http, receive)
+        login = self._access.require(await self._access.login(http, connection), verb.needed)
+        admission = self._admission.of(login.caller, connection)
         http.state.admission = admission
         body, parts = await _body(http, verb.max_parts)
         query = QueryString.parse(http.scope["query_string"])
         fresh = await read_options(http.headers, login.caller, self._writes, self._timeout_s, admission)
-        only = await self._only(http.path_params.get("cell"), login.caller)
+        cell = http.path_params.get("cell")
+        only = None if cell is None else await self._only(cell, login.caller)
         return await verb.handler(
             RapiRequest(
                 login.caller, query, names, None if body is _NOTHING else body, body is not _NOTHING, fresh, only, parts
@@ -195,10 +198,8 @@ class RapiEndpoint:
             raise _unsupported(http.method, http.url.path)
         raise NotFoundError(f"There is nothing at {http.url.path}")
 
-    async def _only(self, name: str | None, caller: Caller) -> Collection[str] | None:
+    async def _only(self, name: str, caller: Caller) -> Collection[str]:
         """Others than administrators learn nothing of cells, not even that there is one."""
-        if name is None:
-            return None
         found = [cell.uuid for cell in await self._cells.cells() if cell.name == name and caller.is_admin]
         if not found:
             raise NotFoundError(f"There is no cell '{name}'")
@@ -215,9 +216,8 @@ async def _body(http: HttpRequest, max_parts: int) -> tuple[Any, int]:
     Raises RapiError, TooManyPartsError, TooManyListsError, TooManyBodiesError.
     """
     length = http.headers.get("content-length", "0")
-    too_large = RapiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Request body too large")
     if length.isascii() and length.isdigit() and int(length) > MAX_BODY_BYTES:
-        raise too_large
+        raise RapiError(*_TOO_LARGE)
     pieces: list[bytes] = []
     size = 0
     counted = CountedParts(max_parts)
@@ -226,7 +226,7 @@ async def _body(http: HttpRequest, max_parts: int) -> tuple[Any, int]:
             counted.add(piece)
             size += len(piece)
             if size > MAX_BODY_BYTES:
-                raise too_large
+                raise RapiError(*_TOO_LARGE)
             pieces.append(piece)
     except ClientDisconnect:
         raise RapiError(HTTPStatus.BAD_REQUEST, "The body ended before all of it had come.") from None

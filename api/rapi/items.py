@@ -9,8 +9,8 @@ from starlette.responses import Response, StreamingResponse
 
 from fleetlight.api.http.errors import NotFoundError
 from fleetlight.api.query.named_items import UNSURE, ItemLookupError, called_or_identified
-from fleetlight.api.query.visible_fields import visible_fields
-from fleetlight.api.query.whole_results import Collected, RowStream, WholeResults, parts_of, pieces_of
+from fleetlight.api.query.scope import visible_fields
+from fleetlight.api.query.whole_results import RowStream, WholeResults, parts_of, pieces_of
 from fleetlight.api.rapi.bulk_fields import BULK_FIELDS, MORE_OF_ONE
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError, UnsureError
@@ -56,33 +56,28 @@ class RapiItems:
         self, request: RapiRequest, item_type: str, names: Sequence[str], expression: Any = None
     ) -> tuple[Sequence[Cells], dict[str, str]]:
         """The cells of all items that the expression lets pass, and the headers that say what they cover."""
-        return _with_headers(await self._answers.collect(request.asking, item_type, names, expression), request)
+        found = await self._answers.collect(request.asking, item_type, names, expression)
+        return found.rows, proof_headers(found.proof, request.caller)
 
-    async def looked_up(
-        self,
-        request: RapiRequest,
-        item_type: str,
-        names: Sequence[str],
-        wanted: Sequence[str | int],
-        *,
-        around: tuple[bytes, bytes],
+    async def queried(
+        self, request: RapiRequest, item_type: str, names: Sequence[str], expression: Any, around: tuple[bytes, bytes]
     ) -> Response:
-        """The cells of the items called `wanted`, in that order and as often; sent while they are written.
+        """The cells of all items that the expression lets pass, as of `streamed`.
 
-        Raises RapiError for a name of no item, or of several.
+        Of an expression that looks items up by names (fleetlight.api.query.named_items) those, in that order and as
+        often. Raises RapiError for a name of no item, or of several.
         """
+        asking = request.asking
+        if not (wanted := await self._answers.names_in(asking, item_type, expression)):
+            return await self.streamed(request, item_type, names, expression, lambda row: row[1], around=around)
         try:
-            found = await self._answers.look_up(request.asking, item_type, names, wanted)
+            found = await self._answers.look_up(asking, item_type, names, wanted)
         except ItemLookupError as error:
             refusal = RapiError(HTTPStatus.BAD_REQUEST, str(error)) if error.is_certain else UnsureError(str(error))
             raise refusal from error
         headers = proof_headers(found.proof, request.caller)
         body = pieces_of(found, lambda row: row, *around)
         return StreamingResponse(body, headers=headers, media_type="application/json")
-
-    async def names_in(self, request: RapiRequest, item_type: str, expression: Any) -> Sequence[str | int] | None:
-        """The names of an expression that looks items up (fleetlight.api.query.named_items)."""
-        return await self._answers.names_in(request.asking, item_type, expression)
 
     async def one(self, request: RapiRequest, item_type: str, name: str) -> tuple[Mapping[str, Any], dict[str, str]]:
         """The item of a name, an abbreviation of it at a dot, or a uuid, by the names of its fields.
@@ -97,10 +92,6 @@ class RapiItems:
         for item in sorted(found, key=lambda item: name not in {str(item.get(known.name_field)), item.get("uuid")}):
             return item, headers
         raise not_found(f"There is no {item_type} '{name}'", headers)
-
-
-def _with_headers(found: Collected, request: RapiRequest) -> tuple[Sequence[Cells], dict[str, str]]:
-    return found.rows, proof_headers(found.proof, request.caller)
 
 
 def not_found(message: str, headers: Mapping[str, str]) -> Exception:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.responses import Response
 
 from fleetlight.api.query.job_changes import WATCHED, JobLostError, next_change
-from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.query.scope import visible_fields
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError
 from fleetlight.api.rapi.items import RapiItems, answer, not_found

@@ -15,7 +15,7 @@ from fleetlight.api.http.errors import NotFoundError
 from fleetlight.api.limits.large_bodies import MAX_PARTS
 from fleetlight.api.query.cluster import FLEET, cluster_info
 from fleetlight.api.query.item_query import MAX_COLUMNS
-from fleetlight.api.query.visible_fields import visible_fields
+from fleetlight.api.query.scope import visible_fields
 from fleetlight.api.rapi.access import A_USER, ANYBODY, READERS, WRITERS
 from fleetlight.api.rapi.bulk_fields import BULK_FIELDS
 from fleetlight.api.rapi.endpoint import JOB, NAME, RapiRequest, Resource, Verb, resource
@@ -143,9 +143,7 @@ class RapiResources:
         names, expression = _asked(request)
         head = msgspec.json.encode(definitions(known, names))
         around = b'{"fields":%b,"data":[' % head, b"]}\n"
-        if wanted := await self._items.names_in(request, known.name, expression):
-            return await self._items.looked_up(request, known.name, names, wanted, around=around)
-        return await self._items.streamed(request, known.name, names, expression, lambda row: row[1], around=around)
+        return await self._items.queried(request, known.name, names, expression, around)
 
     async def _query_fields(self, request: RapiRequest) -> Response:
         """Definitions are the same for everybody; which items there are, only users learn."""

@@ -104,12 +104,12 @@ class HasNone(Negation):
         return HasAny(self.field)
 
 
-def _list_has(json_list: str | None, text: str) -> bool:
+def _list_has(json_list: str, text: str) -> bool:
     """json_each would do, but it ends a text at a NUL character (3.40)."""
-    return json_list is not None and text in (json.loads(json_list) or ())
+    return text in (json.loads(json_list) or ())
 
 
-_LIST_HAS = SqliteFunction("list_has", 2, _list_has, Boolean())
+_LIST_HAS = SqliteFunction("list_has", 2, _list_has, Boolean(), of_null=False)
 
 
 def fixed_addresses(addresses: Sequence[Mapping[str, Any]] | None) -> Iterator[str]:
@@ -169,9 +169,8 @@ class LacksAddress(Negation):
         return HasAddress(self.field, self.text)
 
 
-def _has_address(json_addresses: str | None, text: str) -> bool:
-    entries = (json.loads(json_addresses) or ()) if json_addresses is not None else ()
-    return any(entry.get("type", "fixed") == "fixed" and text in entry["address"] for entry in entries)
+def _has_address(json_addresses: str, text: str) -> bool:
+    return any(text in address for address in fixed_addresses(json.loads(json_addresses)))
 
 
-_HAS_ADDRESS = SqliteFunction("has_address", 2, _has_address, Boolean())
+_HAS_ADDRESS = SqliteFunction("has_address", 2, _has_address, Boolean(), of_null=False)

@@ -27,7 +27,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from fleetlight.query.errors import NotExpressibleError
 from fleetlight.query.operators.comparison import Negation, Not, can_hold, require_filterable
 from fleetlight.query.regex import LUCENE_OPTIONS, compile_pattern, to_lucene, to_postgres
-from fleetlight.query.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction, ordered
+from fleetlight.query.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction
 from fleetlight.query.tree import NOTHING, Dsl, Filter, Leaf, Matcher, Store
 from fleetlight.resources.errors import FilterValueError
 from fleetlight.resources.fields import Field, Kind, from_microseconds
@@ -95,7 +95,7 @@ class Matches(Leaf):
     def sql(self, column: SqlColumn) -> Predicate:
         text = _text(column)
         if column.dialect == "postgresql":
-            return ordered(text, column.dialect).bool_op("~")(literal(to_postgres(self.pattern), TEXT))
+            return SqlColumn(text, column.dialect, None).ordered.bool_op("~")(literal(to_postgres(self.pattern), TEXT))
         compile_pattern(self.pattern)
         return _RE2_SEARCH(literal(self.pattern, TEXT), text)
 
@@ -239,17 +239,9 @@ def _is_name(full: str, name: str) -> bool:
     return full == name or full.startswith(f"{name}.")
 
 
-def _is_name_or_null(full: str | None, name: str) -> bool | None:
-    return None if full is None else _is_name(full, name)
-
-
 def _as_json(names: Iterable[str]) -> str:
     """A list of the names without NUL characters, at which json_each ends a text (3.40)."""
     return json.dumps([name.replace("\\", "\\\\").replace("\0", "\\0") for name in names])
-
-
-def _short_names_or_null(full: str | None) -> str | None:
-    return None if full is None else _as_json(_short(full))
 
 
 def _text(column: SqlColumn) -> ColumnElement[Any]:
@@ -266,15 +258,11 @@ def _text(column: SqlColumn) -> ColumnElement[Any]:
     return sql_cast(column.stored, Text)
 
 
-def _re2_search(pattern: str, text: str | None) -> bool | None:
-    return None if text is None else compile_pattern(pattern).search(text) is not None
+def _re2_search(pattern: str, text: str) -> bool:
+    return compile_pattern(pattern).search(text) is not None
 
 
-def _time_text_or_null(microseconds: int | None) -> str | None:
-    return None if microseconds is None else time_text(microseconds)
-
-
-_IS_NAME = SqliteFunction("is_name", 2, _is_name_or_null, Boolean())
-_SHORT_NAMES = SqliteFunction("short_names", 1, _short_names_or_null, TEXT)
+_IS_NAME = SqliteFunction("is_name", 2, _is_name, Boolean())
+_SHORT_NAMES = SqliteFunction("short_names", 1, lambda full: _as_json(_short(full)), TEXT)
 _RE2_SEARCH = SqliteFunction("re2_search", 2, _re2_search, Boolean())
-_TIME_TEXT = SqliteFunction("time_text", 1, _time_text_or_null, TEXT)
+_TIME_TEXT = SqliteFunction("time_text", 1, time_text, TEXT)

@@ -98,11 +98,11 @@ for minor, is_admin in ((103, True), (104, False)):
 
 # What documents say of servers, what fields queries, the feed and the console can show, and to whom.
 from fleetlight.api.compute.server_lists.shape import LISTED_SERVER
-from fleetlight.api.query import visible_fields
+from fleetlight.api.query import scope
 from fleetlight.views.query2.instance import INSTANCE_VALUES
 assert ["OS-EXT-SRV-ATTR:rack" in str(LISTED_SERVER.schema(minor)) for minor in (103, 104)] == [False, True]
-assert visible_fields.ITEM_TYPES["instance"]["rack"].title == "Rack"
-assert "rack" not in visible_fields._of_owners("instance")
+assert scope.ITEM_TYPES["instance"]["rack"].title == "Rack"
+assert "rack" not in scope._of_owners("instance")
 assert INSTANCE_VALUES["rack"].stored == "rack"
 print("rack is everywhere")
 """

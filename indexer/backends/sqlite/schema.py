@@ -98,13 +98,6 @@ def piece_column(piece: str) -> str:
     return f"view_{piece}"
 
 
-def field_column(name: str) -> ColumnElement[Any]:
-    """The column of one field; of one that is never compared, its JSON."""
-    if name in _OTHERS:
-        return DOCUMENTS.c.other.op("->")(literal_column(f"'$.{name}'"))
-    return DOCUMENTS.c[name]
-
-
 @lru_cache(maxsize=64)
 def reader_of(names: tuple[str, ...]) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
     """From a row that begins with the columns of these fields to one that begins with their stored values.
@@ -170,6 +163,11 @@ def _define(suffix: str = "", index_suffix: str = "") -> tuple[Table, Table]:
 
 
 DOCUMENTS, _PROGRESS = _define()
+FIELD_COLUMNS: Mapping[str, ColumnElement[Any]] = {
+    name: DOCUMENTS.c.other.op("->")(literal_column(f"'$.{name}'")) if name in _OTHERS else DOCUMENTS.c[name]
+    for name in INSTANCE_FIELDS
+}
+"""The column of each field; of one that is never compared, its JSON."""
 NEXT_SUFFIX, PREVIOUS_SUFFIX = "_next", "_previous"
 NEXT_DOCUMENTS, _ = _define(NEXT_SUFFIX)
 

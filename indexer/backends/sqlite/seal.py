@@ -29,6 +29,9 @@ _TABLES = (
     *(f"documents{PREVIOUS_SUFFIX}", f"progress{PREVIOUS_SUFFIX}"),
     *_NEXT_TABLES,
 )
+# By whether the file is of our version. In one of another those of the next generation alone: the others have a program
+# of their own.
+_SEALED = {True: _TABLES, False: _NEXT_TABLES}
 # Without NOT NULL, see fleetlight.indexer.backends.sqlite.schema.
 _CREATE = f"CREATE TABLE {TABLE} (changed INTEGER, accounted INTEGER) STRICT"
 _READ = f"SELECT changed + schema_version, accounted FROM {TABLE}, pragma_schema_version"  # noqa: S608
@@ -75,7 +78,7 @@ def read_account(connection: sqlite3.Connection) -> Account | None:
 def _has_its_triggers(connection: sqlite3.Connection) -> bool:
     schema = connection.execute(_SCHEMA).fetchall()
     is_of_our_version = schema_version(connection) == SCHEMA_VERSION
-    sealed = (TABLE, *_sealed_tables(is_of_our_version=is_of_our_version))
+    sealed = (TABLE, *_SEALED[is_of_our_version])
     tables = tuple(table for table, statement in schema if statement is None)
     found = {statement for table, statement in schema if statement is not None and table in sealed}
     return found == _triggers_of(tables, is_of_our_version)
@@ -86,15 +89,10 @@ def _triggers_of(tables: tuple[str, ...], is_of_our_version: bool) -> frozenset[
     """The statements that make the triggers of those of these tables that have some."""
     return frozenset(
         f"CREATE TRIGGER {TABLE}_{table}_{event} AFTER {event} ON {table} BEGIN {_COUNT}; END"
-        for table in _sealed_tables(is_of_our_version=is_of_our_version)
+        for table in _SEALED[is_of_our_version]
         if table in tables
         for event in _EVENTS
     )
-
-
-def _sealed_tables(*, is_of_our_version: bool) -> tuple[str, ...]:
-    """In a file of another version only those of the next generation: the others have a program of their own."""
-    return _TABLES if is_of_our_version else _NEXT_TABLES
 
 
 def account_for(connection: sqlite3.Connection, before: Account | None) -> int:
@@ -129,7 +127,7 @@ def seal_tables(connection: sqlite3.Connection) -> None:
     # What the connection knows of the schema may be another one than what another program has written there.
     connection.execute("PRAGMA writable_schema = RESET")
     is_of_our_version = schema_version(connection) == SCHEMA_VERSION
-    tables = (TABLE, *_sealed_tables(is_of_our_version=is_of_our_version))
+    tables = (TABLE, *_SEALED[is_of_our_version])
     for kind, name, table in connection.execute("SELECT type, name, tbl_name FROM sqlite_schema").fetchall():
         # One of ours goes with its table when that gets another name.
         if kind == "trigger" and (table in tables or name.startswith(tuple(f"{TABLE}_{each}_" for each in tables))):

@@ -23,8 +23,8 @@ from fleetlight.indexer.backends.sqlite.other_items import search_items
 from fleetlight.indexer.backends.sqlite.schema import (
     BUSY_TIMEOUT_S,
     DOCUMENTS,
+    FIELD_COLUMNS,
     NICE_NAME,
-    field_column,
     file_of,
     piece_column,
     query_translated,
@@ -157,7 +157,7 @@ def _compile(
     statement = (
         select(
             *(DOCUMENTS.c[piece_column(piece)] for piece in pieces),
-            *(field_column(name) for name in fields),
+            *(FIELD_COLUMNS[name] for name in fields),
             *([DOCUMENTS.c.version] if with_version else []),
             DOCUMENTS.c.cell_uuid,
             *(DOCUMENTS.c[key.field] for key in request.order.keys),
