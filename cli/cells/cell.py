@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,11 +21,12 @@ from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.fleet import LoadedSettings, OpenFleet, is_in_process, sorted_by_name
 from fleetlight.cli.given import FromSettings
 from fleetlight.cli.logging import mask_url_passwords
-from fleetlight.cli.opened_index import opened_index
+from fleetlight.cli.opened_index import IndexedCells, opened_index, read_index
 from fleetlight.cli.options import Output, OutputOption, cell_names, examples
 from fleetlight.cli.output import counted, is_terminal, print_notice, print_result, print_rows, progress_bar
 from fleetlight.cli.settings import Settings
-from fleetlight.indexer.errors import LeaseHeldError
+from fleetlight.indexer.errors import IndexerError, LeaseHeldError
+from fleetlight.indexer.followed_by import FollowedBy
 from fleetlight.indexer.reconcile.cell_removal import CellRemovalResult, remove_cell, wait_for_relay
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.notifications.errors import BusError
@@ -54,9 +55,20 @@ _FINISHING_S = 10.0
 
 
 @app.command("list", epilog=examples("fleetlight cell list", "fleetlight cell list --output json"))
-def list_cells(fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
-    """Show every cell of the fleet; passwords inside URLs are masked."""
-    cells = [
+def list_cells(settings: LoadedSettings, fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
+    """Show every cell of the fleet; passwords inside URLs are masked.
+
+    FOLLOWED BY is as in `fleetlight index status`: `changes`, `log` or `comparisons`; `-` of a disabled cell, and while
+    the index does not answer, of a cell that numbers no changes.
+    """
+    known = sorted_by_name(fleet.cells())
+    indexed: IndexedCells | None = IndexedCells()
+    if any(not cell.can.numbers_changes for cell in known):
+        try:
+            indexed = read_index(settings.index)
+        except IndexerError:
+            indexed = None
+    cells: list[dict[str, Any]] = [
         {
             "name": cell.name,
             "uuid": cell.uuid,
@@ -65,20 +77,30 @@ def list_cells(fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
             "transport_url": mask_url_passwords(cell.transport_url),
             "disabled": cell.disabled,
             "announcements": cell.takes_announcements,
+            "followed_by": _followed_by(cell, indexed),
         }
-        for cell in sorted_by_name(fleet.cells())
+        for cell in known
     ]
-    columns = ("name", "uuid", "kind", "state", "takes", "database_url", "transport_url")
+    columns = ("name", "uuid", "kind", "state", "takes", "followed", "database_url", "transport_url")
     states = [
         cell
         | {
             "state": "disabled" if cell["disabled"] else "enabled",
             "takes": "yes" if cell["announcements"] else "no" if cell["kind"] == CellKind.NATIVE else "-",
+            "followed": cell["followed_by"] or "-",
         }
         for cell in cells
     ]
     rows = [[str(cell[key]) for key in columns] for cell in states]
-    print_rows(output, cells, ("NAME", "UUID", "KIND", "STATE", "ANNOUNCEMENTS", "DATABASE", "BUS"), rows)
+    titles = ("NAME", "UUID", "KIND", "STATE", "ANNOUNCEMENTS", "FOLLOWED BY", "DATABASE", "BUS")
+    print_rows(output, cells, titles, rows)
+
+
+def _followed_by(cell: Cell, indexed: IndexedCells | None) -> FollowedBy | None:
+    """indexed: what the index says, which alone knows it of cells that number no changes; None while it is away."""
+    if cell.disabled or (indexed is None and not cell.can.numbers_changes):
+        return None
+    return (indexed or IndexedCells()).followed_by(cell)
 
 
 @app.command(

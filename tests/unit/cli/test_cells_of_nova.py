@@ -152,6 +152,24 @@ def test_deployment_whose_buses_may_not_be_read_joins_without(run: Run, nova: Sm
     assert set(buses(run).values()) == {""}
 
 
+def test_cells_are_listed_with_what_they_are_followed_by(run: Run, joined: Result) -> None:
+    assert joined.exit_code == 0
+
+    def cells() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(run("cell", "list", "--output=json").stdout)
+        return found
+
+    first, second, *_ = cells()
+    assert (first["followed_by"], second["followed_by"]) == (None, None)  # the index alone knows it, and is not there
+    with closing(open_writer(load_settings(None, None).index)) as writer:
+        writer.prepare()
+        writer.save_progress([CellProgress(first["uuid"], 0, system_clock(), is_complete=True)])
+        writer.save_state(COMMIT_LOGS, {first["uuid"]: msgspec.to_builtins(LogState())})
+    assert [each["followed_by"] for each in cells()][:2] == ["log", "comparisons"]
+    run("cell", "disable", first["name"])
+    assert [each["followed_by"] for each in cells()][:2] == [None, "comparisons"]
+
+
 def add_cell1(run: Run, nova: SmallNova, database_url: str) -> Result:
     urls = ("--database-url", database_url, "--api-database-url", nova.urls["api"])
     return run("cell", "add", "nova-db", "cell1", *urls)
