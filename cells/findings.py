@@ -21,6 +21,7 @@ class FindingKind(StrEnum):
     HOST_WITHOUT_AGENT = "host-without-agent"  # no agent speaks for it, though others of the cell have one
     CELL_RESTORED = "cell-restored"  # its database went back to a backup, and nobody has acknowledged that
     MAPPING_ELSEWHERE = "mapping-elsewhere"  # a row whose mapping names another cell
+    MAPPING_NOT_COMPARED = "mapping-not-compared"  # mappings are compared often, and these were not for long
     MAPPING_REPAIRED = "mapping-repaired"  # a mapping without a row, or a row without a mapping, of late
     DOCUMENT_REPAIRED = "document-repaired"  # the index had an instance otherwise than its cell
 

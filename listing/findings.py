@@ -4,12 +4,13 @@ Each source is asked by itself. One that does not answer, or not in full, is a f
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import chain
 
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from fleetlight.cells.findings import Finding, FindingKind, FindingsAdapter, unknown, wrong
+from fleetlight.cells.fleet.adoption import COMPARISON_INTERVAL_S
 from fleetlight.cells.fleet.audit_rounds import AuditRound
 from fleetlight.cells.fleet.compared_mappings import ComparedMappings
 from fleetlight.cells.fleet.fleet import Fleet
@@ -20,6 +21,7 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 MAX_OF_KIND = 200
 """So many findings of a kind are taken of one cell."""
+_LATE_US = 3 * COMPARISON_INTERVAL_S * MICROSECONDS_PER_SECOND
 _OF_LATE_US = 24 * 3600 * MICROSECONDS_PER_SECOND
 
 
@@ -49,20 +51,19 @@ class CellFindings:
         return [*found, *(unknown("cell", f"there may be more of '{kind}'", cell=cell.name) for kind in counts)]
 
     async def _ask_fleet(self, cells: Sequence[Cell], now: int) -> Sequence[Finding]:
-        def read() -> tuple[Mapping[str, ComparedMappings], Mapping[str, AuditRound], Mapping[str, RestoredCell]]:
-            fleet = self._fleet
-            return fleet.compared_mappings.all(), fleet.audit_rounds.all(), fleet.restored_cells.all()
-
         try:
-            compared, audited, restored = await ask_fleet(read, self._timeout_s)
+            return await ask_fleet(partial(known_to_fleet, self._fleet, cells, now), self._timeout_s)
         except FleetUnreachableError as error:
             return [unknown("fleet database", str(error))]
-        of_mappings = (
-            found for cell in cells if cell.uuid in compared for found in _of_mappings(cell, compared[cell.uuid], now)
-        )
-        of_audit = (found for cell in cells if cell.uuid in audited for found in _of_audit(cell, audited[cell.uuid]))
-        gone_back = (_restored(cell, restored[cell.uuid]) for cell in cells if cell.uuid in restored)
-        return [*gone_back, *of_mappings, *of_audit]
+
+
+def known_to_fleet(fleet: Fleet, cells: Sequence[Cell], now: int) -> Sequence[Finding]:
+    """What the fleet database knows of cells. now: microseconds. Blocks, and raises FleetUnreachableError."""
+    compared, audited, restored = fleet.compared_mappings.all(), fleet.audit_rounds.all(), fleet.restored_cells.all()
+    of_mappings = (of_compared_mappings(cell, compared.get(cell.uuid), now) for cell in cells)
+    of_audit = (_of_audit(cell, audited[cell.uuid]) for cell in cells if cell.uuid in audited)
+    gone_back = (_restored(cell, restored[cell.uuid]) for cell in cells if cell.uuid in restored)
+    return [*gone_back, *chain.from_iterable(of_mappings), *chain.from_iterable(of_audit)]
 
 
 def _findings_of(adapter: CellAdapter) -> Sequence[Finding]:
@@ -74,9 +75,20 @@ def _restored(cell: Cell, found: RestoredCell) -> Finding:
     return wrong(cell.name, found.evidence, remedy, kind=FindingKind.CELL_RESTORED, cell=cell.name, since=found.at)
 
 
-def _of_mappings(cell: Cell, known: ComparedMappings, now: int) -> Iterator[Finding]:
-    """How many; which ones they are, the comparison does not keep."""
+def of_compared_mappings(cell: Cell, known: ComparedMappings | None, now: int) -> Iterator[Finding]:
+    """How many; which ones they are, the comparison does not keep. known: None of a cell that was never compared."""
+    if known is None:
+        return
     new = partial(wrong, cell.name, cell=cell.name)
+    if not cell.disabled and now - known.compared_at > _LATE_US:
+        yield new(
+            f"the mappings of its instances were compared with its rows {(now - known.compared_at) / 60e6:.0f} "
+            "minutes ago",
+            "see that `fleetlight worker` runs; if the fleet database went back to an older copy, the next comparison "
+            "repairs it",
+            kind=FindingKind.MAPPING_NOT_COMPARED,
+            since=known.compared_at,
+        )
     if known.elsewhere:
         yield new(
             f"{known.elsewhere} of its instances have a mapping that names another cell",

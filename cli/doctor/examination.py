@@ -4,16 +4,15 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.metadata import version
 from itertools import groupby
 
 from fleetlight.cells.daemon_threads import in_background
 from fleetlight.cells.errors import CellError
-from fleetlight.cells.findings import Finding, State, ok, unknown, wrong
+from fleetlight.cells.findings import Finding, FindingKind, State, ok, unknown, wrong
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.fleet.restored_cells import acknowledged_by
 from fleetlight.cells.model import Cell
 from fleetlight.cli.board import CellLine, read_board
 from fleetlight.cli.doctor.certificates import certificate_checks
@@ -40,6 +39,7 @@ from fleetlight.cli.operator_api import OperatorApi
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.followed_by import FollowedBy
 from fleetlight.listing.cell_board import CellHealth
+from fleetlight.listing.findings import known_to_fleet
 from fleetlight.resources.clock import system_clock
 
 _BOARD = "board of cells"
@@ -48,6 +48,12 @@ _BOARD_REMEDIES: Mapping[CellHealth, str] = {
     CellHealth.UNCERTAIN: "an indexer repairs it; `fleetlight index verify --repair` does so at once",
     CellHealth.BEHIND: FOLLOW,
 }
+_STANDING: Mapping[FindingKind | None, str] = {
+    FindingKind.CELL_RESTORED: "database",
+    FindingKind.MAPPING_ELSEWHERE: "mappings",
+    FindingKind.MAPPING_NOT_COMPARED: "mappings",
+}
+"""What the fleet database knows to be wrong now, not what was repaired, and what each is called here."""
 
 
 @dataclass
@@ -81,11 +87,10 @@ def examined(settings: Settings) -> Examination:
             cells.extend(sorted_by_name(fleet.cells()))
             if not cells:
                 return [wrong("cells", "there are none", "`fleetlight cell add native NAME`")]
-            restored = fleet.restored_cells.all()
             return [
-                wrong(f"database of {cell.name}", restored[cell.uuid].evidence, acknowledged_by(cell.name))
-                for cell in cells
-                if cell.uuid in restored
+                replace(each, about=f"{_STANDING[each.kind]} of {each.cell}")
+                for each in known_to_fleet(fleet, cells, system_clock())
+                if each.kind in _STANDING
             ]
 
         found.findings += answers(

@@ -2,48 +2,28 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
+from itertools import chain
 from typing import Any
 
-from fleetlight.cells.fleet.adoption import COMPARISON_INTERVAL_S, MappingDifferences, compare_mappings
+from fleetlight.cells.findings import FindingKind
+from fleetlight.cells.fleet.adoption import MappingDifferences, compare_mappings
 from fleetlight.cells.fleet.compared_mappings import ComparedMappings
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.model import Cell
-from fleetlight.cli.output import counted, print_error, print_notice, print_result
-from fleetlight.resources.fields import from_microseconds
-from fleetlight.resources.units import MICROSECONDS_PER_SECOND
+from fleetlight.cli.output import print_error, print_notice, print_result
+from fleetlight.listing.findings import of_compared_mappings
 
 _SHOWN = 20
-_LATE_US = 3 * COMPARISON_INTERVAL_S * MICROSECONDS_PER_SECOND
-_TOLD_US = 24 * 3600 * MICROSECONDS_PER_SECOND
 
 
 def report_mappings(cells: Sequence[Cell], compared: Mapping[str, ComparedMappings], now: int) -> bool:
     """Say what is wrong, or was until lately; returns whether all is well. now: microseconds since the epoch."""
     is_well = True
-    for cell in cells:
-        known = compared.get(cell.uuid)
-        if known is None:
-            continue
-        if known.repaired_at is not None and now - known.repaired_at < _TOLD_US:
-            print_notice(
-                f"{cell.name}: {counted(known.repaired, 'mapping')} of instances in the fleet database differed from "
-                f"the cell and {'was' if known.repaired == 1 else 'were'} repaired, last at "
-                f"{from_microseconds(known.repaired_at):%Y-%m-%d %H:%M:%S} UTC"
-            )
-        if now - known.compared_at > _LATE_US:
-            is_well = False
-            print_error(
-                f"{cell.name}: the mappings of its instances were compared with the cell "
-                f"{round((now - known.compared_at) / 60e6)} minutes ago; does `fleetlight worker` run? Or the fleet "
-                "database went back to an older copy, and the next comparison repairs it"
-            )
-        if known.elsewhere:
-            is_well = False
-            print_error(
-                f"{cell.name}: the mappings of {counted(known.elsewhere, 'instance')} name another cell; "
-                f"`fleetlight index verify --cell {cell.name}` says which"
-            )
+    for each in chain.from_iterable(of_compared_mappings(cell, compared.get(cell.uuid), now) for cell in cells):
+        is_past = each.kind is FindingKind.MAPPING_REPAIRED
+        is_well = is_well and is_past
+        (print_notice if is_past else print_error)(f"{each.cell}: {each.evidence}; {each.remedy}")
     return is_well
 
 

@@ -80,6 +80,9 @@ def let_everything_be_wrong(fleet: ComputeFleet) -> Mapping[str, str]:
     see(fleet, "north", "node", "north-host0", "down")
     fleet.fleet.compared_mappings.record(uuid, compared_at=now - 2 * HOUR_US, repaired=4, elsewhere=0)
     fleet.fleet.compared_mappings.record(uuid, compared_at=now, repaired=0, elsewhere=3)
+    fleet.fleet.compared_mappings.record(
+        fleet.cells["south"].uuid, compared_at=now - 2 * HOUR_US, repaired=0, elsewhere=0
+    )
     fleet.fleet.restored_cells.record(uuid, RestoredCell(now - 2 * HOUR_US, 6743, 8))
     fleet.fleet.audit_rounds.record(uuid, AuditRound(now - 2 * HOUR_US, 10, 2, 1))
     fleet.index()
@@ -130,6 +133,7 @@ EXPECTED: Mapping[tuple[str, str, str], tuple[str, bool, str]] = {
     ("host-without-agent", "north", "north-host1"): ("no agent", False, "`fleetlight host agent north north-host1"),
     ("cell-restored", "north", "north"): ("change 6743, its log ended at 8", True, "cell acknowledge north`"),
     ("mapping-elsewhere", "north", "north"): ("3 of its instances", False, "index verify --cell north`"),
+    ("mapping-not-compared", "south", "south"): ("120 minutes ago", True, "`fleetlight worker` runs"),
     ("mapping-repaired", "north", "north"): ("4 mappings", True, "nothing is left"),
     ("document-repaired", "north", "north"): ("2 documents", True, "--cell north --repair`"),
 }

@@ -204,9 +204,9 @@ def test_status_says_what_was_repaired_and_what_cannot_be(run: Run, cell_uuids: 
         fleet.compared_mappings.record(cell_uuids[1], compared_at=moment - 3600 * 1_000_000, repaired=0, elsewhere=2)
     result = run("index", "status")
     said = " ".join(result.stderr.split())
-    assert "cell1: 104 mappings of instances in the fleet database differed from the cell and were repaired" in said
-    assert "cell2: the mappings of its instances were compared with the cell 60 minutes ago" in said
-    assert "cell2: the mappings of 2 instances name another cell" in said
+    assert "cell1: 104 mappings differed from its rows until now, and were repaired" in said
+    assert "cell2: the mappings of its instances were compared with its rows 60 minutes ago" in said
+    assert "cell2: 2 of its instances have a mapping that names another cell" in said
     shown = {each["cell"]: each["mappings"] for each in json.loads(run("index", "status", "--output", "json").stdout)}
     assert shown["cell1"] == {"compared_at": moment, "repaired": 104, "repaired_at": moment, "elsewhere": 0}
 
