@@ -241,16 +241,11 @@ def producers(fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
     """Show the producers, their cells and the ids of their keys; no secret is shown."""
     names = _names(fleet)
     keys = [
-        (
-            each.producer,
-            names[each.cell_uuid],
-            each.key.id,
-            iso_time(each.expires_at) or "",
-        )
+        (each.producer, names[each.cell_uuid], each.key.id, iso_time(each.expires_at))
         for each in fleet.producer_keys.all()
     ]
     columns = ("producer", "cell", "key", "accepted_until")
-    document = [dict(zip(columns, (*row[:3], row[3] or None), strict=True)) for row in keys]
+    document = [dict(zip(columns, row, strict=True)) for row in keys]
     rows = [(*row[:3], row[3] or "-") for row in keys]
     print_rows(output, document, ("PRODUCER", "CELL", "KEY", "ACCEPTED UNTIL"), rows)
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -26,7 +26,6 @@ from fleetlight.cli.options import Output, OutputOption, cell_names, examples
 from fleetlight.cli.output import counted, is_terminal, print_notice, print_result, print_rows, progress_bar
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.errors import IndexerError, LeaseHeldError
-from fleetlight.indexer.followed_by import FollowedBy
 from fleetlight.indexer.reconcile.cell_removal import CellRemovalResult, remove_cell, wait_for_relay
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.notifications.errors import BusError
@@ -62,12 +61,10 @@ def list_cells(settings: LoadedSettings, fleet: OpenFleet, output: OutputOption 
     the index does not answer, of a cell that numbers no changes.
     """
     known = sorted_by_name(fleet.cells())
-    indexed: IndexedCells | None = IndexedCells()
+    indexed: IndexedCells | None = None
     if any(not cell.can.numbers_changes for cell in known):
-        try:
+        with suppress(IndexerError):
             indexed = read_index(settings.index)
-        except IndexerError:
-            indexed = None
     cells: list[dict[str, Any]] = [
         {
             "name": cell.name,
@@ -77,30 +74,24 @@ def list_cells(settings: LoadedSettings, fleet: OpenFleet, output: OutputOption 
             "transport_url": mask_url_passwords(cell.transport_url),
             "disabled": cell.disabled,
             "announcements": cell.takes_announcements,
-            "followed_by": _followed_by(cell, indexed),
+            "followed_by": (indexed or IndexedCells()).followed_by(cell)
+            if not cell.disabled and (indexed or cell.can.numbers_changes)
+            else None,
         }
         for cell in known
     ]
-    columns = ("name", "uuid", "kind", "state", "takes", "followed", "database_url", "transport_url")
-    states = [
-        cell
-        | {
-            "state": "disabled" if cell["disabled"] else "enabled",
-            "takes": "yes" if cell["announcements"] else "no" if cell["kind"] == CellKind.NATIVE else "-",
-            "followed": cell["followed_by"] or "-",
-        }
+    rows = [
+        [
+            *(cell[key] for key in ("name", "uuid", "kind")),
+            "disabled" if cell["disabled"] else "enabled",
+            "yes" if cell["announcements"] else "no" if cell["kind"] == CellKind.NATIVE else "-",
+            cell["followed_by"] or "-",
+            *(cell[key] for key in ("database_url", "transport_url")),
+        ]
         for cell in cells
     ]
-    rows = [[str(cell[key]) for key in columns] for cell in states]
     titles = ("NAME", "UUID", "KIND", "STATE", "ANNOUNCEMENTS", "FOLLOWED BY", "DATABASE", "BUS")
     print_rows(output, cells, titles, rows)
-
-
-def _followed_by(cell: Cell, indexed: IndexedCells | None) -> FollowedBy | None:
-    """indexed: what the index says, which alone knows it of cells that number no changes; None while it is away."""
-    if cell.disabled or (indexed is None and not cell.can.numbers_changes):
-        return None
-    return (indexed or IndexedCells()).followed_by(cell)
 
 
 @app.command(
