@@ -33,7 +33,7 @@ from fleetlight.query.filters import (
 )
 from fleetlight.query.operators.anything import AtTime, Compares, Contains, Finds, Same, SameAsOne, Says
 from fleetlight.resources.errors import FilterValueError, UnknownFieldError
-from fleetlight.resources.fields import ItemType, Kind, from_microseconds, to_microseconds
+from fleetlight.resources.fields import Field, ItemType, Kind, from_microseconds, to_microseconds
 from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND, MOST_EXACT
 
@@ -47,7 +47,9 @@ _SIZE_OF_COMPARISON = 3
 _COMPARED: dict[str, Callable[[str, Any], Leaf]] = {"==": Eq, "<": Lt, "<=": Le, ">": Gt, ">=": Ge}
 _NUMBER_OF_JOB = re.compile(r"[0-9]{1,18}")
 _LONGEST_SHOWN = 80
-_A_TIME = "seconds since the epoch, or a time such as '2026-11-28T18:00Z'"
+_A_TIME = "seconds since the epoch, or a time such as '2026-11-28T18:00Z' (or, in a list, '10m ago')"
+_AGO = re.compile(r"([0-9]{1,9}) ?([smhdw]) ago")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 _Value = str | int | float
 _VALUES = (str, int, float)
@@ -61,6 +63,26 @@ def to_filter(expression: object, fields: ItemType) -> Filter:
     if expression is None:
         return EVERYTHING
     return _node(expression, fields, 0)
+
+
+def at_moment(moment: int, expression: object, fields: ItemType, level: int = 0) -> object:
+    """The expression with moments in the place of times such as '10m ago'.
+
+    moment: microseconds since the epoch. Whoever follows changes keeps a filter for longer than a moment, and does not
+    call this, so that such times are refused there.
+    """
+    match expression:
+        case ["|" | "&" | "!" as operator, *operands] if level < MAX_LEVELS:
+            return [operator, *(at_moment(moment, operand, fields, level + 1) for operand in operands)]
+        case [operator, str(name), str(value)] if _is_time(fields.get(name)) and (ago := _AGO.fullmatch(value)):
+            seconds = int(ago[1]) * _SECONDS[ago[2]]
+            return [operator, name, max(0, moment / MICROSECONDS_PER_SECOND - seconds)]
+    return expression
+
+
+def _is_time(field: Field | None) -> bool:
+    is_split = isinstance(field, QueryField) and FieldFlag.SPLIT_TIMESTAMP in field.flags
+    return field is not None and (field.kind is Kind.TIMESTAMP or is_split)
 
 
 def _node(expression: object, fields: ItemType, level: int) -> Filter:

@@ -29,6 +29,7 @@ from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, R
 from fleetlight.api.shared.proof import proof_headers, read_options
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.query.fields_query import definitions
+from fleetlight.resources.clock import system_clock
 
 QUERY_FIELDS = ApiOperation(
     "GET",
@@ -108,4 +109,5 @@ def query_of_body(body: QueryBody, caller: Caller) -> ItemQuery:
         marker=body.marker,
         all_projects=body.all_projects,
         as_of=moment_of(body.as_of, known),
+        now=system_clock(),
     )

@@ -14,11 +14,12 @@ from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.limits.large_bodies import parts_in
 from fleetlight.api.shared.times import moment_in
-from fleetlight.query.expressions import conditions_in, to_filter
+from fleetlight.query.expressions import at_moment, conditions_in, to_filter
 from fleetlight.query.filter_text import Expression, parse_filter
 from fleetlight.query.filters import And, Filter, Leaf, Matches, Negation, Or, leaves
 from fleetlight.query.operators.anything import Finds
 from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
+from fleetlight.resources.clock import system_clock
 from fleetlight.resources.errors import FilterValueError
 from fleetlight.resources.fields import Field as StoredField
 from fleetlight.resources.fields import Kind, from_microseconds
@@ -136,7 +137,7 @@ def count_body_of_query(query: QueryString) -> CountBody:
 
 
 def counting_of(body: CountBody, known: QueryFields) -> CountQuery:
-    """Raises BadRequestError, and QueryError for a filter that is none."""
+    """The question for numbers that a caller asks. Raises BadRequestError, and QueryError for a filter that is none."""
     values = values_of(known.name)
     if len(body.by) > _MAX_BY:
         raise BadRequestError(f"by: {len(body.by)} of them; there may be {_MAX_BY}")
@@ -144,7 +145,8 @@ def counting_of(body: CountBody, known: QueryFields) -> CountQuery:
     if len({values[name].stored or values[name].make for name in body.by}) < len(body.by):
         raise BadRequestError("by: a field is there twice")
     moment = moment_of(body.as_of, known)
-    return CountQuery(known, body.by, _filter_of(body.filter, known), all_projects=body.all_projects, as_of=moment)
+    kept = _filter_of(body.filter, known, moment or system_clock())
+    return CountQuery(known, body.by, kept, all_projects=body.all_projects, as_of=moment)
 
 
 def refuse_unknown_fields(parameter: str, names: Iterable[str], known: QueryFields) -> None:
@@ -165,16 +167,17 @@ def moment_of(text: str | None, known: QueryFields) -> int | None:
     return moment_in("as_of", text)
 
 
-def _filter_of(expression: Wanted, known: QueryFields) -> Filter:
-    """Raises BadRequestError for one that costs every row, and every store, more than a request may.
+def _filter_of(expression: Wanted, known: QueryFields, moment: int | None = None) -> Filter:
+    """The tree of a filter. Raises BadRequestError for one that costs every store more than a request may.
 
-    What it costs is counted before it is built. A text has no more conditions than characters, and few of these.
+    moment: what a time such as '10m ago' is before; None where there is none, which refuses such times. What a filter
+    costs is counted before it is built. A text has no more conditions than characters, and few of these.
     """
     if isinstance(expression, And | Or | Leaf):
         return expression
     listed = parse_filter(expression) if isinstance(expression, str) else expression
     _refuse_costs(*((0, 0) if listed is None else conditions_in(listed, known)))
-    node = to_filter(listed, known)
+    node = to_filter(listed if moment is None else at_moment(moment, listed, known), known)
     # Of some fields a membership is a pattern.
     _refuse_costs(0, sum(isinstance(_plain(leaf), Matches | Finds) for leaf in leaves(node)))
     return node
@@ -208,10 +211,12 @@ def query_of(
     marker: str | None = None,
     all_projects: bool = False,
     as_of: int | None = None,
+    now: int | None = None,
 ) -> ItemQuery:
     """The question for the fields `names` of the items that an expression, the text or the tree of one, lets pass.
 
-    order: names of fields; that of the names of the items unless given. The rest is as of ItemQuery.
+    order: names of fields; that of the names of the items unless given. now: the moment that the question is of, unless
+    as_of says another; None if it is asked for longer, as by who follows changes. The rest is as of ItemQuery.
     Raises BadRequestError, and QueryError for a filter that is none.
     """
     values = values_of(known.name)
@@ -221,9 +226,8 @@ def query_of(
             raise BadRequestError(f"fields: one is there {times} times; it may be {MAX_REPEATS} times")
     keys = _order(order or [known.name_field], known)
     after = None if marker is None else position_in(marker, keys)
-    return ItemQuery(
-        known, names, _filter_of(expression, known), keys, limit, after, all_projects=all_projects, as_of=as_of
-    )
+    kept = _filter_of(expression, known, as_of or now)
+    return ItemQuery(known, names, kept, keys, limit, after, all_projects=all_projects, as_of=as_of)
 
 
 def check_columns(names: Sequence[str]) -> None:

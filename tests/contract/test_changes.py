@@ -123,6 +123,7 @@ def test_members_get_their_project_alone_and_learn_nothing_of_cells(fleet: Compu
         ({"what": "nonsense"}, 404, "no item type"),
         ({"filter": 'nonsense == "1"'}, 400, "nonsense"),
         ({"filter": "=="}, 400, "filter"),
+        ({"filter": 'ctime > "10m ago"'}, 400, "or, in a list, '10m ago'"),
         ({"wait": "61"}, 400, "wait: '61' is no number of seconds from 0 to 60"),
         ({"wait": "-1"}, 400, "wait"),
         ({"order": "name"}, 400, "there is no parameter 'order'"),

@@ -231,6 +231,15 @@ def test_order_is_by_fields_in_either_direction(filled: ComputeFleet, order: str
         assert names(ask(api_by(filled, route), fields="name", order=order, limit="3")) == expected
 
 
+@pytest.mark.parametrize(("text", "count"), [('ctime > "10m ago"', 12), ('ctime < "10m ago"', 0)])
+def test_times_may_be_said_by_how_long_ago_they_are(filled: ComputeFleet, text: str, count: int) -> None:
+    for route in ROUTES:
+        api = api_by(filled, route)
+        assert len(names(ask(api, fields="name", filter=text))) == count
+        groups = api.get(f"/fleetlight/query/counts?{urlencode({'filter': text, 'all_projects': 1})}").json()["groups"]
+        assert sum(group["count"] for group in groups) == count
+
+
 def test_body_of_a_post_says_the_same_with_filters_as_lists(filled: ComputeFleet) -> None:
     body = {
         "what": "instance",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fleetlight.query.errors import ExpressionError
 from fleetlight.query.evaluate import matcher
-from fleetlight.query.expressions import MAX_LEVELS, to_filter
+from fleetlight.query.expressions import MAX_LEVELS, at_moment, to_filter
 from fleetlight.resources.fields import ItemType, Kind
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField, QueryFields
@@ -117,6 +117,29 @@ def is_kept(expression: object, item: Mapping[str, Any] = ITEM, fields: ItemType
 )
 def test_condition_means_what_the_contract_says(expression: object, expected: bool) -> None:
     assert is_kept(expression) is expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ([">", "time", "10m ago"], True),
+        ([">", "time", "599s ago"], False),
+        (["&", [">=", "began", "1h ago"], ["!", ["<", "time", "2 h ago"]]], True),
+        (["|", ["<", "time", "1w ago"], ["<", "began", "1d ago"]], False),
+        ([">", "time", "999999999w ago"], True),
+        (["==", "text", "10m ago"], False),
+    ],
+)
+def test_time_that_is_said_to_be_ago_is_before_the_moment_of_the_list(expression: object, expected: bool) -> None:
+    ten_minutes_later = ITEM["time"] + 600_000_000 - 1
+    assert is_kept(at_moment(ten_minutes_later, expression, FIELDS)) is expected
+
+
+@pytest.mark.parametrize("text", ["10m ago", "10 minutes ago", "ago", "-1m ago", "1y ago", "in 10m"])
+def test_what_is_no_moment_is_refused_and_shown_what_is_one(text: str) -> None:
+    for expression in ([">", "time", text], at_moment(0, [">", "began", text.replace("10m ago", "10M ago")], FIELDS)):
+        with pytest.raises(ExpressionError, match=r"a time such as '2026-11-28T18:00Z' \(or, in a list, '10m ago'\)"):
+            to_filter(expression, FIELDS)
 
 
 CONDITIONS = (
