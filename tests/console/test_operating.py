@@ -92,6 +92,23 @@ def test_what_is_reserved_counts_until_it_is_cancelled_or_real(console: Console)
     assert [vcpus(page, cell) for cell in ("cell1", "cell2")] != before
 
 
+def test_capacity_of_a_cell_that_dies_stays_and_is_dated(console: Console, fleet: ConsoleFleet) -> None:
+    page = console.open("capacity")
+    row = page.get_by_role("table", name="By cell").get_by_role("row").filter(has_text="cell2")
+    expect(row).to_contain_text(re.compile(r"\d used \(\d+\.\d %\)"))
+    total = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="All cells"))
+    expect(total).to_contain_text("16")
+    with fleet.without("cell2"):
+        expect(row).to_contain_text("does not answer; as of")
+        expect(row).to_have_class("away")
+        expect(total).to_contain_text("16")
+        console.watched.axe()
+    expect(row).not_to_contain_text("does not answer")
+    page.get_by_label("Flavor").select_option("m1.large")
+    expect(page.get_by_label("vCPU", exact=True)).to_have_value("4")
+    expect(page.get_by_text(re.compile(r"All cells: [\d,]+"))).to_be_visible()
+
+
 def test_room_is_found_down_to_the_node_and_what_is_on_it(console: Console) -> None:
     page = console.open("capacity")
     page.get_by_role("table", name="By cell").get_by_role("link", name="cell1").click()

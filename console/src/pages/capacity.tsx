@@ -2,10 +2,13 @@
 
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
+import { useEffect, useRef } from "preact/hooks";
 import { get, sentenceOf } from "../api/client";
 import { Badge } from "../list/badge";
 import { Awaited, Failed } from "../parts/awaited";
+import { Time } from "../parts/glyphs";
 import { usePolled } from "../parts/polled";
+import { instant } from "../query/times";
 import { shownSize } from "../query/values";
 import { quoted } from "../query/language";
 import { address, link } from "../state/address";
@@ -39,6 +42,26 @@ export interface CapacityAnswer {
   readonly cells: readonly Part[];
   readonly parts: readonly Part[];
   readonly nodes: readonly Part[];
+  readonly missing: readonly { readonly cell: string; readonly why: string | null }[];
+}
+
+/** A part as it was, of a cell that does not answer now. */
+interface Shown {
+  readonly part: Part;
+  readonly since: number | null;
+  readonly why: string | null;
+}
+
+/** What each cell said last, and when. */
+const known = new Map<string, { part: Part; at: number }>();
+
+function shownCells({ cells, missing }: CapacityAnswer, at: number): readonly Shown[] {
+  for (const part of cells) known.set(part.cell, { part, at });
+  const away = missing.flatMap(({ cell, why }): Shown[] => {
+    const last = known.get(cell);
+    return last === undefined ? [] : [{ part: last.part, since: last.at, why }];
+  });
+  return [...cells.map((part) => ({ part, since: null, why: null })), ...away].sort((one, other) => one.part.cell.localeCompare(other.part.cell));
 }
 
 const REFRESH_MS = 10_000;
@@ -53,6 +76,8 @@ export function CapacityPage() {
   const found = answer.value?.body;
   if (found === undefined) return <Awaited problem={problem.value} onAgain={() => void again()} />;
   const opened = address.value.query["cell"];
+  const cells = shownCells(found, answer.value!.proof.at);
+  const unseen = found.missing.filter(({ cell }) => !known.has(cell));
   const silent = found.cells.flatMap((cell) => [...cell.silent_nodes, ...cell.unknown]);
   return (
     <article>
@@ -63,8 +88,9 @@ export function CapacityPage() {
       </header>
       {problem.value !== "" && <Failed problem={problem.value} onAgain={() => void again()} />}
       {silent.length > 0 && <p class="problem">Not counted, because nothing is known of them: {silent.slice(0, 20).join(", ")}</p>}
+      {unseen.length > 0 && <p class="problem">These cells do not answer, and nothing is known of them: {unseen.map(({ cell }) => cell).join(", ")}</p>}
       <Fits />
-      <Parts parts={found.cells} caption="By cell" />
+      <Parts rows={cells} caption="By cell" hasSum />
       {opened !== undefined && <Nodes key={opened} cell={opened} />}
       <p>
         <label class="check">
@@ -79,12 +105,16 @@ export function CapacityPage() {
         </label>{" "}
         <a href={link(["reservations"])}>reservations</a>
       </p>
-      {isDetailed.value && <Parts parts={found.parts} caption="By zone and group" />}
+      {isDetailed.value && <Parts rows={found.parts.map(asNow)} caption="By zone and group" />}
     </article>
   );
 }
 
-function Parts({ parts, caption }: { parts: readonly Part[]; caption: string }) {
+function asNow(part: Part): Shown {
+  return { part, since: null, why: null };
+}
+
+function Parts({ rows, caption, hasSum = false }: { rows: readonly Shown[]; caption: string; hasSum?: boolean }) {
   return (
     <div class="wide" tabIndex={0} role="region" aria-label={caption}>
       <table>
@@ -104,31 +134,80 @@ function Parts({ parts, caption }: { parts: readonly Part[]; caption: string }) 
           </tr>
         </thead>
         <tbody>
-          {parts.map((part) => (
-            <tr key={`${part.cell} ${part.zone} ${part.group} ${part.node}`}>
-              <th scope="row">
-                <Where part={part} />
-              </th>
-              <td class="number">
-                {part.available_nodes === part.nodes ? part.nodes : `${part.available_nodes} of ${part.nodes}`}
-              </td>
-              {KINDS.map((kind) => (
-                <td key={kind}>
-                  <Bar total={part.total[kind]} used={part.used[kind]} reserved={part.reserved[kind]} name={NAMES[kind]} />
-                  {amount(kind, part.used[kind])} used, {part.reserved[kind] === 0 ? "" : `${amount(kind, part.reserved[kind])} reserved, `}
-                  {amount(kind, part.free[kind])} free
-                </td>
-              ))}
-              <td>
-                {amount("vcpus", part.largest_hole.vcpus)} vCPU, {shownSize(part.largest_hole.memory_mib)} of memory,{" "}
-                {shownSize(part.largest_hole.disk_mib)} of disk
-              </td>
-            </tr>
+          {rows.map((row) => (
+            <Line key={`${row.part.cell} ${row.part.zone} ${row.part.group} ${row.part.node}`} row={row} />
           ))}
+          {hasSum && rows.length > 1 && <Sum rows={rows} />}
         </tbody>
       </table>
     </div>
   );
+}
+
+function Line({ row: { part, since, why } }: { row: Shown }) {
+  return (
+    <tr class={since === null ? undefined : "away"} title={since === null ? undefined : (why ?? undefined)}>
+      <th scope="row">
+        <Where part={part} />
+        {since !== null && (
+          <div class="hint">
+            does not answer; as of <Time at={instant(since)} />
+          </div>
+        )}
+      </th>
+      <Amounts part={part} />
+      <td>
+        {amount("vcpus", part.largest_hole.vcpus)} vCPU, {shownSize(part.largest_hole.memory_mib)} of memory,{" "}
+        {shownSize(part.largest_hole.disk_mib)} of disk
+      </td>
+    </tr>
+  );
+}
+
+type Sums = Pick<Part, "nodes" | "available_nodes" | "total" | "used" | "reserved" | "free">;
+
+function Sum({ rows }: { rows: readonly Shown[] }) {
+  const sum = (of: (part: Part) => number): number => rows.reduce((all, { part }) => all + of(part), 0);
+  const resources = (name: "total" | "used" | "reserved" | "free"): Resources => ({
+    vcpus: sum((part) => part[name].vcpus),
+    memory_mib: sum((part) => part[name].memory_mib),
+    disk_mib: sum((part) => part[name].disk_mib),
+  });
+  const all: Sums = {
+    nodes: sum((part) => part.nodes),
+    available_nodes: sum((part) => part.available_nodes),
+    total: resources("total"),
+    used: resources("used"),
+    reserved: resources("reserved"),
+    free: resources("free"),
+  };
+  return (
+    <tr class="sum">
+      <th scope="row">All cells</th>
+      <Amounts part={all} />
+      <td />
+    </tr>
+  );
+}
+
+function Amounts({ part }: { part: Sums }) {
+  return (
+    <>
+      <td class="number">{part.available_nodes === part.nodes ? part.nodes.toLocaleString("en") : `${part.available_nodes} of ${part.nodes}`}</td>
+      {KINDS.map((kind) => (
+        <td key={kind}>
+          <Bar total={part.total[kind]} used={part.used[kind]} reserved={part.reserved[kind]} name={NAMES[kind]} />
+          {amount(kind, part.used[kind])} used ({percent(part.used[kind], part.total[kind])}),{" "}
+          {part.reserved[kind] === 0 ? "" : `${amount(kind, part.reserved[kind])} reserved, `}
+          {amount(kind, part.free[kind])} free
+        </td>
+      ))}
+    </>
+  );
+}
+
+function percent(value: number, total: number): string {
+  return total === 0 ? "–" : `${((100 * value) / total).toFixed(1)} %`;
 }
 
 /** A cell leads to its nodes, and a node to its instances. */
@@ -148,7 +227,7 @@ function Nodes({ cell }: { cell: string }) {
   const ordered = [...nodes].sort((left, right) => right.free.memory_mib - left.free.memory_mib);
   return (
     <section>
-      <Parts parts={ordered.slice(0, MOST_NODES)} caption={`Nodes of ${cell}`} />
+      <Parts rows={ordered.slice(0, MOST_NODES).map(asNow)} caption={`Nodes of ${cell}`} />
       <p>
         {ordered.length > MOST_NODES && `The ${MOST_NODES} of ${ordered.length} nodes with the most memory free. `}
         <a href={link(["nodes"], { filter: `cell == ${quoted(cell)}` })}>All of them in a list</a> <a href={link(["capacity"])}>Close</a>
@@ -180,10 +259,35 @@ function Bar({ total, used, reserved, name }: { total: number; used: number; res
   );
 }
 
+interface Flavor {
+  readonly id: string;
+  readonly name: string;
+  readonly vcpus: number;
+  readonly ram: number;
+  readonly disk: number;
+  readonly "OS-FLV-EXT-DATA:ephemeral": number;
+}
+
 /** How many more of one size the cells still take, and how many if nothing were reserved. */
 function Fits() {
   const found = useSignal<readonly Part[] | null>(null);
   const problem = useSignal("");
+  const flavors = useSignal<readonly Flavor[]>([]);
+  const form = useRef<HTMLFormElement>(null);
+  useEffect(() => {
+    get<{ flavors: readonly Flavor[] }>("/v2.1/flavors/detail")
+      .then(({ body }) => {
+        flavors.value = body.flavors;
+      })
+      .catch(() => undefined); // then a size is typed
+  }, []);
+  const fill = (id: string): void => {
+    const flavor = flavors.value.find((each) => each.id === id);
+    if (flavor === undefined) return;
+    const sizes = { vcpus: flavor.vcpus, memory: flavor.ram / 1024, disk: flavor.disk + flavor["OS-FLV-EXT-DATA:ephemeral"] };
+    for (const [name, size] of Object.entries(sizes)) (form.current!.elements.namedItem(name) as HTMLInputElement).value = String(size);
+    form.current!.requestSubmit();
+  };
   const submit = async (event: SubmitEvent): Promise<void> => {
     event.preventDefault();
     try {
@@ -195,16 +299,29 @@ function Fits() {
   };
   return (
     <section>
-      <form class="row" onSubmit={(event) => void submit(event)}>
+      <form class="row" ref={form} onSubmit={(event) => void submit(event)}>
         <strong>How many more fit of</strong>
+        {flavors.value.length > 0 && (
+          <label>
+            Flavor{" "}
+            <select onChange={(event) => fill(event.currentTarget.value)}>
+              <option value="">any size</option>
+              {flavors.value.map(({ id, name }) => (
+                <option key={id} value={id}>
+                  {name}
+                </option>
+              ))}
+            </select>
+          </label>
+        )}
         <label>
-          vCPU <input name="vcpus" type="number" min="1" defaultValue="2" size={4} required />
+          vCPU <input name="vcpus" type="number" min="1" defaultValue="2" required />
         </label>
         <label>
-          Memory in GiB <input name="memory" type="number" min="0.125" step="any" defaultValue="4" size={6} required />
+          Memory in GiB <input name="memory" type="number" min="0.125" step="any" defaultValue="4" required />
         </label>
         <label>
-          Disk in GiB <input name="disk" type="number" min="0" step="any" defaultValue="20" size={6} required />
+          Disk in GiB <input name="disk" type="number" min="0" step="any" defaultValue="20" required />
         </label>
         <button type="submit">Count</button>
       </form>
@@ -215,10 +332,13 @@ function Fits() {
       )}
       {found.value !== null && (
         <p role="status">
+          <span class="fits">
+            All cells: <strong>{found.value.reduce((all, { fits }) => all + (fits ?? 0), 0).toLocaleString("en")}</strong>
+          </span>
           {found.value.map(({ cell, fits, fits_without_reservations: without }) => (
             <span key={cell} class="fits">
-              {cell}: <strong>{fits}</strong>
-              {without === fits ? "" : ` (${without} if nothing were reserved)`}
+              {cell}: <strong>{fits?.toLocaleString("en") ?? "–"}</strong>
+              {without === fits ? "" : ` (${without?.toLocaleString("en") ?? "–"} if nothing were reserved)`}
             </span>
           ))}
         </p>
