@@ -1,13 +1,14 @@
-"""On each page axe finds nothing serious, in the dark and on a narrow screen; members see no page of operators."""
+"""On each page axe finds nothing of weight, in the dark and on a narrow screen; members see no page of operators."""
 
 import pytest
 from playwright.sync_api import expect
 
+from tests.support.fleets.console_fleet import ConsoleFleet
 from tests.support.pages.console import Console
 
 LISTS = ("instances", "reservations", "nodes", "jobs", "locks", "networks")
-OPERATORS = ("nodes", "jobs", "locks", "networks", "cells", "capacity", "index")
-PAGES = (*LISTS, "cells", "capacity", "index", "index?tab=audit", "index?tab=failures", "changes", "bulk")
+OPERATORS = ("fleet", "nodes", "jobs", "locks", "networks", "cells", "capacity", "index")
+PAGES = ("fleet", *LISTS, "cells", "capacity", "index", "index?tab=audit", "index?tab=failures", "changes", "bulk")
 
 
 def settle(console: Console, address: str) -> None:
@@ -19,7 +20,7 @@ def settle(console: Console, address: str) -> None:
 
 
 @pytest.mark.parametrize("address", PAGES)
-def test_nothing_serious_is_found_in_the_light_in_the_dark_and_on_a_narrow_screen(
+def test_axe_finds_nothing_of_weight_in_the_light_in_the_dark_and_on_a_narrow_screen(
     console: Console, address: str
 ) -> None:
     settle(console, address)
@@ -70,3 +71,52 @@ def test_the_colours_are_those_that_were_chosen(console: Console) -> None:
 def test_an_address_that_is_none_is_said_to_be_none(console: Console) -> None:
     page = console.open("nothing/of%20the%20kind")
     expect(page.get_by_role("alert")).to_have_text("There is no such page.")
+
+
+def test_the_first_page_of_an_operator_says_how_the_fleet_is(console: Console, fleet: ConsoleFleet) -> None:
+    fleet.create("cell1", display_name="fleet-broken", vm_state="error", project_id="fleet")
+    page = console.open("")
+    expect(page.get_by_role("status").filter(has_text="Whole: 2 of 2 cells are well")).to_be_visible()
+    expect(page.get_by_text("fleet-broken")).to_be_visible()
+    expect(page.get_by_role("link", name="cell1", exact=True).first).to_be_visible()
+    with fleet.without("cell2"):
+        ill = page.get_by_role("region", name="Whole or not")
+        expect(ill).to_contain_text("Not whole: 1 of 2 cells are well")
+        expect(ill.get_by_role("listitem")).to_contain_text("cell2 ✕ down")
+    page.get_by_role("link", name="1 instances in error").click()
+    expect(console.row(0)).to_contain_text("fleet-broken")
+
+
+def test_the_first_page_of_a_member_are_the_instances_of_the_project(member: Console) -> None:
+    page = member.open("")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Instances")
+    expect(member.row(0)).to_be_visible()
+
+
+def test_a_phone_shows_rows_at_once_and_the_rest_behind_words(console: Console) -> None:
+    page = console.page
+    page.set_viewport_size({"width": 390, "height": 800})
+    console.list("instances")
+    box = console.row(0).bounding_box()
+    assert box is not None
+    assert box["y"] < 400, "in the first half"
+    page.get_by_text("Counts by value").click()
+    page.get_by_role("button", name="active").click()
+    expect(console.filter).to_have_value('vm_state == "active"')
+    navigation = page.get_by_role("navigation")
+    expect(navigation.get_by_role("link", name="Capacity")).to_be_hidden()
+    navigation.get_by_role("button", name="Instances").click()
+    console.watched.axe()
+    navigation.get_by_role("link", name="Capacity").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Capacity")
+    expect(navigation.get_by_role("link", name="Capacity")).to_be_hidden()
+
+
+def test_arrow_keys_go_from_tab_to_tab(console: Console) -> None:
+    page = console.open("index")
+    page.get_by_role("tab", name="Work").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tab", name="Audit")).to_be_focused()
+    expect(page.get_by_role("tab", name="Audit")).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("Home")
+    expect(page.get_by_role("tab", name="Work")).to_be_focused()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from playwright.sync_api import Route
+from playwright.sync_api import Route, expect
 
 from tests.support.servers.browser import BrowserPage
 from tests.support.servers.live_api import LiveApi, live_api
@@ -27,6 +27,12 @@ def test_the_page_loads_under_its_policy_and_shows_the_login(fleet: LiveApi, bro
     page.get_by_role("button", name="Log in").wait_for()
     assert page.url.startswith(f"{fleet.url}/console/")
     browser_page.axe()
+    expect(page.get_by_label("User")).to_be_focused()
+    browser_page.expect_status(401, "/fleetlight/session")
+    page.get_by_label("User").fill("nobody")
+    page.get_by_label("Password").fill("wrong")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_be_visible()
     # A sign that begins no escaped text.
     page.goto(f"{fleet.url}/console/instances/100%")
     page.get_by_role("button", name="Log in").wait_for()

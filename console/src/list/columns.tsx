@@ -2,6 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import type { Field } from "../api/types";
+import { Icon } from "../parts/icons";
 import { labelOf } from "../query/labels";
 import { Dialog } from "../parts/dialog";
 
@@ -39,7 +40,7 @@ export function Columns({ fields, chosen, usual, onChoose }: ColumnsProps) {
           isOpen.value = true;
         }}
       >
-        Columns
+        <Icon name="columns" /> Columns
       </button>
       {isOpen.value && (
         <Dialog title="Columns" onClose={close}>

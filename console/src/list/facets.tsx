@@ -63,10 +63,10 @@ function Facet({ found, field, filter, onToggle }: FacetProps) {
   const shown = isLong.value ? groups.slice(0, 200) : groups.slice(0, SHOWN);
   return (
     <section>
-      <h3 title={tooltipOf(field)}>
+      <h2 title={tooltipOf(field)}>
         {labelOf(field)}
         {found.partial && <span class="partial"> partial</span>}
-      </h3>
+      </h2>
       <ul>
         {shown.map((group) => (
           <Choice key={String(group.by[field.name])} group={group} name={field.name} filter={filter} onToggle={onToggle} />

@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useId, useRef } from "preact/hooks";
 import { get } from "../api/client";
 import type { CountsAnswer, Field } from "../api/types";
+import { Icon } from "../parts/icons";
 import { labelOf } from "../query/labels";
 import { operatorsOf, type Suggestion, suggestions } from "../query/suggest";
 import { isEqual, narrowed, quoted } from "../query/language";
@@ -134,7 +135,9 @@ export function FilterBar({ text, what, fields, example, allProjects, problem, m
           askNow();
         }}
       />
-      <button type="submit">Search</button>
+      <button type="submit" class="primary">
+        <Icon name="search" /> Search
+      </button>
       {problem !== null && (
         <p id={`${listId}-problem`} class="problem" role="alert">
           {problem}

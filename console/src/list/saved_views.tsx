@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { ask, get, sentenceOf } from "../api/client";
 import { Dialog } from "../parts/dialog";
 import { printable } from "../parts/glyphs";
+import { Icon } from "../parts/icons";
 import { address, choose } from "../state/address";
 import type { ListKind } from "./kinds";
 import type { Question } from "./rows";
@@ -54,7 +55,7 @@ export function SavedViews({ kind, question }: { kind: ListKind; question: Quest
           void attempt(() => Promise.resolve());
         }}
       >
-        Views
+        <Icon name="star" /> Views
       </button>
       {isOpen.value && (
         <Dialog

@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { addressOf } from "../api/client";
 import { Dialog } from "../parts/dialog";
+import { Icon } from "../parts/icons";
 import { link } from "../state/address";
 import { next, timeStyle } from "../state/preferences";
 import { copies } from "./copies";
@@ -22,9 +23,9 @@ export interface ToolsProps {
 export function ListTools({ kind, question, rows, onAgain, children }: ToolsProps) {
   const isExporting = useSignal(false);
   return (
-    <span class="tools" role="toolbar" aria-label="Tools">
+    <span class="tools" role="group" aria-label="Tools">
       <button type="button" onClick={onAgain} disabled={rows.isLoading.value}>
-        Refresh
+        <Icon name="refresh" /> Refresh
       </button>
       {children}
       <SavedViews kind={kind} question={question} />
@@ -34,11 +35,11 @@ export function ListTools({ kind, question, rows, onAgain, children }: ToolsProp
           isExporting.value = true;
         }}
       >
-        Export
+        <Icon name="download" /> Export
       </button>
       {kind.path === "instances" && question.asOf === null && (
         <a class="button" href={link(["bulk"], { filter: question.filter, mine: question.allProjects ? null : "1" })} title="Previewed first">
-          Change all
+          <Icon name="many" /> Change all
         </a>
       )}
       <button
@@ -48,7 +49,7 @@ export function ListTools({ kind, question, rows, onAgain, children }: ToolsProp
           timeStyle.value = next(["relative", "local", "utc"], timeStyle.value);
         }}
       >
-        {{ relative: "Relative times", local: "Local times", utc: "UTC" }[timeStyle.value]}
+        <Icon name="clock" /> {{ relative: "Relative times", local: "Local times", utc: "UTC" }[timeStyle.value]}
       </button>
       {isExporting.value && (
         <Dialog

@@ -104,7 +104,9 @@ function Preview({ filter }: { filter: string }) {
         All instances with
         <input name="filter" id="filter" required value={filter} placeholder='project_id == "demo" and vm_state == "active"' />
       </label>
-      <button type="submit">Preview</button>
+      <button type="submit" class="primary">
+        Preview
+      </button>
       <span class="hint">Of {isOfAllProjects() ? "all projects" : "your project"}. Nothing is changed yet.</span>
       {problem.value !== "" && (
         <p class="problem" role="alert">

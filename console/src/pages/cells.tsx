@@ -9,7 +9,7 @@ import { usePolled } from "../parts/polled";
 import { shownSpan } from "../query/times";
 import { address, choose, link } from "../state/address";
 
-interface BoardCell {
+export interface BoardCell {
   readonly uuid: string;
   readonly name: string;
   readonly kind: string;
@@ -33,7 +33,7 @@ interface BoardCell {
   readonly keeps_past_until: string | null;
 }
 
-interface Board {
+export interface Board {
   readonly cells: readonly BoardCell[];
   readonly safe_connect: { readonly uses_index: boolean; readonly reason: string | null; readonly since: string | null };
   readonly seal: { readonly holds: boolean; readonly at: string | null; readonly reason: string | null };
@@ -43,7 +43,7 @@ interface Board {
 const REFRESH_MS = 3000;
 /** So many cells are drawn at once; the filter finds the others. */
 const MOST = 200;
-const SIGNS: Readonly<Record<BoardCell["health"], string>> = {
+export const SIGNS: Readonly<Record<BoardCell["health"], string>> = {
   down: "✕ down",
   uncertain: "? uncertain",
   behind: "… behind",

@@ -7,6 +7,7 @@ import { eventText, keyOf, Recent, type RecentChange } from "../list/recent";
 import { Awaited, Failed } from "../parts/awaited";
 import { Differences } from "../parts/difference";
 import { printable, Time } from "../parts/glyphs";
+import { Icon } from "../parts/icons";
 import { LiveBar } from "../parts/live_bar";
 import { expressionOf } from "../query/language";
 import { meantIn } from "../query/suggest";
@@ -40,7 +41,7 @@ export function ChangesPage() {
         />
         {caller().is_admin && (
           <button type="button" aria-pressed={!allProjects} onClick={() => choose({ mine: allProjects ? "1" : null })}>
-            My project
+            <Icon name="person" /> My project
           </button>
         )}
       </header>

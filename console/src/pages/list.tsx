@@ -16,6 +16,8 @@ import { parametersOf, type Question, Rows } from "../list/rows";
 import { Table } from "../list/table";
 import { ListTools } from "../list/tools";
 import { Awaited } from "../parts/awaited";
+import { Fold } from "../parts/fold";
+import { Icon } from "../parts/icons";
 import { useListKeys } from "../parts/keys";
 import { LiveBar } from "../parts/live_bar";
 import { expressionOf, narrowed, quoted, wants, widened } from "../query/language";
@@ -103,14 +105,15 @@ function Listed({ kind, fields, question, filter, lacking, pasts }: ListedProps)
         )}
         {caller().is_admin && kind.what === "instance" && (
           <button type="button" aria-pressed={!question.allProjects} onClick={() => choose({ mine: question.allProjects ? "1" : null })}>
-            My project
+            <Icon name="person" /> My project
           </button>
         )}
         {kind.hasPast && pasts === null && (
           <button type="button" onClick={() => choose({ past: "1" })}>
-            Past
+            <Icon name="past" /> Past
           </button>
         )}
+        <Fold title="Tools">
         <ListTools kind={kind} question={question} rows={rows} onAgain={again}>
           <Columns
             fields={fields}
@@ -119,6 +122,7 @@ function Listed({ kind, fields, question, filter, lacking, pasts }: ListedProps)
             onChoose={(names) => choose({ columns: names.join(",") })}
           />
         </ListTools>
+        </Fold>
       </header>
       <FilterBar
         text={filter}
@@ -138,12 +142,14 @@ function Listed({ kind, fields, question, filter, lacking, pasts }: ListedProps)
       {pasts !== null && <MomentBar pasts={pasts} />}
       <div class="body">
         {rows.proof.value !== null && (
-          <Facets
-            question={question}
-            fields={kind.facets.flatMap((name) => fields.find((field) => field.name === name) ?? [])}
-            filter={expression}
-            onToggle={toggle}
-          />
+          <Fold title="Counts by value">
+            <Facets
+              question={question}
+              fields={kind.facets.flatMap((name) => fields.find((field) => field.name === name) ?? [])}
+              filter={expression}
+              onToggle={toggle}
+            />
+          </Fold>
         )}
         {question.asOf !== null && address.value.query["against"] !== undefined ? (
           <DifferenceTable question={question} fields={shown} />

@@ -1,17 +1,21 @@
 /** The login, by every way that the API takes. */
 
 import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
 import { addressOf, sentenceOf } from "../api/client";
 import { logIn, type Ways } from "../state/session";
 
 export function Login({ ways: { logins, provider } }: { ways: Ways }) {
   const problem = useSignal("");
   const isBusy = useSignal(false);
+  const first = useRef<HTMLInputElement>(null);
+  useEffect(() => first.current?.focus(), []);
   const submit = async (event: SubmitEvent): Promise<void> => {
     event.preventDefault();
     const form = new FormData(event.currentTarget as HTMLFormElement);
     const login = Object.fromEntries([...form].filter(([, value]) => value !== "").map(([name, value]) => [name, String(value)]));
     isBusy.value = true;
+    problem.value = "";
     try {
       await logIn(login);
     } catch (error) {
@@ -23,6 +27,7 @@ export function Login({ ways: { logins, provider } }: { ways: Ways }) {
   return (
     <main class="alone">
       <h1>Fleetlight</h1>
+      <p>One list of everything that runs, over every cell. Log in to see what you may see of it.</p>
       {problem.value !== "" && (
         <p class="problem" role="alert">
           {problem.value}
@@ -39,7 +44,7 @@ export function Login({ ways: { logins, provider } }: { ways: Ways }) {
         <form onSubmit={(event) => void submit(event)}>
           <label>
             User
-            <input name="user" autocomplete="username" required />
+            <input name="user" autocomplete="username" ref={first} required />
           </label>
           <label>
             Password
@@ -49,7 +54,7 @@ export function Login({ ways: { logins, provider } }: { ways: Ways }) {
             Project (if you have several)
             <input name="project" autocomplete="off" />
           </label>
-          <button type="submit" disabled={isBusy.value}>
+          <button type="submit" class="primary" disabled={isBusy.value}>
             Log in
           </button>
         </form>

@@ -7,6 +7,7 @@ import { BulkPage } from "./bulk";
 import { CapacityPage } from "./capacity";
 import { ChangesPage } from "./changes";
 import { CellsPage } from "./cells";
+import { FleetPage } from "./fleet";
 import { IndexPage } from "./index_work";
 import { InstancePage } from "./instance";
 import { ItemPanel } from "./item";
@@ -20,6 +21,7 @@ export interface Page {
 }
 
 export const PAGES: readonly Page[] = [
+  { path: "fleet", title: "Fleet", isForAdmins: true, show: () => <FleetPage /> },
   ...LISTS.map((kind) => ({
     path: kind.path,
     title: kind.title,

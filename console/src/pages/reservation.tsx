@@ -7,6 +7,7 @@ import { carriedOut } from "../api/jobs";
 import type { QueryAnswer } from "../api/types";
 import { Confirm, useAsked } from "../parts/confirm";
 import { Dialog } from "../parts/dialog";
+import { Icon } from "../parts/icons";
 
 const DAY_S = 86_400;
 
@@ -50,8 +51,9 @@ export function NewReservation({ onMade }: { onMade: () => void }) {
           isOpen.value = true;
           said.value = "";
         }}
+        class="primary"
       >
-        Reserve
+        <Icon name="plus" /> Reserve
       </button>
       {!isOpen.value && said.value !== "" && <span role="status">{said.value}</span>}
       {isOpen.value && (

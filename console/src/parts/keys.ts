@@ -12,6 +12,7 @@ export interface PageKey {
 }
 
 export const PAGE_KEYS: readonly PageKey[] = [
+  { key: "f", title: "Fleet", path: "fleet" },
   { key: "i", title: "Instances", path: "instances" },
   { key: "r", title: "Reservations", path: "reservations" },
   { key: "n", title: "Nodes", path: "nodes" },

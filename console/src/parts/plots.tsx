@@ -3,6 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { momentOf } from "../query/times";
+import { timeStyle } from "../state/preferences";
 import { usePolled } from "./polled";
 
 interface SeriesAnswer {
@@ -42,6 +43,10 @@ export function Plots({ names }: { names: readonly string[] }) {
   );
 }
 
+function rounded(value: number): string {
+  return value.toLocaleString("en", { maximumFractionDigits: 1 });
+}
+
 interface PlotProps {
   readonly title: string;
   readonly values: readonly (number | null)[];
@@ -56,27 +61,30 @@ function Plot({ title, values, from, stepS }: PlotProps) {
   useEffect(() => {
     const parent = element.current!;
     const colour = getComputedStyle(parent).color;
-    const axis = { stroke: colour, grid: { stroke: "rgb(128 128 128 / 0.25)" }, size: 44 };
+    const axis = { stroke: colour, grid: { stroke: "rgb(128 128 128 / 0.25)" }, size: 56 };
     const options: uPlot.Options = {
       width: parent.clientWidth,
       height: HEIGHT_PX,
       legend: { show: false },
       cursor: { show: false },
+      padding: [8, 20, 0, 0],
+      tzDate: (seconds) => (timeStyle.value === "utc" ? uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC") : new Date(seconds * 1000)),
+      scales: { y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high * 1.1)] } },
       series: [{}, { stroke: colour, width: 1.5 }],
       axes: [{ ...axis, size: 28 }, axis],
     };
     plot.current = new uPlot(options, data, parent);
     return () => plot.current?.destroy();
-  }, []);
+  }, [timeStyle.value]);
   useEffect(() => plot.current?.setData(data));
   const known = values.filter((value): value is number => value !== null);
   const newest = known.at(-1);
   return (
     <figure>
       <figcaption>
-        {title}: <strong>{newest === undefined ? "–" : Math.round(newest * 100) / 100}</strong>
+        {title}: <strong>{newest === undefined ? "–" : rounded(newest)}</strong>
       </figcaption>
-      <div ref={element} role="img" aria-label={`${title} in the last hour: at most ${known.length === 0 ? "unknown" : Math.max(...known)}`} />
+      <div ref={element} role="img" aria-label={`${title} in the last hour: at most ${known.length === 0 ? "unknown" : rounded(Math.max(...known))}`} />
     </figure>
   );
 }

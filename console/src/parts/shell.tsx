@@ -1,5 +1,6 @@
 /** What is around every page: where one can go, who one is, and what the keys do. */
 
+import { useSignal } from "@preact/signals";
 import { Component, type ComponentChildren } from "preact";
 import type { SessionAnswer } from "../api/types";
 import { type Page, PAGES, pagesOf } from "../pages/pages";
@@ -8,11 +9,13 @@ import { next, theme } from "../state/preferences";
 import { logIn, logOut } from "../state/session";
 import { Dialog } from "./dialog";
 import { isHelpOpen, isPaletteOpen, PAGE_KEYS } from "./keys";
+import { Icon } from "./icons";
 import { Palette } from "./palette";
 
 export function Shell({ caller }: { caller: SessionAnswer }) {
-  const [path = "instances", ...rest] = address.value.path;
+  const [path = caller.is_admin ? "fleet" : "instances", ...rest] = address.value.path;
   const page = PAGES.find((each) => each.path === path);
+  const isMenuOpen = useSignal(false);
   titled(page?.title ?? "No such page");
   return (
     <>
@@ -20,8 +23,13 @@ export function Shell({ caller }: { caller: SessionAnswer }) {
         Skip to the page
       </a>
       <nav aria-label="Pages">
-        <strong class="brand">Fleetlight</strong>
-        <ul>
+        <a class="brand" href={link([])}>
+          Fleetlight
+        </a>
+        <button type="button" class="opener" aria-expanded={isMenuOpen.value} aria-controls="menu" onClick={() => (isMenuOpen.value = !isMenuOpen.value)}>
+          <Icon name="menu" /> {page?.title ?? "Pages"}
+        </button>
+        <ul id="menu" class={isMenuOpen.value ? "open" : undefined} onClick={() => (isMenuOpen.value = false)}>
           {pagesOf(caller).map(({ path: each, title }) => (
             <li key={each}>
               <a href={link([each])} aria-current={each === path ? "page" : undefined}>

@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
 
 _TIMEOUT_MS = 30_000
-_SERIOUS = {"serious", "critical"}
+_SERIOUS = {"moderate", "serious", "critical"}
 
 
 class BrowserPage:
@@ -43,7 +43,7 @@ class BrowserPage:
         self.page.route(f"{address}**", lambda route: route.fulfill(status=200, body=""))
 
     def axe(self) -> None:
-        """Fail when the page as it is has something that axe calls serious or critical."""
+        """Fail when the page as it is has something that axe calls moderate, serious or critical."""
         violations = Axe().run(self.page).response["violations"]
         found = [
             f"{each['id']}: {each['help']} at {[node['target'] for node in each['nodes']]}"

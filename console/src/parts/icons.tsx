@@ -1,0 +1,23 @@
+/** The console's own icons, beside words or in buttons that have a name. */
+
+const PATHS = {
+  menu: "M2 4h12M2 8h12M2 12h12",
+  search: "M7 2.5a4.5 4.5 0 1 0 0 9a4.5 4.5 0 0 0 0-9M10.5 10.5L14 14",
+  refresh: "M13 8a5 5 0 1 1-1.5-3.5M13 2v3h-3",
+  columns: "M2.5 3h11v10h-11zM6 3v10M10 3v10",
+  star: "M8 2l1.8 3.9l4.2.5l-3.1 2.9l.8 4.2L8 11.4l-3.7 2.1l.8-4.2L2 6.4l4.2-.5z",
+  download: "M8 2v8M5 7l3 3l3-3M2.5 13.5h11",
+  many: "M2.5 2.5h8v8h-8zM5.5 13.5h8v-8",
+  clock: "M8 2a6 6 0 1 0 0 12a6 6 0 0 0 0-12M8 4.5V8l2.5 1.5",
+  past: "M3 8a5 5 0 1 0 1.5-3.5M3 2v3h3M8 5v3l2 1.5",
+  person: "M8 2.5a2.5 2.5 0 1 0 0 5a2.5 2.5 0 0 0 0-5M3 14c0-3 2-4.5 5-4.5s5 1.5 5 4.5",
+  plus: "M8 3v10M3 8h10",
+} as const;
+
+export function Icon({ name }: { name: keyof typeof PATHS }) {
+  return (
+    <svg class="icon" viewBox="0 0 16 16" aria-hidden="true">
+      <path d={PATHS[name]} />
+    </svg>
+  );
+}
