@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, delete, exists, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from fleetlight.cells.batched import batched
 from fleetlight.cells.fleet.database import FleetDatabase
@@ -54,13 +53,12 @@ class AnnouncedInstances:
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
-        self._dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
 
     def keep(self, cell_uuid: str, announced: Sequence[AnnouncedInstance]) -> None:
         """Keep these states, of each instance the newest one."""
         if not announced:
             return
-        new = self._dialect.insert(announced_instances)
+        new = self._database.insert(announced_instances)
         names = ("version", "deleted_at", "record", "extra")
         statement = new.on_conflict_do_update(
             index_elements=[_COLUMNS.cell_uuid, _COLUMNS.instance_uuid],

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from sqlalchemy import select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from fleetlight.cells.fleet.database import FleetDatabase
 from fleetlight.cells.fleet.tables import audit_rounds
@@ -28,12 +27,11 @@ class AuditRounds:
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
-        self._dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
 
     def record(self, cell_uuid: str, audit_round: AuditRound) -> None:
         """It takes the place of the one before."""
         values = asdict(audit_round)
-        new = self._dialect.insert(audit_rounds)
+        new = self._database.insert(audit_rounds)
         statement = new.on_conflict_do_update(index_elements=[audit_rounds.c.cell_uuid], set_=values)
         with self._database.writing_once() as connection:
             connection.execute(statement, {"cell_uuid": cell_uuid, **values})

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import func, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from fleetlight.cells.fleet.database import FleetDatabase
 from fleetlight.cells.fleet.tables import compared_mappings
@@ -29,7 +28,6 @@ class ComparedMappingsStore:
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
-        self._dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
 
     def record(self, cell_uuid: str, *, compared_at: int, repaired: int, elsewhere: int) -> None:
         """A comparison has ended. repaired: by it alone."""
@@ -40,7 +38,7 @@ class ComparedMappingsStore:
             "repaired_at": compared_at if repaired else None,
             "elsewhere": elsewhere,
         }
-        new, known = self._dialect.insert(compared_mappings), compared_mappings.c
+        new, known = self._database.insert(compared_mappings), compared_mappings.c
         statement = new.on_conflict_do_update(
             index_elements=[known.cell_uuid],
             set_={

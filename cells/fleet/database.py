@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, Table
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from fleetlight.cells.database.engines import UPGRADE, one_statement, translated_failures, writing
@@ -36,6 +37,10 @@ class FleetDatabase:
     """Both kinds of connection raise FleetUnreachableError when the database does not answer, or cannot be used."""
 
     engine: Engine
+
+    def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
+        """An INSERT that can say what becomes of a row that is there already."""
+        return sqlite.insert(table) if self.engine.dialect.name == "sqlite" else postgresql.insert(table)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

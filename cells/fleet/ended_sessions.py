@@ -3,7 +3,6 @@
 import hashlib
 
 from sqlalchemy import delete, exists, func, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from fleetlight.cells.fleet.database import FleetDatabase
 from fleetlight.cells.fleet.tables import ended_sessions
@@ -24,7 +23,6 @@ class EndedSessions:
 
         A user with more than MOST_OF_USER that were ended loses all sessions instead: no user can fill the database.
         """
-        dialect = postgresql if self._database.engine.dialect.name == "postgresql" else sqlite
         ended = {"user_id": user_id, "ended_at": now, "expires_at": now + lifetime_us}
         of_user = _COLUMNS.user_id == user_id
         with self._database.writing() as connection:
@@ -33,7 +31,8 @@ class EndedSessions:
             if count >= MOST_OF_USER:
                 connection.execute(delete(ended_sessions).where(of_user))
             name = _EVERY if count >= MOST_OF_USER else _digest(session)
-            connection.execute(dialect.insert(ended_sessions).values(**ended, session=name).on_conflict_do_nothing())
+            new = self._database.insert(ended_sessions).values(**ended, session=name)
+            connection.execute(new.on_conflict_do_nothing())
 
     def has(self, user_id: str, session: str, begun_at: int) -> bool:
         """Whether a session of a user was ended."""

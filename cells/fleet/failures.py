@@ -14,7 +14,6 @@ from uuid import UUID
 
 import structlog
 from sqlalchemy import Connection, Row, case, delete, func, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql import tuple_
 
 from fleetlight.cells.fleet.database import FleetDatabase
@@ -91,7 +90,6 @@ class FailedMessages:
     def __init__(self, database: FleetDatabase, limits: FailureLimits) -> None:
         self._database = database
         self._limits = limits
-        self._dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
 
     def add(self, found: Sequence[Failure]) -> None:
         """Keep failures; of one that is there already, the reason and the time are brought up to date.
@@ -101,7 +99,7 @@ class FailedMessages:
         """
         if not found:
             return
-        new = self._dialect.insert(failures)
+        new = self._database.insert(failures)
         newest = ("reason", "detail", "trace", "last_at")
         statement = new.on_conflict_do_update(
             index_elements=[failures.c.id],
@@ -191,7 +189,7 @@ class FailedMessages:
         gone = select(placed.c.id).where(placed.c.place > 1, is_too_many)
         dropped = connection.execute(delete(failures).where(columns.id.in_(gone))).rowcount
         _log.warning("failures.dropped", cell=cell_uuid, count=dropped, reason="there are too many")
-        new = self._dialect.insert(dropped_failures)
+        new = self._database.insert(dropped_failures)
         count = dropped_failures.c.count + new.excluded.count
         statement = new.on_conflict_do_update(index_elements=[dropped_failures.c.cell_uuid], set_={"count": count})
         connection.execute(statement, {"cell_uuid": cell_uuid, "count": dropped})

@@ -401,20 +401,7 @@ class Fleet:
         # Of several, all or none.
         begin = self.database.writing_once if len(mappings) == 1 else self.database.writing
         with begin() as connection:
-            connection.execute(
-                _ADD_MAPPINGS,
-                [
-                    {
-                        "instance_uuid": mapping.instance_uuid,
-                        "cell_uuid": mapping.cell_uuid,
-                        "project_id": mapping.project_id,
-                        "user_id": mapping.user_id,
-                        "created_at": mapping.created_at,
-                        "queued_for_delete": mapping.queued_for_delete,
-                    }
-                    for mapping in mappings
-                ],
-            )
+            connection.execute(_ADD_MAPPINGS, [asdict(mapping) for mapping in mappings])
 
 
 def _is_among(column: ColumnElement[str], texts: Collection[str], dialect: str) -> ColumnElement[bool]:
@@ -431,19 +418,7 @@ def _is_live_in(cell_uuid: str, project_id: str | None) -> ColumnElement[bool]:
 
 
 def _cell(row: Row[tuple[object, ...]]) -> Cell:
-    values = row._mapping
-    return Cell(
-        values["uuid"],
-        values["name"],
-        CellKind(values["kind"]),
-        values["database_url"],
-        values["transport_url"],
-        values["disabled"],
-        values["api_database_url"],
-        values["nova_uuid"],
-        values["number"],
-        values["takes_announcements"],
-    )
+    return Cell(**{**row._mapping, "kind": CellKind(row.kind)})
 
 
 def _columns(cell: Cell) -> Mapping[str, Any]:

@@ -12,7 +12,6 @@ from uuid import uuid4
 
 import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.fleet.announced_instances import AnnouncedInstances, remove_announced
@@ -60,7 +59,6 @@ class Journals:
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
         self.announced = AnnouncedInstances(database)
-        self._dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
 
     def position(self, cell_uuid: str) -> Position | None:
         """Up to where the journal goes; None while there is none."""
@@ -75,7 +73,7 @@ class Journals:
         with self._database.writing() as connection:
             row = {"cell_uuid": cell_uuid, "epoch": epoch, "sequence": 0, "followed_at": 0}
             # Another indexer of the cell may begin one at the same moment: the later one counts.
-            new = self._dialect.insert(journals)
+            new = self._database.insert(journals)
             connection.execute(new.on_conflict_do_update(index_elements=[journals.c.cell_uuid], set_=row), row)
             # Now that no process can append to the one before.
             connection.execute(delete(journal_entries).where(journal_entries.c.cell_uuid == cell_uuid))

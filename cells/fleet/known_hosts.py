@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import delete, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from fleetlight.cells.fleet.database import FleetDatabase
 from fleetlight.cells.fleet.tables import known_hosts
@@ -16,9 +15,8 @@ class KnownHosts:
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
-        dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
         # Another process may note the same at the same time.
-        self._insert = dialect.insert(known_hosts).on_conflict_do_nothing()
+        self._insert = database.insert(known_hosts).on_conflict_do_nothing()
 
     def of(self, cell_uuids: Collection[str]) -> Mapping[str, Sequence[str]]:
         """The hosts of each of the cells, in order."""

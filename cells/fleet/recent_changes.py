@@ -6,7 +6,6 @@ from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import ColumnElement, delete, exists, insert, literal, literal_column, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from fleetlight.cells.fleet.database import FleetDatabase
 from fleetlight.cells.fleet.tables import listening_processes, recent_changes
@@ -84,10 +83,8 @@ class RecentChanges:
                     delete(listening_processes).where(_PROCESSES.listened_at < now - 10 * _LISTENS_FOR_US)
                 )
                 # An earlier call that its caller has given up may be at the same.
-                dialect = postgresql if self._is_postgresql else sqlite
-                connection.execute(
-                    dialect.insert(listening_processes).values(uuid=process, listened_at=now).on_conflict_do_nothing()
-                )
+                new = self._database.insert(listening_processes).values(uuid=process, listened_at=now)
+                connection.execute(new.on_conflict_do_nothing())
 
     def newer_than(self, age_s: float, process: str) -> Sequence[RecentChange]:
         """What other processes than this one have noted in the last `age_s` seconds, in order."""

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from sqlalchemy import delete, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from fleetlight.cells.fleet.database import FleetDatabase
 from fleetlight.cells.fleet.tables import restored_cells
@@ -40,11 +39,10 @@ class RestoredCells:
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
-        self._dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
 
     def record(self, cell_uuid: str, restored: RestoredCell) -> None:
         """The first one that was not acknowledged stays: it has lost most."""
-        new = self._dialect.insert(restored_cells).on_conflict_do_nothing()
+        new = self._database.insert(restored_cells).on_conflict_do_nothing()
         with self._database.writing_once() as connection:
             connection.execute(new, {"cell_uuid": cell_uuid, **asdict(restored)})
 

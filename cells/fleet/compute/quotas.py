@@ -7,7 +7,6 @@ What is in use is counted and not booked, so what counts and then adds takes the
 from collections.abc import Mapping
 
 from sqlalchemy import Connection, Table, delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from fleetlight.cells.errors import QuotaExceededError
 from fleetlight.cells.fleet.database import FleetDatabase
@@ -44,7 +43,6 @@ class Quotas:
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
-        self._dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
 
     def defaults(self) -> dict[str, int]:
         """The limits of a project of which nothing else is said."""
@@ -99,7 +97,7 @@ class Quotas:
         rows = [{**whose, "resource": resource, "limit": limits[resource]} for resource in sorted(limits)]
         if not rows:
             return
-        new = self._dialect.insert(table)
+        new = self._database.insert(table)
         statement = new.on_conflict_do_update(
             index_elements=list(table.primary_key), set_={"limit": new.excluded["limit"]}
         )
