@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -74,78 +75,61 @@ class ApiMetrics:
     def __init__(self, others: Sequence[CollectorRegistry] = (), max_projects: int = 0) -> None:
         self._registry = CollectorRegistry()
         self._others = others
-        self._list_duration = Histogram(
+        gauge = partial(Gauge, registry=self._registry)
+        counter = partial(Counter, registry=self._registry)
+        histogram = partial(Histogram, registry=self._registry)
+        self._list_duration = histogram(
             "fleetlight_list_duration_seconds",
             "Time from an accepted list request to its page, by where the rows came from",
             ["route"],
             buckets=SECONDS,
-            registry=self._registry,
         )
-        self._lists = Counter(
+        self._lists = counter(
             "fleetlight_lists",
             "Lists by where the rows came from, and whether every cell fully contributed",
             ["route", "complete"],
-            registry=self._registry,
         )
-        self._requests = Counter(
+        self._requests = counter(
             "fleetlight_api_requests",
             "Requests by their route, an address as it is registered, and the status of the answer; `none`: no answer",
             ["method", "route", "status"],
-            registry=self._registry,
         )
-        self._request_seconds = Histogram(
+        self._request_seconds = histogram(
             "fleetlight_api_request_seconds",
             "Time from a request to the beginning of its answer, by its route",
             ["method", "route"],
             buckets=SECONDS,
-            registry=self._registry,
         )
-        self._discoveries = Counter(
+        self._discoveries = counter(
             "fleetlight_discoveries",
             "Discoveries of targets by their answer: `complete`, `last`, the last complete one, or `refused` with 503",
             ["answer"],
-            registry=self._registry,
         )
-        self._fleet_reachable = Gauge(
-            "fleetlight_api_fleet_reachable",
-            "1: the fleet database answered when this was measured, else 0",
-            registry=self._registry,
+        self._fleet_reachable = gauge(
+            "fleetlight_api_fleet_reachable", "1: the fleet database answered when this was measured, else 0"
         )
-        self._index_avoided = Gauge(
-            "fleetlight_safe_connect_tripped",
-            "1 while the index failed and is not asked any more, else 0",
-            registry=self._registry,
+        self._index_avoided = gauge(
+            "fleetlight_safe_connect_tripped", "1 while the index failed and is not asked any more, else 0"
         )
-        self._watermark = Gauge(
-            "fleetlight_api_index_watermark",
-            "Sequence up to which the index has every change of a cell",
-            ["cell"],
-            registry=self._registry,
+        self._watermark = gauge(
+            "fleetlight_api_index_watermark", "Sequence up to which the index has every change of a cell", ["cell"]
         )
-        self._cell_info = Gauge(
+        self._cell_info = gauge(
             "fleetlight_cell_info",
             "1 for each cell: its uuid, by which metrics call it, and its name",
             ["cell", "name"],
-            registry=self._registry,
         )
-        self._cell_hangs = Gauge(
+        self._cell_hangs = gauge(
             "fleetlight_cell_hangs",
             "1 while a cell hangs and is not asked before a probe was answered, else 0",
             ["cell"],
-            registry=self._registry,
         )
-        self._cell_disabled = Gauge(
+        self._cell_disabled = gauge(
             "fleetlight_cell_disabled",
             "1 for each cell that is disabled, and that no indexer follows therefore, else 0",
             ["cell"],
-            registry=self._registry,
         )
-        self._age = Gauge(
-            "fleetlight_api_index_age_seconds",
-            "Age of what the index has of a cell",
-            ["cell"],
-            registry=self._registry,
-        )
+        self._age = gauge("fleetlight_api_index_age_seconds", "Age of what the index has of a cell", ["cell"])
         self.list_queues = ListQueueMetrics(self._registry)
         self._projects = ProjectMetrics(self._registry, max_projects)
 

@@ -304,7 +304,7 @@ class SubscriptionRun:
     async def _put_aside(self, failed: FailedDelivery) -> None:
         keep = partial(self._store.add_failure, replace(failed, failed_at=self._clock()))
         count: int = await retrying_every(_RETRY_S, FleetUnreachableError)(self._threads.run, keep)
-        self._metrics.put_aside()
+        self._metrics.put_aside.inc()
         _log.warning("deliverer.put_aside", subscription=self._id, event_id=failed.event_id, reason=failed.reason)
         if count >= MAX_FAILURES:
             raise StopDeliveryError(
@@ -329,7 +329,7 @@ class SubscriptionRun:
             raise StopDeliveryError(SubscriptionState.ENDED, error.reason) from error
 
     def _note(self, outcome: Outcome, began_at: float) -> None:
-        self._metrics.attempted(type(outcome).__name__.lower())
+        self._metrics.attempts.labels(type(outcome).__name__.lower()).inc()
         if isinstance(outcome, Away):
             self._pace.failed(began_at, outcome.retry_after_s)
         else:

@@ -38,30 +38,29 @@ class ListQueueMetrics:
     """What is measured of all queues in which pages wait, in `registry`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._list_wait = Histogram(
+        gauge = partial(Gauge, registry=registry)
+        counter = partial(Counter, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        self._list_wait = histogram(
             "fleetlight_list_wait_seconds",
             "Time for which a page waited for a place, by queue: `lists`, or `live` where cells are asked",
             ["queue"],
             buckets=SECONDS,
-            registry=registry,
         )
-        self._waiting_lists = Gauge(
+        self._waiting_lists = gauge(
             "fleetlight_lists_waiting",
             "Pages that wait for a place, by queue: `lists`, or `live` where cells are asked",
             ["queue"],
-            registry=registry,
         )
-        self._lists_in_the_making = Gauge(
+        self._lists_in_the_making = gauge(
             "fleetlight_lists_in_the_making",
             "Pages that are made now, by queue: `lists`, or `live` where cells are asked",
             ["queue"],
-            registry=registry,
         )
-        self._refused_lists = Counter(
+        self._refused_lists = counter(
             "fleetlight_lists_refused",
             "Pages refused with 503: `full`, as many wait as may; `own`, as many of the caller; `late`, waited long",
             ["queue", "reason"],
-            registry=registry,
         )
 
     def of_queue(self, queue: str) -> "QueueMetrics":

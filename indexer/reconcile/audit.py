@@ -185,7 +185,7 @@ class Auditor:
             audit.began_s, audit.rows_now = time.monotonic(), 0
             audit.ranges = [_SAMPLE] if audit.rows is None else _ranges(audit.rows)
             audit.is_suspected = self._is_suspected(cell)
-            self._metrics.suspected(cell.uuid, is_suspected=audit.is_suspected)
+            self._metrics.is_suspected.labels(cell.uuid).set(audit.is_suspected)
         with closing(self._open_adapter(cell)) as adapter:
             comparison = self._comparison(adapter)
             batches = comparison.differing_in_range(audit.ranges[0], lambda: None)
@@ -276,7 +276,7 @@ class Auditor:
         if audit.last is not None:
             self._note(cell, audit, replace(audit.last, found=audit.last.found + len(differ)))
         self._tell(cell, differ)
-        self._metrics.suspected(cell.uuid, is_suspected=True)
+        self._metrics.is_suspected.labels(cell.uuid).set(1)
         if is_first and self._is_suspected(cell):
             audit.is_all_suspected = True
         WarnedLists(self._writer, cell.uuid, _without_pause).suspect()
@@ -286,7 +286,7 @@ class Auditor:
 
     def _tell(self, cell: Cell, differ: Sequence[str]) -> None:
         _log.warning("indexer.audit_found", cell=cell.name, differences=len(differ), first=list(differ[:_SHOWN]))
-        self._metrics.differences_found(cell.uuid, len(differ))
+        self._metrics.audit_differences.labels(cell.uuid).inc(len(differ))
 
     def _repair(self, cell: Cell, audit: _CellAudit, stop: Event) -> None:
         """What is known to differ, and what else does; if it fails it is tried again after the next round."""
@@ -306,7 +306,7 @@ class Auditor:
         audit.unrepaired, audit.is_all_suspected = set(result.wrong), False
         if audit.last is not None:
             self._note(cell, audit, replace(audit.last, repaired=audit.last.repaired + result.repaired))
-        self._metrics.suspected(cell.uuid, is_suspected=bool(result.wrong))
+        self._metrics.is_suspected.labels(cell.uuid).set(bool(result.wrong))
         _log.info("indexer.audit_repaired", cell=cell.name, repaired=result.repaired, remaining=len(result.wrong))
 
     def _note(self, cell: Cell, audit: _CellAudit, last: AuditRound) -> None:

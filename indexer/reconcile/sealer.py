@@ -19,6 +19,7 @@ from fleetlight.indexer.errors import StopRequestedError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.cell_repair import AWAY, CellRepair
 from fleetlight.indexer.reconcile.reconcile import WarnedLists
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _log = structlog.get_logger(__name__)
 
@@ -87,13 +88,13 @@ class Sealer:
         breach = seal.check(self._are_right, tolerance_s)
         self.is_mending = breach is not None
         if breach is None:
-            self._metrics.seal_held(seal.held_at)
+            self._metrics.seal_held.set(seal.held_at / MICROSECONDS_PER_SECOND)
             if self._suspected and time.monotonic() >= self._retry_due_s:
                 self._retry(stop)
             return
         instances = "any" if breach.uuids is None else len(breach.uuids)
         _log.warning("indexer.seal_broken", reason=breach.reason, instances=instances)
-        self._metrics.seal_broken()
+        self._metrics.seal_breaches.inc()
         self._repair_all(breach, stop)
         seal.mend(breach)
 

@@ -70,7 +70,7 @@ class FairShares:
     def update(self, assignments: Mapping[str, CellAssignment], *, knows_fleet: bool) -> None:
         """End what is too much. assignments: by uuid, of all cells that this indexer follows."""
         for uuid, assignment in assignments.items():
-            self._metrics.active(uuid, is_active=assignment.is_active)
+            self._metrics.is_active.labels(uuid).set(assignment.is_active)
         now_s = time.monotonic()
         # While the fleet database is away, no more queries are made that may take their time to fail.
         if now_s < self._due_s or not knows_fleet:

@@ -124,7 +124,7 @@ class Consumer:
         )
         self._is_resting = True
         if deliveries:
-            self._metrics.batch_received(self._cell_uuid, len(deliveries))
+            self._metrics.batch_messages.labels(self._cell_uuid).observe(len(deliveries))
             self._pending.append(received := self._begin(deliveries))
             self._is_resting = len(received.batch.heartbeats) == len(deliveries)
         has_backlog = len(deliveries) == settings.batch_max_messages
@@ -134,7 +134,7 @@ class Consumer:
         self._rereader.work(now_s)
         if now_s >= self._dead_letters_due_s:
             self._dead_letters.take_from_bus()
-            self._metrics.waiting(self._cell_uuid, self._receiver.waiting())
+            self._metrics.waiting.labels(self._cell_uuid).set(self._receiver.waiting())
             self._dead_letters_due_s = now_s + _DEAD_LETTERS_INTERVAL_S
         self._share_time()
         return len(deliveries)

@@ -286,7 +286,7 @@ class ExternalFollower(Follower):
         if taken.uuids is None:
             self._suspect()
         elif taken.uuids:
-            self._parts.metrics.hinted(self.cell.uuid, len(taken.uuids))
+            self._parts.metrics.hints.labels(self.cell.uuid).inc(len(taken.uuids))
             self._compare_only(taken.uuids, adapter, rereader)
         if self._is_suspect or taken.at is None:
             return
@@ -368,7 +368,7 @@ class ExternalFollower(Follower):
                 self._health.activity = Activity.SYNCING
                 consumer.drain()
                 is_forced = self._hints_prove and self._is_suspect
-                self._parts.metrics.compared(self.cell.uuid, is_forced=is_forced)
+                self._parts.metrics.comparisons.labels(self.cell.uuid, "forced" if is_forced else "due").inc()
                 suspicions = self._suspicions
                 compared = compare_cell(
                     adapter,

@@ -140,7 +140,7 @@ class Follower(ABC):
             except (BusError, CellUnreachableError, FleetUnreachableError, IndexerError) as error:
                 if stop.is_set():
                     break
-                self._parts.metrics.failed(self.cell.uuid, type(error).__name__)
+                self._parts.metrics.failures.labels(self.cell.uuid, type(error).__name__).inc()
                 stop.wait(self._health.failed(error))
         self._health.activity = Activity.STOPPED
 

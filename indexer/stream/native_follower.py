@@ -130,7 +130,7 @@ class CellFollower(Follower):
                 self._complete_announced(adapter, writer, consumer.keep_alive)
             hole_age_s = tracker.hole_age_s(now_s)
             if hole_age_s >= self._parts.settings.hole_timeout_s:
-                self._parts.metrics.hole_found(self.cell.uuid)
+                self._parts.metrics.holes.labels(self.cell.uuid).inc()
                 _log.warning(
                     "indexer.hole",
                     cell=self.cell.name,
@@ -305,7 +305,7 @@ class CellFollower(Follower):
             self._publish_progress()
             # While no other indexer may look at it: the next one to do so goes on from here.
             save()
-            self._parts.metrics.cell_restored(self.cell.uuid)
+            self._parts.metrics.restores.labels(self.cell.uuid).inc()
             _log.info("indexer.cell_reconciled", cell=self.cell.name, differences=followed.differences)
 
     def _follow_another(

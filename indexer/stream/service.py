@@ -107,7 +107,7 @@ class IndexerService:
                     self._follow_all(stop)
             except IndexReplacedError as error:
                 _log.warning("indexer.index_replaced", index=error.name, reason=str(error))
-                self._parts.metrics.index_replaced()
+                self._parts.metrics.replacements.inc()
                 self._abandon_all()
 
     def _follow_all(self, stop: Event) -> None:
@@ -269,7 +269,7 @@ class IndexerService:
         saved, seal = writer.load_progress(), SealState.of(facts)
         for uuid in self._running:
             is_complete = uuid in saved and saved[uuid].with_facts(facts, seal).is_complete
-            metrics.complete(uuid, is_complete=is_complete)
+            metrics.is_complete.labels(uuid).set(is_complete)
 
     @property
     def _is_leaving_some(self) -> bool:
@@ -383,8 +383,8 @@ class IndexerService:
         self._index_problem = str(error)
         # Also where no change comes that the index would have to take.
         for uuid in list(self._running):
-            self._parts.metrics.failed(uuid, type(error).__name__)
-            self._parts.metrics.complete(uuid, is_complete=False)
+            self._parts.metrics.failures.labels(uuid, type(error).__name__).inc()
+            self._parts.metrics.is_complete.labels(uuid).set(0)
 
     def _index_works(self) -> None:
         if self._index_problem is not None:

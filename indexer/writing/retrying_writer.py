@@ -100,7 +100,7 @@ class RetryingWriter:
             nonlocal waited
             waited = True
             cause = _cause(error)
-            self._metrics.failed(self._cell_uuid, type(cause).__name__)
+            self._metrics.failures.labels(self._cell_uuid, type(cause).__name__).inc()
             self._on_wait(cause)
 
         retrying = retrying_until(

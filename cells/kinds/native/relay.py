@@ -190,7 +190,7 @@ class Relay:
         began_s = time.monotonic()
         published = self._publish_batch()
         if not published:
-            self._metrics.found_nothing(self._cell.uuid, time.monotonic() - began_s)
+            self._metrics.look_seconds.labels(self._cell.uuid).observe(time.monotonic() - began_s)
         self._when_due()
         return published
 
@@ -238,7 +238,7 @@ class Relay:
                 .where(changes.c.sequence.between(rows[0].sequence, rows[-1].sequence))
                 .values(published_at=self._clock())
             )
-        self._metrics.published(self._cell.uuid, len(rows))
+        self._metrics.published.labels(self._cell.uuid).inc(len(rows))
         self._may_have_unpublished = len(rows) == self._settings.batch_size
         if not self._may_have_unpublished:
             self._metrics.nothing_waits(self._cell.uuid)
@@ -291,7 +291,7 @@ class Relay:
 
     def _leave_out(self, row: Row[Any], problem: str) -> None:
         _log.error("relay.message_too_large", cell=self._cell.name, sequence=row.sequence, detail=problem)
-        self._metrics.left_out(self._cell.uuid)
+        self._metrics.left_out.labels(self._cell.uuid).inc()
 
     def _unpublished(self) -> Sequence[Row[tuple[object, ...]]]:
         statement = (
@@ -325,5 +325,5 @@ class Relay:
     def _before_retry(self, error: Exception, attempt: int, _wait_s: float) -> None:
         self._is_waiting = True
         self._heartbeat()
-        self._metrics.failed(self._cell.uuid, type(error).__name__)
+        self._metrics.failures.labels(self._cell.uuid, type(error).__name__).inc()
         _log.warning("relay.waiting", cell=self._cell.name, attempt=attempt, reason=str(error))

@@ -1,5 +1,7 @@
 """Metrics of the relays of a process, for Prometheus."""
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from fleetlight.resources.clock import Clock, system_clock
@@ -14,53 +16,42 @@ class RelayMetrics:
     def __init__(self, registry: CollectorRegistry, clock: Clock = system_clock) -> None:
         self._clock = clock
         self._waiting_since: dict[str, int] = {}
-        self._is_active = Gauge(
-            "fleetlight_relay_active",
-            "1: this relay publishes the changes of the cell; 0: it stands by",
-            ["cell"],
-            registry=registry,
+        gauge = partial(Gauge, registry=registry)
+        counter = partial(Counter, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        self._is_active = gauge(
+            "fleetlight_relay_active", "1: this relay publishes the changes of the cell; 0: it stands by", ["cell"]
         )
-        self._sequence = Gauge(
-            "fleetlight_relay_sequence", "The highest sequence given to a change", ["cell"], registry=registry
-        )
-        self._lag = Gauge(
+        self._sequence = gauge("fleetlight_relay_sequence", "The highest sequence given to a change", ["cell"])
+        self._lag = gauge(
             "fleetlight_relay_lag_seconds",
             "How long the oldest change has waited that the bus has not confirmed; 0 when none waits",
             ["cell"],
-            registry=registry,
         )
-        self._look_seconds = Histogram(
+        self.look_seconds = histogram(
             "fleetlight_relay_look_seconds",
             "Time of a look for changes that found none: how fast the database of the cell answers",
             ["cell"],
-            registry=registry,
             buckets=_SECONDS,
         )
-        self._published = Counter(
+        self.published = counter(
             "fleetlight_relay_published_changes",
             "Changes that the bus has confirmed; more than once if it was not heard",
             ["cell"],
-            registry=registry,
         )
-        self._failures = Counter(
-            "fleetlight_relay_failures",
-            "Failures that were waited out, by kind",
-            ["cell", "kind"],
-            registry=registry,
-        )
-        self._left_out = Counter(
+        self.failures = counter("fleetlight_relay_failures", "Failures that were waited out, by kind", ["cell", "kind"])
+        self.left_out = counter(
             "fleetlight_relay_left_out_changes",
             "Changes that are too large for the bus; indexers read them from the cell",
             ["cell"],
-            registry=registry,
         )
 
     def cell_known(self, cell_uuid: str) -> None:
         """A relay works on the cell: what it counts there begins with 0."""
         self.active(cell_uuid, is_active=False)
-        self._published.labels(cell_uuid)
-        self._left_out.labels(cell_uuid)
-        self._look_seconds.labels(cell_uuid)
+        self.published.labels(cell_uuid)
+        self.left_out.labels(cell_uuid)
+        self.look_seconds.labels(cell_uuid)
 
     def active(self, cell_uuid: str, *, is_active: bool) -> None:
         self._is_active.labels(cell_uuid).set(is_active)
@@ -77,20 +68,6 @@ class RelayMetrics:
 
     def nothing_waits(self, cell_uuid: str) -> None:
         self._waiting_since.pop(cell_uuid, None)
-
-    def found_nothing(self, cell_uuid: str, duration_s: float) -> None:
-        """The active relay has looked for changes."""
-        self._look_seconds.labels(cell_uuid).observe(duration_s)
-
-    def published(self, cell_uuid: str, count: int) -> None:
-        self._published.labels(cell_uuid).inc(count)
-
-    def left_out(self, cell_uuid: str) -> None:
-        self._left_out.labels(cell_uuid).inc()
-
-    def failed(self, cell_uuid: str, kind: str) -> None:
-        """kind: the name of the error's class."""
-        self._failures.labels(cell_uuid, kind).inc()
 
     def _lag_s(self, cell_uuid: str) -> float:
         since = self._waiting_since.get(cell_uuid)

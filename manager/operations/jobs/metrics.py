@@ -1,6 +1,7 @@
 """What the workers of a process count, for Prometheus."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -21,48 +22,38 @@ class WorkerMetrics:
     def __init__(self, registry: CollectorRegistry | None = None, clock: Clock = system_clock) -> None:
         self._clock = clock
         self._waiting_since: dict[str, int] = {}
-        self._jobs = Gauge(
+        gauge = partial(Gauge, registry=registry)
+        counter = partial(Counter, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        self._jobs = gauge(
             "fleetlight_worker_jobs",
             "Jobs of the cell that have not ended, by status; every worker of a cell counts all of them",
             ["cell", "status"],
-            registry=registry,
         )
-        self._oldest = Gauge(
+        self._oldest = gauge(
             "fleetlight_worker_oldest_waiting_job_seconds",
             "How long the oldest job has waited that has not begun; 0 when none waits",
             ["cell"],
-            registry=registry,
         )
-        self._ended = Counter(
-            "fleetlight_worker_ended_jobs",
-            "Jobs that this worker has ended, by status",
-            ["cell", "status"],
-            registry=registry,
+        self._ended = counter(
+            "fleetlight_worker_ended_jobs", "Jobs that this worker has ended, by status", ["cell", "status"]
         )
-        self._seconds = Histogram(
+        self._seconds = histogram(
             "fleetlight_worker_job_seconds",
             "Time from the acceptance of a job to its end, by its last action",
             ["action", "status"],
-            registry=registry,
             buckets=_SECONDS,
         )
-        self._failures = Counter(
-            "fleetlight_worker_failures",
-            "Failures of databases that were waited out, by kind",
-            ["cell", "kind"],
-            registry=registry,
+        self.failures = counter(
+            "fleetlight_worker_failures", "Failures of databases that were waited out, by kind", ["cell", "kind"]
         )
-        self._repaired_mappings = Counter(
+        self._repaired_mappings = counter(
             "fleetlight_mappings_repaired",
             "Mappings of instances that differed from the rows of their cell and were repaired",
             ["cell"],
-            registry=registry,
         )
-        self._mappings_elsewhere = Gauge(
-            "fleetlight_mappings_elsewhere",
-            "Instances of a cell whose mapping names another cell",
-            ["cell"],
-            registry=registry,
+        self._mappings_elsewhere = gauge(
+            "fleetlight_mappings_elsewhere", "Instances of a cell whose mapping names another cell", ["cell"]
         )
 
     def cell_known(self, cell_uuid: str) -> None:
@@ -86,10 +77,6 @@ class WorkerMetrics:
     def ended(self, cell_uuid: str, action: str, status: Status, received_at: int) -> None:
         self._ended.labels(cell_uuid, status).inc()
         self._seconds.labels(action, status).observe(self._seconds_since(received_at))
-
-    def failed(self, cell_uuid: str, kind: str) -> None:
-        """kind: the name of the error's class."""
-        self._failures.labels(cell_uuid, kind).inc()
 
     def mappings_compared(self, cell_uuid: str, *, repaired: int, elsewhere: int) -> None:
         """The mappings of all instances of a cell were compared with its rows."""

@@ -423,5 +423,5 @@ class Worker:
     def _tell_of_wait(self, error: object, attempt: int, _wait_s: float) -> None:
         self._is_waiting = True
         self._heartbeat()
-        self._metrics.failed(self._cell.uuid, type(error).__name__)
+        self._metrics.failures.labels(self._cell.uuid, type(error).__name__).inc()
         _log.warning("worker.waiting", cell=self._cell.name, attempt=attempt, reason=str(error))
