@@ -216,9 +216,8 @@ class FlavorHandlers:
             flavors = await self._access.ask(partial(self._flavors.page, query))
         except ResourceNotFoundError as error:
             raise MarkerNotFoundError(error.name) from error
-        document: dict[str, Any] = {"flavors": [item(request, flavor) for flavor in flavors]}
-        link = next_link(request, path, paging, [flavor.flavorid for flavor in flavors])
-        return json_answer(document | ({"flavors_links": link} if link else {}))
+        link = next_link(request, "flavors_links", path, paging, [flavor.flavorid for flavor in flavors])
+        return json_answer({"flavors": [item(request, flavor) for flavor in flavors], **link})
 
 
 def _query(request: ApiRequest) -> FlavorQuery:

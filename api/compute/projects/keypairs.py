@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from fleetlight.api.bodies.request_body import Body, IfGiven, RequestModel
 from fleetlight.api.bodies.versioned_models import Since
-from fleetlight.api.compute.protocol.paging import PAGING, Paging, next_link, paging_of
+from fleetlight.api.compute.protocol.paging import PAGING, next_link, paging_of
 from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import empty_answer, json_answer
 from fleetlight.api.http.errors import ForbiddenError
@@ -78,16 +78,14 @@ class KeypairHandlers:
 
     async def index(self, request: ApiRequest) -> Response:
         user_id = _user(request, "index")
-        has_pages = request.minor >= _PAGES_SINCE
-        paging = paging_of(request, self._access.max_limit) if has_pages else Paging(self._access.max_limit, None)
+        paging = paging_of(request, self._access.max_limit, since=_PAGES_SINCE)
         page = partial(self._keypairs.page, user_id, marker=paging.marker, limit=paging.limit)
         try:
             keypairs = await self._access.ask(page)
         except ResourceNotFoundError as error:
             raise MarkerNotFoundError(str(paging.marker)) from error
-        document: dict[str, Any] = {"keypairs": [{"keypair": _brief(request, keypair)} for keypair in keypairs]}
-        link = next_link(request, "os-keypairs", paging, [keypair.name for keypair in keypairs]) if has_pages else []
-        return json_answer(document | ({"keypairs_links": link} if link else {}))
+        link = next_link(request, "keypairs_links", "os-keypairs", paging, [keypair.name for keypair in keypairs])
+        return json_answer({"keypairs": [{"keypair": _brief(request, keypair)} for keypair in keypairs], **link})
 
     async def show(self, request: ApiRequest) -> Response:
         user_id = _user(request, "show")

@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from fleetlight.api.compute.protocol.paging import Paging, next_link, paging_of
+from fleetlight.api.compute.protocol.paging import next_link, paging_of
 from fleetlight.api.compute.protocol.route_table import ApiRoute
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError
@@ -153,21 +153,20 @@ class TenantUsageHandlers:
     async def _answer(self, request: ApiRequest, tenant_id: str | None, key: str, *, is_detailed: bool) -> Response:
         now = self._clock()
         start, stop = _window(request, now)
-        has_pages = request.minor >= _PAGES_SINCE
-        paging = paging_of(request, self._access.max_limit) if has_pages else Paging(self._access.max_limit, None)
-        after = await self._position(paging.marker, tenant_id) if has_pages else None
+        paging = paging_of(request, self._access.max_limit, since=_PAGES_SINCE)
+        after = await self._position(paging.marker, tenant_id)
         query = UsageQuery(start, stop, paging.limit, tenant_id, after)
         usages: dict[str, dict[str, Any]] = {}
         missing = _Missing()
         markers: list[str] = []
-        async for ran in self._ran(query, missing, is_whole=not has_pages):
+        async for ran in self._ran(query, missing, is_whole=not paging.has_next):
             markers.append(ran.uuid)
             _add(usages, ran, query, now, is_detailed=is_detailed)
         items = list(usages.values())
-        document: dict[str, Any] = {key: items if tenant_id is None else next(iter(items), {})}
+        found = items if tenant_id is None else next(iter(items), {})
         path = "os-simple-tenant-usage" + ("" if tenant_id is None else f"/{tenant_id}")
-        link = next_link(request, path, paging, markers) if has_pages else []
-        return json_answer(document | ({f"{key}_links": link} if link else {}), headers=missing.headers)
+        link = next_link(request, f"{key}_links", path, paging, markers)
+        return json_answer({key: found, **link}, headers=missing.headers)
 
     async def _position(self, marker: str | None, tenant_id: str | None) -> tuple[str, str] | None:
         if marker is None:

@@ -1,6 +1,7 @@
 """Pages of lists other than that of servers: `limit`, `marker` and the link to the next page."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +16,11 @@ _LARGEST = 10**18
 
 @dataclass(frozen=True, slots=True)
 class Paging:
+    """has_next: whether pages follow each other; otherwise a list has one page, and no link to another."""
+
     limit: int
-    marker: str | None
+    marker: str | None = None
+    has_next: bool = False
 
 
 def whole_number(request: ApiRequest, name: str, default: int) -> int:
@@ -32,14 +36,20 @@ def whole_number(request: ApiRequest, name: str, default: int) -> int:
     return number
 
 
-def paging_of(request: ApiRequest, max_limit: int) -> Paging:
-    """Raises ParameterError for a limit that is no number."""
-    return Paging(min(whole_number(request, "limit", max_limit), max_limit), request.query.last("marker"))
+def paging_of(request: ApiRequest, max_limit: int, *, since: int = 1) -> Paging:
+    """The page that is asked for; before microversion 2.`since` the only one.
+
+    Raises ParameterError for a limit that is no number.
+    """
+    if request.minor < since:
+        return Paging(max_limit)
+    limit = min(whole_number(request, "limit", max_limit), max_limit)
+    return Paging(limit, request.query.last("marker"), has_next=True)
 
 
-def next_link(request: ApiRequest, path: str, paging: Paging, markers: list[str]) -> list[dict[str, Any]]:
-    """The link to the page behind `markers`, those of this page; none when the page is not full."""
-    if not markers or len(markers) < paging.limit:
-        return []
+def next_link(request: ApiRequest, key: str, path: str, paging: Paging, markers: Sequence[str]) -> dict[str, Any]:
+    """The member `key` of a page with the link to the one behind `markers`, those of this page; none without one."""
+    if not paging.has_next or not markers or len(markers) < paging.limit:
+        return {}
     query = request.query.with_marker(markers[-1], frozenset())
-    return [{"rel": "next", "href": f"{request.links.versioned}/{path}?{query}"}]
+    return {key: [{"rel": "next", "href": f"{request.links.versioned}/{path}?{query}"}]}

@@ -138,15 +138,15 @@ class HypervisorHandlers:
 
     async def _list(self, request: ApiRequest, path: str, item: _Item) -> Response:
         pattern, wants_servers = _pattern(request), _wants_servers(request)
-        paging = Paging(self._access.max_limit, None)
+        paging = Paging(self._access.max_limit)
         if pattern is not None:
             if "limit" in request.query or "marker" in request.query:
                 raise BadRequestError("Paging over hypervisors with the hypervisor_hostname_pattern is not supported.")
             of_cells, found = await self._matching(pattern)
         else:
             of_cells, found = await self._all()
-            if request.minor >= _PAGES_SINCE:
-                paging = paging_of(request, self._access.max_limit)
+            paging = paging_of(request, self._access.max_limit, since=_PAGES_SINCE)
+            if paging.has_next:
                 found = _page(request, of_cells, found, paging)
         if wants_servers:
             servers = await self._servers(found)
@@ -154,11 +154,8 @@ class HypervisorHandlers:
             items = _with_servers(request, item, found, servers)
         else:
             items = [item(request, each.node) for each in found]
-        document: dict[str, Any] = {"hypervisors": items}
-        if request.minor >= _PAGES_SINCE and pattern is None:
-            link = next_link(request, path, paging, [_id(request, each.node) for each in found])
-            document |= {"hypervisors_links": link} if link else {}
-        return json_answer(document, headers=of_cells.headers)
+        link = next_link(request, "hypervisors_links", path, paging, [_id(request, each.node) for each in found])
+        return json_answer({"hypervisors": items, **link}, headers=of_cells.headers)
 
     async def _all(self) -> _FoundNodes:
         of_cells = await self._hosts.nodes()

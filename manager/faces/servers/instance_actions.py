@@ -83,15 +83,13 @@ class InstanceActionHandlers:
         server = await self._find(request)
         request.authorize("os_compute_api:os-instance-actions:list")
         actions = await self._access.ask_cell(server.cell, partial(self._log(server).actions, server.uuid))
-        document: dict[str, Any] = {}
-        if request.minor >= _PAGES_SINCE:
-            paging = paging_of(request, self._access.max_limit)
+        paging = paging_of(request, self._access.max_limit, since=_PAGES_SINCE)
+        if paging.has_next:
             # The marker is a position: it may have been updated since, and be none that is wanted any more.
             actions = _changed_between(_after_marker(actions, paging.marker), since, before)[: paging.limit]
-            path = f"servers/{server.uuid}/os-instance-actions"
-            links = next_link(request, path, paging, [action.request_id for action in actions])
-            document = {"links": links} if links else {}
-        return json_answer({"instanceActions": [_item(request, action) for action in actions], **document})
+        path = f"servers/{server.uuid}/os-instance-actions"
+        link = next_link(request, "links", path, paging, [action.request_id for action in actions])
+        return json_answer({"instanceActions": [_item(request, action) for action in actions], **link})
 
     async def show(self, request: ApiRequest) -> Response:
         server = await self._find(request)

@@ -126,19 +126,15 @@ class MigrationHandlers:
             request.authorize("os_compute_api:os-migrations:index:all_projects")
         if not request.caller.is_admin:
             query = replace(query, project_id=request.caller.project_id or "")
-        paging = paging_of(request, self._access.max_limit)
-        has_pages = request.minor >= _UUIDS_SINCE
-        marker = paging.marker or None if has_pages else None
-        limit = paging.limit if has_pages else self._access.max_limit
-        after = None if marker is None else await self._position_of(marker)
-        pages = await self._access.ask_cells(lambda cell: self._log(cell).page(query, limit, after))
+        paging = paging_of(request, self._access.max_limit, since=_UUIDS_SINCE)
+        after = await self._position_of(paging.marker) if paging.marker else None
+        pages = await self._access.ask_cells(lambda cell: self._log(cell).page(query, paging.limit, after))
         merged = heapq.merge(*(page for _, page in pages.answers), key=_order, reverse=True)
-        found = list(islice(merged, limit))
-        document: dict[str, Any] = {"migrations": [_item(request, migration) for migration in found]}
-        if has_pages:
-            links = next_link(request, "os-migrations", paging, [migration.uuid for migration in found])
-            document |= {"migrations_links": links} if links else {}
-        return json_answer(document, headers=pages.headers)
+        found = list(islice(merged, paging.limit))
+        link = next_link(request, "migrations_links", "os-migrations", paging, [migration.uuid for migration in found])
+        return json_answer(
+            {"migrations": [_item(request, migration) for migration in found], **link}, headers=pages.headers
+        )
 
     async def of_server(self, request: ApiRequest) -> Response:
         server = await find_server(self._access, request)
