@@ -11,10 +11,11 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from fleetlight.api import capacity, maintenance, usage
+from fleetlight.api.assistants.routes import AssistantsFace
 from fleetlight.api.changes import routes as changes
 from fleetlight.api.changes.comparisons import Comparisons
 from fleetlight.api.compute.routes import ComputeFace
@@ -87,6 +88,7 @@ def create_app(parts: ApiParts) -> Application:
     of_wings = faces_of_wings(services, query_engine, compute.host_statuses)
     series = Series(services.metrics, board, parts.clock, prometheus_of(parts.api))
     comparisons = Comparisons(query_engine, parts.search.cell_timeout_s)
+    assistants = AssistantsFace(services)
     service = embedded_service(parts.identity)
     if isinstance(parts.identity, EndsSessions):
         parts.identity.ends.keep_in(parts.fleet.ended_sessions, parts.search.cell_timeout_s)
@@ -101,6 +103,7 @@ def create_app(parts: ApiParts) -> Application:
         *maintenance.routes(services),
         *operating.routes(services, query_engine, board, series),
         *monitoring.routes(services, query_engine),
+        *assistants.routes(),
         *rapi.routes(services, query_engine, [resource for faces in of_wings for resource in faces.rapi]),
         *(() if service is None else service.routes(parts.api.compute_link_prefix)),
         *image.routes(services),
@@ -111,9 +114,7 @@ def create_app(parts: ApiParts) -> Application:
 
     async def answer_root(http: Request) -> Response:
         """The console for people, and the versions of the compute API for its clients."""
-        if console.prefers_a_page(http):
-            return RedirectResponse("/console/", 302, {"Vary": "Accept"})
-        return await compute.versions.all(http)
+        return console.to_console(http) if console.prefers_a_page(http) else await compute.all_versions(http)
 
     async def answer_http_exception(http: Request, error: Exception) -> Response:
         """Routing errors in our own words; a framework's body never gets out."""
@@ -122,13 +123,14 @@ def create_app(parts: ApiParts) -> Application:
         is_unknown = isinstance(error, HTTPException) and error.status_code == 404
         # An address with a line break in it finds no route at all, whatever it begins with.
         if is_unknown and not http.url.path.startswith(("/identity", "/v2.1/", "/v2/")) and not is_rapi(http.url.path):
-            return compute.versions.choices(http)
+            return compute.choices(http)
         return _no_route(http.method, http.url.path)
 
     @asynccontextmanager
-    async def lifespan(_web: Starlette) -> AsyncIterator[None]:
+    async def lifespan(web: Starlette) -> AsyncIterator[None]:
         sampling = asyncio.create_task(series.run())
-        yield
+        async with assistants.running(web):
+            yield
         sampling.cancel()
         with suppress(asyncio.CancelledError):
             await sampling

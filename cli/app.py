@@ -36,6 +36,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "fleetlight.cli.explain",
         "Show which sources answer a list or a query, why, by which requests, and how long they take.",
     ),
+    "mcp": (
+        "fleetlight.cli.assistants",
+        "Serve the tools of an assistant on standard input and output, by the Model Context Protocol.",
+    ),
     "list": (
         "fleetlight.cli.list_items",
         "List instances, nodes, jobs and the like of all cells, with fields that you choose.",

@@ -3,10 +3,9 @@
 import asyncio
 import hashlib
 import os
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -32,9 +31,6 @@ app = typer.Typer()
 
 _OK = 200
 _OPTIONS = {"fields": "-o", "filter": "--filter", "order": "--order", "as_of": "--as-of"}
-_CELL = re.compile(
-    r"(?P<cell>[^=,\s]+)=(?P<route>[a-z-]+)(?:;watermark=(?P<watermark>\d+))?(?:;age=(?P<age_s>[\d.]+))?"
-)
 _INCOMPLETE = "not all cells could answer; `fleetlight explain` tells which. --allow-incomplete writes what there is"
 
 
@@ -197,26 +193,15 @@ def _said(line: bytes, *, allow_incomplete: bool) -> Mapping[str, Any]:
 
 
 def _manifest(word: ItemWord, written: Written) -> dict[str, Any]:
+    from fleetlight.api.shared.proof import routes_said  # noqa: PLC0415 -- other commands would start a quarter later
+
     return {
         **{name: written.head[name] for name in ("what", "filter", "as_of")},
         **written.end,
-        "cells": list(_cells(written.head["route"])),
+        "cells": [asdict(said) for said in routes_said(written.head["route"])],
         "fields": definitions(ITEM_TYPES[word.item_type], written.head["fields"]),
         "fleetlight": version("fleetlight"),
     }
-
-
-def _cells(route: str) -> Sequence[Mapping[str, Any]]:
-    """Each cell with what answered for it, and how old that was (docs/reference/headers.md)."""
-    return [
-        {
-            "cell": found["cell"],
-            "route": found["route"],
-            "watermark": None if found["watermark"] is None else int(found["watermark"]),
-            "age_s": None if found["age_s"] is None else float(found["age_s"]),
-        }
-        for found in _CELL.finditer(route)
-    ]
 
 
 def _sha256(path: Path) -> str:

@@ -19,6 +19,9 @@ TOKEN_HEADER = "Fleetlight-Token"  # noqa: S105  # the name of a header
 CELL_TIMEOUT_HEADER = "Fleetlight-Cell-Timeout"
 _SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 _DICTIONARY_KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
+_ROUTE_OF_CELL = re.compile(
+    r"(?P<cell>[^=,\s]+)=(?P<route>[a-z-]+)(?:;watermark=(?P<watermark>\d+))?(?:;age=(?P<age_s>[\d.]+))?"
+)
 # nginx takes 4 KiB of headers of an answer unless told otherwise, and answers 502 where there are more.
 _LONGEST_ROUTE = 3000
 
@@ -94,6 +97,29 @@ def proof_headers(page: Page, caller: Caller) -> dict[str, str]:
     elif len(route := ", ".join(map(_member, page.cells))) > _LONGEST_ROUTE:
         route = ", ".join(_summed_up(page.cells))
     return {"Fleetlight-Complete": "true" if page.is_complete else "false", "Fleetlight-Route": route}
+
+
+@dataclass(frozen=True, slots=True)
+class CellRoute:
+    """What Fleetlight-Route says of one cell, or, by a name with a star, of how many cells took a route."""
+
+    cell: str
+    route: str
+    watermark: int | None
+    age_s: float | None
+
+
+def routes_said(header: str) -> list[CellRoute]:
+    """The members of Fleetlight-Route, as administrators get it; none of a route alone, as others do."""
+    return [
+        CellRoute(
+            said["cell"],
+            said["route"],
+            int(said["watermark"]) if said["watermark"] else None,
+            float(said["age_s"]) if said["age_s"] else None,
+        )
+        for said in _ROUTE_OF_CELL.finditer(header)
+    ]
 
 
 def _summed_up(cells: Sequence[CellAnswer]) -> Iterator[str]:

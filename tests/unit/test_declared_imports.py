@@ -23,6 +23,7 @@ EXTRAS = {
     "redis": {"manager/operations/nodes/stores/redis.py"},
     "libvirt": {"manager/agents/drivers/libvirt.py"},
     "export": {"cli/export_files.py"},
+    "mcp": {"api/assistants/tools.py"},
     "traces": {"bus/traces.py", "cli/processes/tracing.py"},
 }
 # They run in environments of their own, with Nova (scripts/nova-environment) and with mutmut (scripts/mutate).

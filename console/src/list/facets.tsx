@@ -76,7 +76,9 @@ function Facet({ found, field, filter, onToggle }: FacetProps) {
         <button
           type="button"
           class="plain link"
-          onClick={() => (isLong.value = !isLong.value)}
+          onClick={() => {
+            isLong.value = !isLong.value;
+          }}
         >
           {isLong.value ? "fewer" : `${groups.length - SHOWN} more`}
         </button>

@@ -5,7 +5,7 @@ import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { get, sentenceOf } from "../api/client";
 import { Badge } from "../list/badge";
-import { Awaited, Failed, Problem } from "../parts/awaited";
+import { Awaited, Failed } from "../parts/awaited";
 import { Time } from "../parts/glyphs";
 import { usePolled } from "../parts/polled";
 import { instant } from "../query/times";
@@ -94,7 +94,13 @@ export function CapacityPage() {
       {opened !== undefined && <Nodes key={opened} cell={opened} />}
       <p>
         <label class="check">
-          <input type="checkbox" checked={isDetailed.value} onChange={(event) => (isDetailed.value = event.currentTarget.checked)} />
+          <input
+            type="checkbox"
+            checked={isDetailed.value}
+            onChange={(event) => {
+              isDetailed.value = event.currentTarget.checked;
+            }}
+          />
           by zone and group
         </label>{" "}
         <a href={link(["reservations"])}>reservations</a>
@@ -319,7 +325,11 @@ function Fits() {
         </label>
         <button type="submit">Count</button>
       </form>
-      <Problem text={problem.value} />
+      {problem.value !== "" && (
+        <p class="problem" role="alert">
+          {problem.value}
+        </p>
+      )}
       {found.value !== null && (
         <p role="status">
           <span class="fits">

@@ -3,7 +3,6 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { addressOf, sentenceOf } from "../api/client";
-import { Problem } from "../parts/awaited";
 import { logIn, type Ways } from "../state/session";
 
 export function Login({ ways: { logins, provider } }: { ways: Ways }) {
@@ -29,7 +28,11 @@ export function Login({ ways: { logins, provider } }: { ways: Ways }) {
     <main class="alone">
       <h1>Fleetlight</h1>
       <p>One list of everything that runs, over every cell. Log in to see what you may see of it.</p>
-      <Problem text={problem.value} />
+      {problem.value !== "" && (
+        <p class="problem" role="alert">
+          {problem.value}
+        </p>
+      )}
       {provider !== null && (
         <p>
           <a class="button" href={addressOf("/fleetlight/session/openid", { next: location.pathname + location.search })}>

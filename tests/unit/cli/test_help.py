@@ -58,6 +58,7 @@ def test_the_commands_are_known() -> None:
         "subscribe skip",
         "subscribe test",
         "index sync",
+        "mcp",
         "index rebuild",
         "index drop-old",
         "index fields",

@@ -1,0 +1,75 @@
+"""`POST /mcp`: the tools over streamable HTTP, without sessions, so that any process answers any request."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from importlib.util import find_spec
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from fleetlight.api.documented import ApiOperation, DocumentedRoute
+from fleetlight.api.http.errors import NotSupportedError
+from fleetlight.api.http.in_process import InProcessResponse, call
+from fleetlight.api.http.shapes import OBJECT
+from fleetlight.api.services import Services
+from fleetlight.api.shared.endpoint import ApiRequest
+
+OPERATION = ApiOperation(
+    "POST",
+    "/mcp",
+    OBJECT,
+    faults=(400, 501),
+    summary="Tools for assistants, which only read, by the Model Context Protocol",
+)
+_OF_CONNECTION = {"content-length", "connection"}
+
+
+class AssistantsFace:
+    """The face, which answers while it is `running`."""
+
+    def __init__(self, services: Services) -> None:
+        self._middleware = services.middleware
+        self._clock = services.parts.clock
+        self._answers: ASGIApp | None = None
+
+    def routes(self) -> Sequence[Route]:
+        answer = self._middleware.endpoint(self._answer)
+
+        async def answer_bearer(http: Request) -> Response:
+            """Assistants send a token as OAuth does, where clients of OpenStack have a header of their own."""
+            scheme, _, token = http.headers.get("authorization", "").partition(" ")
+            if scheme.lower() == "bearer":
+                others = [pair for pair in http.scope["headers"] if pair[0] != b"authorization"]
+                headers = [*others, (b"x-auth-token", token.strip().encode())]
+                http = Request({**http.scope, "headers": headers}, http.receive)
+            return await answer(http)
+
+        return [DocumentedRoute(OPERATION, answer_bearer)]
+
+    @asynccontextmanager
+    async def running(self, web: ASGIApp) -> AsyncIterator[None]:
+        """web: the application, which the tools ask. Without the extra `mcp` nothing runs."""
+        if find_spec("mcp") is None:
+            yield
+            return
+        from fleetlight.api.assistants.tools import make_server, over_http  # noqa: PLC0415 -- of an extra
+
+        async def ask(path: str, query: str, headers: Mapping[str, str]) -> InProcessResponse:
+            return await call(web, "GET", path, query=query, headers=headers)
+
+        manager = over_http(make_server(ask, self._clock, version("fleetlight")))
+        async with manager.run():
+            self._answers = manager.handle_request
+            yield
+
+    async def _answer(self, request: ApiRequest) -> Response:
+        """Raises NotSupportedError."""
+        if self._answers is None:
+            raise NotSupportedError("assistants need the package mcp: install fleetlight[mcp]")
+        http = request.http
+        answer = await call(self._answers, "POST", OPERATION.path, headers=dict(http.headers), body=await http.body())
+        headers = {name: value for name, value in answer.headers.items() if name not in _OF_CONNECTION}
+        return Response(answer.body, answer.status, headers)
