@@ -165,7 +165,7 @@ def compare(
             raise NotReachableError(str(error)) from error
         asked = _questions(log, theirs, newest)
         throttle = Throttle(rate, Event())
-        is_stopped = False
+        is_stopped, refused = False, None
         show = opened.enter_context(shown_progress("requests"))("compared", requests)
         comparison = Comparison(theirs, ours, tally, settle, lambda: throttle.spend(1), show)
         try:
@@ -173,7 +173,7 @@ def compare(
         except KeyboardInterrupt:
             is_stopped = True
         except UpstreamError as error:
-            raise ConfigurationError(str(error)) from error
+            refused = ConfigurationError(str(error))
     found = {
         **tally.document(theirs.url, ours.url),
         "microversion": f"2.{newest}",
@@ -184,6 +184,8 @@ def compare(
     _write(found, output, report)
     if is_stopped:
         print_notice("stopped; the report is of what was seen until then")
+    if refused is not None:
+        raise refused
     if comparison.away is not None:
         raise NotReachableError(f"{comparison.away} does not answer any more")
     if tally.asked == tally.unanswered:

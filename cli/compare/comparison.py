@@ -108,11 +108,10 @@ class Comparison:
         self._unsettled = [each for each in self._unsettled if each is not case]
 
     def _end(self, case: Case) -> None:
-        smallest = {
-            difference.class_: self._smallest(case, difference)
-            for difference in case.differing
-            if difference.class_ not in self.tally.differing
-        }
+        smallest: dict[str, Question] = {}
+        for difference in case.differing:
+            if difference.class_ not in self.tally.differing.keys() | smallest.keys():
+                smallest[difference.class_] = self._smallest(case, difference)
         self.tally.add(case, smallest)
 
     def _smallest(self, case: Case, difference: Difference) -> Question:

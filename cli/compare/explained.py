@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fleetlight.cli.compare.differences import ABSENT, Answer, Difference, Kind
@@ -16,7 +17,7 @@ from fleetlight.cli.compare.questions import Question
 _ROWS = (Kind.MISSING, Kind.EXTRA)
 _FORBIDDEN, _NOT_FOUND, _BAD_REQUEST = "403", "404", "400"
 _ZONE = "OS-EXT-AZ:availability_zone"
-# Sort keys whose values are texts, and the member of a server that shows each.
+# Sort keys, and the member of a server that shows each.
 _TEXTS: Mapping[str, str] = {
     "display_name": "name",
     "display_description": "description",
@@ -26,7 +27,21 @@ _TEXTS: Mapping[str, str] = {
     "key_name": "key_name",
     "availability_zone": _ZONE,
     "root_device_name": "OS-EXT-SRV-ATTR:root_device_name",
-    "instance_type_id": "flavor",
+}
+_MEMBERS: Mapping[str, str] = {
+    **_TEXTS,
+    "uuid": "id",
+    "created_at": "created",
+    "updated_at": "updated",
+    "project_id": "tenant_id",
+    "user_id": "user_id",
+    "vm_state": "OS-EXT-STS:vm_state",
+    "task_state": "OS-EXT-STS:task_state",
+    "power_state": "OS-EXT-STS:power_state",
+    "launched_at": "OS-SRV-USG:launched_at",
+    "terminated_at": "OS-SRV-USG:terminated_at",
+    "config_drive": "config_drive",
+    "locked": "locked",
 }
 # Filters by text, and the member that shows what each looks at.
 _PATTERNS: Mapping[str, str] = {
@@ -98,13 +113,15 @@ def _build_requests(compared: Compared, difference: Difference) -> bool:
 
 
 def _never_updated(compared: Compared, difference: Difference) -> bool:
-    created = compared.row(difference.server).get("created")
-    return difference.key == "updated" and difference.ours == json.dumps(created)
+    if difference.key != "updated":
+        return False
+    return difference.ours == json.dumps(compared.row(difference.server).get("created"))
 
 
 def _host_status_of_deleted(compared: Compared, difference: Difference) -> bool:
-    is_deleted = compared.row(difference.server).get("status") in ("DELETED", "SOFT_DELETED")
-    return difference.key == "host_status" and difference.nova == '""' and is_deleted
+    if difference.key != "host_status" or difference.nova != '""':
+        return False
+    return compared.row(difference.server).get("status") in ("DELETED", "SOFT_DELETED")
 
 
 def _zone_of_the_row(_compared: Compared, difference: Difference) -> bool:
@@ -133,21 +150,26 @@ def _repeated_parameters(compared: Compared, difference: Difference) -> bool:
 
 
 def _text_order(compared: Compared, difference: Difference) -> bool:
-    """Ours is by code point, as far as the rows show the key; a page of such an order has other rows."""
+    """Ours is by code point, as far as the rows show the keys; a page of such an order has other rows."""
     keys = compared.question.values("sort_key")
-    if not keys or keys[0] not in _TEXTS:
+    texts = [place for place, key in enumerate(keys) if key in _TEXTS]
+    if not texts or not (difference.kind is Kind.ORDER or (difference.kind in _ROWS and _is_page(compared))):
         return False
-    if difference.kind is not Kind.ORDER and not (difference.kind in _ROWS and _is_page(compared)):
-        return False
-    directions = compared.question.values("sort_dir")
-    shown = [row.get(_TEXTS[keys[0]], "") for row in compared.ours.servers]
-    texts = [_text_of(each) for each in shown]
-    return texts == sorted(texts, reverse=(directions[:1] or ["desc"]) == ["desc"])
+    given = compared.question.values("sort_dir")
+    directions = [*given, *[given[0] if given else "desc"] * len(keys)]
+    rows = list(compared.ours.servers)
+    # The last key first, since sorting is stable.
+    for key, direction in reversed(list(zip(keys[: texts[-1] + 1], directions, strict=False))):
+        member = _MEMBERS.get(key, "")
+        if any(member not in row for row in rows):
+            return True
+        rows.sort(key=partial(_by_member, member), reverse=direction == "desc")
+    return rows == list(compared.ours.servers)
 
 
-def _text_of(value: object) -> str:
-    """Of a flavor nothing that its number, which is sorted by, would show in."""
-    return value if isinstance(value, str) else ""
+def _by_member(member: str, row: Mapping[str, Any]) -> tuple[bool, str]:
+    """Nulls are lowest; numbers that are sorted by have one digit."""
+    return row[member] is not None, str(row[member])
 
 
 def _is_page(compared: Compared) -> bool:

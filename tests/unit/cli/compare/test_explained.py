@@ -63,6 +63,18 @@ FAULT = {"itemNotFound": {"code": 404, "message": "none"}}
             listed(row(ONE, name="a"), row(TWO, name="B")),
             listed(row(TWO, name="B"), row(ONE, name="a")),
         ),
+        (
+            "text-order",
+            asked("sort_key=project_id&sort_key=display_name&sort_dir=desc&sort_dir=asc"),
+            listed(row(THREE, tenant_id="2"), row(ONE, name="a", tenant_id="1"), row(TWO, name="B", tenant_id="1")),
+            listed(row(THREE, tenant_id="2"), row(TWO, name="B", tenant_id="1"), row(ONE, name="a", tenant_id="1")),
+        ),
+        (
+            "text-order",
+            asked("sort_key=key_name&limit=1"),
+            listed(row(ONE, key_name=None)),
+            listed(row(TWO, key_name="a")),
+        ),
         ("text-of-the-database", asked("name=WEB"), listed(row()), listed()),
         ("text-of-the-database", asked("tags=blue"), listed(row(tags=["Blue"])), listed()),
         ("text-of-the-database", asked("name=caf"), listed(row(name="čaf")), listed()),
@@ -95,6 +107,12 @@ def test_rule_explains_what_it_is_about(rule: str, question: Question, nova: Ans
             asked("sort_key=display_name&sort_dir=asc"),
             listed(row(ONE, name="a"), row(TWO, name="b")),
             listed(row(TWO, name="b"), row(ONE, name="a")),
+        ),
+        # The order of the key before the text.
+        (
+            asked("sort_key=project_id&sort_key=display_name&sort_dir=asc"),
+            listed(row(ONE, name="a", tenant_id="1"), row(TWO, name="b", tenant_id="2")),
+            listed(row(TWO, name="b", tenant_id="2"), row(ONE, name="a", tenant_id="1")),
         ),
         (asked("sort_key=created_at"), listed(row(ONE), row(TWO)), listed(row(TWO), row(ONE))),
         (asked(), Answer(500, {}), listed()),
