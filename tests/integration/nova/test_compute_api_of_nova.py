@@ -1,10 +1,7 @@
 """A cell that is Nova's own compute API: what it lists, and what it leaves out while one of its cells is down."""
 
-import json
-import os
 import shutil
 import sqlite3
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -23,6 +20,7 @@ from fleetlight.query.sort import Direction, SortKey, SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.nova.questions import DEMO, Asked, identifier
 from tests.support.servers.nova import NovaWorld
+from tests.support.servers.nova_api import nova_api
 
 pytestmark = [
     pytest.mark.night,
@@ -31,7 +29,6 @@ pytestmark = [
     pytest.mark.parametrize("nova_deployment", ["sqlite"], indirect=True),
 ]
 
-SCRIPT = Path(__file__).resolve().parents[2] / "nova" / "serve.py"
 BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 NEWEST_FIRST = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.DESC)])
 OLDEST_FIRST = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.ASC)])
@@ -60,21 +57,10 @@ def cell1(nova_deployment: NovaWorld, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def adapter(cell1: Path, nova_environment: str) -> Iterator[CellAdapter]:
-    (cell1.parent / "world.json").write_text(json.dumps({"folder": str(cell1.parent)}))
-    python = Path(nova_environment).parent / "bin" / "python"
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    command = [str(python), "-W", "ignore", str(SCRIPT), str(cell1.parent / "world.json")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        try:
-            assert process.stdout is not None
-            port = process.stdout.readline().strip()
-            assert port, "Nova has ended; what it said is above"
-            address = f"http://127.0.0.1:{port}/v2.1"
-            cell = Cell("5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7c44", "nova", CellKind.NOVA_API, address, "")
-            with closing(open_adapter(cell, statement_timeout_s=60)) as opened:
-                yield opened
-        finally:
-            process.kill()
+    with nova_api(cell1.parent, nova_environment) as address:
+        cell = Cell("5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7c44", "nova", CellKind.NOVA_API, address, "")
+        with closing(open_adapter(cell, statement_timeout_s=60)) as opened:
+            yield opened
 
 
 def listed(adapter: CellAdapter, order: SortOrder = BY_UUID) -> list[str]:

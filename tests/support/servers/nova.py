@@ -36,9 +36,13 @@ _TEMPLATES: Mapping[NovaServer, str] = {
 
 @dataclass(frozen=True)
 class NovaWorld:
-    """A deployment with two cells and cell0 (tests/nova/make_world.py). urls: `api`, `cell0`, `cell1`, `cell2`."""
+    """A deployment with two cells and cell0 (tests/nova/make_world.py). urls: `api`, `cell0`, `cell1`, `cell2`.
+
+    folder: where its nova.conf is.
+    """
 
     server: NovaServer
+    folder: Path
     urls: Mapping[str, str]
     answers: Mapping[str, Mapping[str, Any]]
 
@@ -83,7 +87,7 @@ def _make(server: NovaServer, folder: Path) -> None:
 def _read(server: NovaServer, folder: Path) -> NovaWorld:
     world = json.loads((folder / "world.json").read_text())
     answers = json.loads((folder / "answers.json").read_text())
-    return NovaWorld(server, {name: world[name] for name in _DATABASES}, answers)
+    return NovaWorld(server, folder, {name: world[name] for name in _DATABASES}, answers)
 
 
 def _run(script: str, world: Path, lines: str = "") -> str:
