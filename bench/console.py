@@ -92,7 +92,7 @@ def _settle(page: Page) -> None:
 
 def _see(page: Page, url: str) -> None:
     page.goto(url, wait_until="commit")
-    page.locator("tbody tr button").first.wait_for()
+    page.locator("tbody tr a").first.wait_for()
 
 
 def _scrolled(browser: Browser, url: str, scroll_s: float) -> tuple[int, float]:

@@ -38,7 +38,7 @@ _NOTE_ROWS = """() => {
     const before = {};
     const look = () => {
         for (const row of document.querySelectorAll("tbody tr")) {
-            const name = row.querySelector("button")?.textContent;
+            const name = row.querySelector("a")?.textContent;
             if (!name) continue;
             before[name] ??= row.textContent;
             if (before[name] !== row.textContent) window.noted[name] ??= Date.now() / 1000;
@@ -99,7 +99,7 @@ def _on_screen_s(fleet: ConsoleFleet, browser: Browser, url: str, count: int) ->
         page = context.new_page()
         page.goto(f"{url}/console/instances?filter=name=*%22a-live-*%22&columns=name,admin_state,status")
         page.get_by_role("button", name="● live").wait_for()
-        page.get_by_role("button", name=made[-1].name, exact=True).wait_for()
+        page.get_by_role("link", name=made[-1].name, exact=True).wait_for()
         page.evaluate(_NOTE_ROWS)
         heard.at.clear()  # what was heard of their creation
         for each in made:

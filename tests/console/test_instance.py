@@ -8,6 +8,23 @@ from playwright.sync_api import expect
 from tests.support.fleets.console_fleet import ConsoleFleet
 from tests.support.pages.console import Console
 
+_FAULT = {"code": 500, "message": "No valid host was found.", "details": None, "created_at": 1_795_655_740_000_000}
+_ASKED = {
+    "Fault": "No valid host was found.",
+    "State": "error",
+    "Power": "off",
+    "Cell": "cell1",
+    "Host": "cell1-compute-03",
+    "Zone": "cell1-a",
+    "Project": "asking",
+    "Owner": "ada",
+    "Created": "ago",
+    "Launched": "",
+    "Flavor": "",
+    "Tags": "blue",
+    "role": "web",
+}
+
 
 def test_an_instance_is_stopped_and_its_history_says_what_changed(console: Console, fleet: ConsoleFleet) -> None:
     uuid = fleet.create("cell1", display_name="to-be-stopped")
@@ -36,6 +53,29 @@ def test_an_instance_is_stopped_and_its_history_says_what_changed(console: Conso
     page.get_by_role("link", name="Its jobs").click()
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(console.row(0)).to_contain_text("SERVER_STOP(to-be-stopped)")
+
+
+def test_an_instance_says_first_how_it_is_where_and_whose(console: Console, fleet: ConsoleFleet) -> None:
+    place = {"host": "cell1-compute-03", "node": "cell1-compute-03.example.org", "availability_zone": "cell1-a"}
+    named = {"display_name": "asked-about", "project_id": "asking", "user_id": "ada", "tags": ["blue"]}
+    uuid = fleet.create(
+        "cell1", **named, **place, vm_state="error", power_state=4, metadata={"role": "web"}, fault=_FAULT
+    )
+    page = console.open(f"instances/{uuid}")
+    rows = {name: page.locator("dl.values > div").filter(has=page.get_by_text(name, exact=True)) for name in _ASKED}
+    for name, value in _ASKED.items():
+        expect(rows[name].first).to_contain_text(value)
+    expect(page.get_by_role("heading", name="Last changes")).to_be_visible()
+    console.watched.axe()
+    rows["Host"].get_by_role("link", name="cell1-compute-03").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(console.row(0)).to_contain_text("cell1-compute-03")
+    page.go_back()
+    page.get_by_role("tab", name="Fields").click()
+    for group in ("Name", "State", "Where", "Whose", "Size", "Network", "Disks", "Times"):
+        expect(page.get_by_role("heading", name=group, exact=True)).to_be_visible()
+    metadata = page.locator("dl.values > div").filter(has=page.get_by_text("Metadata", exact=True))
+    expect(metadata.get_by_role("listitem")).to_have_text("role: web")
 
 
 @pytest.mark.parametrize(

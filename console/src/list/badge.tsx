@@ -31,21 +31,14 @@ export function Badge({ proof, request }: { proof: Proof | null; request: string
         type="button"
         class={proof.isComplete ? "badge whole" : "badge partial"}
         title="Why this answer is as it is"
-        onClick={() => {
-          isOpen.value = true;
-        }}
+        onClick={() => (isOpen.value = true)}
       >
         {proof.isComplete ? "✓ complete" : "⚠ not complete"}
         <span class="age">{ageText(proof)}</span>
         {away.length > 0 && <span> · {awayText(away)}</span>}
       </button>
       {isOpen.value && (
-        <Dialog
-          title="What this answer covers"
-          onClose={() => {
-            isOpen.value = false;
-          }}
-        >
+        <Dialog title="What this answer covers" onClose={() => (isOpen.value = false)}>
           <Covered proof={proof} request={request} />
         </Dialog>
       )}

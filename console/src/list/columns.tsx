@@ -34,12 +34,7 @@ export function Columns({ fields, chosen, usual, onChoose }: ColumnsProps) {
   );
   return (
     <>
-      <button
-        type="button"
-        onClick={() => {
-          isOpen.value = true;
-        }}
-      >
+      <button type="button" onClick={() => (isOpen.value = true)}>
         <Icon name="columns" /> Columns
       </button>
       {isOpen.value && (
@@ -77,13 +72,7 @@ export function Columns({ fields, chosen, usual, onChoose }: ColumnsProps) {
           </p>
           <label>
             Add a field
-            <input
-              type="search"
-              value={wanted.value}
-              onInput={(event) => {
-                wanted.value = event.currentTarget.value;
-              }}
-            />
+            <input type="search" value={wanted.value} onInput={(event) => (wanted.value = event.currentTarget.value)} />
           </label>
           <ul class="columns offered">
             {others.slice(0, 60).map((field) => (

@@ -73,13 +73,7 @@ function Facet({ found, field, filter, onToggle }: FacetProps) {
         ))}
       </ul>
       {groups.length > SHOWN && (
-        <button
-          type="button"
-          class="plain link"
-          onClick={() => {
-            isLong.value = !isLong.value;
-          }}
-        >
+        <button type="button" class="plain link" onClick={() => (isLong.value = !isLong.value)}>
           {isLong.value ? "fewer" : `${groups.length - SHOWN} more`}
         </button>
       )}
@@ -99,7 +93,7 @@ function Choice({ group, name, filter, onToggle }: ChoiceProps) {
   const status = group.statuses[name] ?? 0;
   const isPlain = typeof value === "string" || typeof value === "number" || typeof value === "boolean";
   const condition = status === 0 && isPlain ? isEqual(name, value) : null;
-  const text = isPlain ? printable(String(value)) || "(empty)" : GLYPHS[status === 0 ? 3 : status].meaning;
+  const text = isPlain ? printable(typeof value === "boolean" ? (value ? "yes" : "no") : String(value)) || "(empty)" : GLYPHS[status === 0 ? 3 : status].meaning;
   return (
     <li>
       <button

@@ -103,12 +103,8 @@ export function FilterBar({ text, what, fields, example, allProjects, problem, m
           value={typed.value}
           onInput={onInput}
           onKeyDown={onKeyDown}
-          onFocus={() => {
-            isOpen.value = true;
-          }}
-          onBlur={() => {
-            isOpen.value = false;
-          }}
+          onFocus={() => (isOpen.value = true)}
+          onBlur={() => (isOpen.value = false)}
         />
         <ul id={listId} role="listbox" aria-label="Suggestions" class="suggestions" hidden={!isShown}>
           {found.map((suggestion, index) => (
@@ -233,9 +229,7 @@ function ConditionMaker({ fields, values, onMake }: { fields: readonly Field[]; 
             Comparison
             <select
               value={operator.value}
-              onChange={(event) => {
-                operator.value = event.currentTarget.value;
-              }}
+              onChange={(event) => (operator.value = event.currentTarget.value)}
             >
               {operatorsOf(field).map((each) => (
                 <option key={each} value={each}>
@@ -250,9 +244,7 @@ function ConditionMaker({ fields, values, onMake }: { fields: readonly Field[]; 
           <input
             list={valuesId}
             value={value.value}
-            onInput={(event) => {
-              value.value = event.currentTarget.value;
-            }}
+            onInput={(event) => (value.value = event.currentTarget.value)}
           />
           <datalist id={valuesId}>
             {field !== undefined && values.of(field).map((each) => <option key={each} value={each} />)}

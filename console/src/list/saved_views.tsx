@@ -2,10 +2,12 @@
 
 import { useSignal } from "@preact/signals";
 import { ask, get, sentenceOf } from "../api/client";
+import { Problem } from "../parts/awaited";
 import { Dialog } from "../parts/dialog";
 import { printable } from "../parts/glyphs";
 import { Icon } from "../parts/icons";
 import { address, choose } from "../state/address";
+import { nameOf } from "../state/people";
 import type { ListKind } from "./kinds";
 import type { Question } from "./rows";
 
@@ -58,24 +60,15 @@ export function SavedViews({ kind, question }: { kind: ListKind; question: Quest
         <Icon name="star" /> Views
       </button>
       {isOpen.value && (
-        <Dialog
-          title="Saved views"
-          onClose={() => {
-            isOpen.value = false;
-          }}
-        >
-          {problem.value !== "" && (
-            <p class="problem" role="alert">
-              {problem.value}
-            </p>
-          )}
+        <Dialog title="Saved views" onClose={() => (isOpen.value = false)}>
+          <Problem text={problem.value} />
           <ul class="columns">
             {views.value.map((view) => (
               <li key={view.id}>
                 <button type="button" class="plain link" onClick={() => open(view)}>
                   <bdi>{printable(view.name)}</bdi>
                 </button>
-                <span class="hint">{view.mine ? (view.shared ? "yours, shared" : "yours") : <>shared by {view.owner}</>}</span>
+                <span class="hint">{view.mine ? (view.shared ? "yours, shared" : "yours") : <>shared by {nameOf(view.owner)}</>}</span>
                 {view.mine && (
                   <button
                     type="button"
@@ -98,22 +91,10 @@ export function SavedViews({ kind, question }: { kind: ListKind; question: Quest
           >
             <label>
               Save this one as
-              <input
-                value={name.value}
-                required
-                onInput={(event) => {
-                  name.value = event.currentTarget.value;
-                }}
-              />
+              <input value={name.value} required onInput={(event) => (name.value = event.currentTarget.value)} />
             </label>
             <label class="check">
-              <input
-                type="checkbox"
-                checked={isShared.value}
-                onChange={(event) => {
-                  isShared.value = event.currentTarget.checked;
-                }}
-              />
+              <input type="checkbox" checked={isShared.value} onChange={(event) => (isShared.value = event.currentTarget.checked)} />
               shared
             </label>
             <button type="submit">Save</button>

@@ -29,12 +29,7 @@ export function ListTools({ kind, question, rows, onAgain, children }: ToolsProp
       </button>
       {children}
       <SavedViews kind={kind} question={question} />
-      <button
-        type="button"
-        onClick={() => {
-          isExporting.value = true;
-        }}
-      >
+      <button type="button" onClick={() => (isExporting.value = true)}>
         <Icon name="download" /> Export
       </button>
       {kind.path === "instances" && question.asOf === null && (
@@ -45,19 +40,12 @@ export function ListTools({ kind, question, rows, onAgain, children }: ToolsProp
       <button
         type="button"
         title="How times are shown"
-        onClick={() => {
-          timeStyle.value = next(["relative", "local", "utc"], timeStyle.value);
-        }}
+        onClick={() => (timeStyle.value = next(["relative", "local", "utc"], timeStyle.value))}
       >
         <Icon name="clock" /> {{ relative: "Relative times", local: "Local times", utc: "UTC" }[timeStyle.value]}
       </button>
       {isExporting.value && (
-        <Dialog
-          title="Export"
-          onClose={() => {
-            isExporting.value = false;
-          }}
-        >
+        <Dialog title="Export" onClose={() => (isExporting.value = false)}>
           <Export kind={kind} question={question} />
         </Dialog>
       )}

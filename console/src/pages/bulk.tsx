@@ -4,12 +4,13 @@ import { useSignal } from "@preact/signals";
 import { ask, sentenceOf } from "../api/client";
 import { ageOf, isAway } from "../api/proof";
 import type { CountsAnswer, Group } from "../api/types";
-import { Awaited, Failed } from "../parts/awaited";
+import { Awaited, Failed, Problem } from "../parts/awaited";
 import { Confirm, useAsked } from "../parts/confirm";
 import { printable, Time } from "../parts/glyphs";
 import { usePolled } from "../parts/polled";
 import { shownSpan } from "../query/times";
 import { address, go, link, titled } from "../state/address";
+import { nameOf } from "../state/people";
 import { caller } from "../state/session";
 import { ACTIONS, allows } from "./actions";
 
@@ -66,7 +67,7 @@ function AllBulk() {
             <code>{bulk.filter || "all"}</code>
             <State bulk={bulk} />
             <span class="hint">
-              by <bdi>{bulk.by}</bdi>, <Time at={bulk.created_at} />
+              by <bdi>{nameOf(bulk.by)}</bdi>, <Time at={bulk.created_at} />
             </span>
           </li>
         ))}
@@ -108,11 +109,7 @@ function Preview({ filter }: { filter: string }) {
         Preview
       </button>
       <span class="hint">Of {isOfAllProjects() ? "all projects" : "your project"}. Nothing is changed yet.</span>
-      {problem.value !== "" && (
-        <p class="problem" role="alert">
-          {problem.value}
-        </p>
-      )}
+      <Problem text={problem.value} />
     </form>
   );
 }
@@ -163,11 +160,7 @@ function OneBulk({ id }: { id: string }) {
       {!bulk.complete && <p class="problem">⚠ The list was not complete: instances of cells that did not answer are not among them.</p>}
       {(bulk.state === "previewed" || bulk.state === "stopped") && <Allowed bulk={bulk} />}
       <Confirm asked={asked} />
-      {(said.value || problem.value) !== "" && (
-        <p class="problem" role="alert">
-          {said.value || problem.value}
-        </p>
-      )}
+      <Problem text={said.value || problem.value} />
       {bulk.reason !== null && <p class="problem">Stopped: {bulk.reason}.</p>}
       <div class="cards">
         <Shares title="By project" shares={bulk.by_project} />

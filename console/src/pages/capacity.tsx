@@ -5,7 +5,7 @@ import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { get, sentenceOf } from "../api/client";
 import { Badge } from "../list/badge";
-import { Awaited, Failed } from "../parts/awaited";
+import { Awaited, Failed, Problem } from "../parts/awaited";
 import { Time } from "../parts/glyphs";
 import { usePolled } from "../parts/polled";
 import { instant } from "../query/times";
@@ -94,13 +94,7 @@ export function CapacityPage() {
       {opened !== undefined && <Nodes key={opened} cell={opened} />}
       <p>
         <label class="check">
-          <input
-            type="checkbox"
-            checked={isDetailed.value}
-            onChange={(event) => {
-              isDetailed.value = event.currentTarget.checked;
-            }}
-          />
+          <input type="checkbox" checked={isDetailed.value} onChange={(event) => (isDetailed.value = event.currentTarget.checked)} />
           by zone and group
         </label>{" "}
         <a href={link(["reservations"])}>reservations</a>
@@ -122,9 +116,7 @@ function Parts({ rows, caption, hasSum = false }: { rows: readonly Shown[]; capt
         <thead>
           <tr>
             <th scope="col">Where</th>
-            <th scope="col" class="number">
-              Nodes
-            </th>
+            <th scope="col" class="number">Nodes</th>
             {KINDS.map((kind) => (
               <th key={kind} scope="col">
                 {NAMES[kind]}
@@ -325,11 +317,7 @@ function Fits() {
         </label>
         <button type="submit">Count</button>
       </form>
-      {problem.value !== "" && (
-        <p class="problem" role="alert">
-          {problem.value}
-        </p>
-      )}
+      <Problem text={problem.value} />
       {found.value !== null && (
         <p role="status">
           <span class="fits">

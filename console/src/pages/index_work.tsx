@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { ask, sentenceOf } from "../api/client";
 import type { Json } from "../api/types";
-import { Awaited } from "../parts/awaited";
+import { Awaited, Problem } from "../parts/awaited";
 import { Confirm, useAsked } from "../parts/confirm";
 import { printable, Time } from "../parts/glyphs";
 import { Plots } from "../parts/plots";
@@ -11,6 +11,7 @@ import { usePolled } from "../parts/polled";
 import { Tabs } from "../parts/tabs";
 import { shownSpan } from "../query/times";
 import { address } from "../state/address";
+import { nameOf } from "../state/people";
 
 interface Work {
   readonly id: string;
@@ -104,9 +105,7 @@ function WorkTab() {
           Work
           <select
             value={kind.value}
-            onChange={(event) => {
-              kind.value = event.currentTarget.value;
-            }}
+            onChange={(event) => (kind.value = event.currentTarget.value)}
           >
             {KINDS.map(([name]) => (
               <option key={name}>{name}</option>
@@ -119,11 +118,7 @@ function WorkTab() {
         <button type="submit">Start</button>
         <span class="hint">{KINDS.find(([name]) => name === kind.value)?.[1]}</span>
       </form>
-      {(said.value || problem.value) !== "" && (
-        <p class="problem" role="alert">
-          {said.value || problem.value}
-        </p>
-      )}
+      <Problem text={said.value || problem.value} />
       <Plots names={["messages_per_s", "lag_total", "age_max_s"]} />
       {answer.value?.body.work.length === 0 && <p>No work was started here yet.</p>}
       {answer.value?.body.work.map((work) => (
@@ -141,7 +136,7 @@ function OneWork({ work, onStop }: { work: Work; onStop: () => void }) {
         {work.kind} <span class={`state state-${work.state}`}>{work.state}</span>
       </h2>
       <p class="hint">
-        {work.cells.length === 0 ? "all cells" : work.cells.join(", ")}, by <bdi>{work.by}</bdi>
+        {work.cells.length === 0 ? "all cells" : work.cells.join(", ")}, by <bdi>{nameOf(work.by)}</bdi>
         {work.started_at !== null && <>, started <Time at={work.started_at} /></>}
         {work.ended_at !== null && <>, ended <Time at={work.ended_at} /></>}
       </p>
@@ -198,15 +193,9 @@ function AuditTab() {
         <tr>
           <th scope="col">Cell</th>
           <th scope="col">When</th>
-          <th scope="col" class="number">
-            Compared
-          </th>
-          <th scope="col" class="number">
-            Wrong
-          </th>
-          <th scope="col" class="number">
-            Repaired
-          </th>
+          <th scope="col" class="number">Compared</th>
+          <th scope="col" class="number">Wrong</th>
+          <th scope="col" class="number">Repaired</th>
         </tr>
       </thead>
       <tbody>
@@ -214,9 +203,9 @@ function AuditTab() {
           <tr key={round.cell}>
             <th scope="row">{round.cell}</th>
             <td>{round.at === null ? "not yet" : <Time at={round.at} />}</td>
-            <td class="number">{round.compared ?? "–"}</td>
-            <td class="number">{round.found ?? "–"}</td>
-            <td class="number">{round.repaired ?? "–"}</td>
+            <td class="number">{round.compared?.toLocaleString("en") ?? "–"}</td>
+            <td class="number">{round.found?.toLocaleString("en") ?? "–"}</td>
+            <td class="number">{round.repaired?.toLocaleString("en") ?? "–"}</td>
           </tr>
         ))}
       </tbody>

@@ -6,6 +6,7 @@ import { ask, get, sentenceOf } from "../api/client";
 import { Confirm, useAsked } from "../parts/confirm";
 import { Time } from "../parts/glyphs";
 import { link } from "../state/address";
+import { nameOf } from "../state/people";
 import { type Action, actionsFor, GROUPS } from "./actions";
 import { imageOf, NEWEST, type Server } from "./server";
 
@@ -127,7 +128,7 @@ function ActionsDone({ id, followed }: { id: string; followed: string | null }) 
               <td>{each.action}</td>
               <td><Time at={each.start_time} /></td>
               <td>
-                <bdi>{each.user_id ?? "–"}</bdi>
+                <bdi title={each.user_id ?? undefined}>{each.user_id === null ? "–" : nameOf(each.user_id)}</bdi>
               </td>
               <td>{each.message ?? (each.request_id === followed ? progressOf(events.value) : "")}</td>
             </tr>

@@ -141,7 +141,9 @@ function Listed({ kind, fields, question, filter, lacking, pasts }: ListedProps)
       )}
       {pasts !== null && <MomentBar pasts={pasts} />}
       <div class="body">
-        {rows.proof.value !== null && (
+        {rows.proof.value === null ? (
+          <div class="facets" />
+        ) : (
           <Fold title="Counts by value">
             <Facets
               question={question}
@@ -153,6 +155,8 @@ function Listed({ kind, fields, question, filter, lacking, pasts }: ListedProps)
         )}
         {question.asOf !== null && address.value.query["against"] !== undefined ? (
           <DifferenceTable question={question} fields={shown} />
+        ) : rows.total.value === null && rows.problem.value === null ? (
+          <Awaited problem="" onAgain={again} rows={20} />
         ) : rows.total.value === 0 && rows.isWhole.value ? (
           <Empty kind={kind} filter={filter} onAll={() => ask("")} />
         ) : (
@@ -164,9 +168,7 @@ function Listed({ kind, fields, question, filter, lacking, pasts }: ListedProps)
           selected={selected.value}
           first={first}
           onSort={sort}
-          onSelect={(position) => {
-            selected.value = position;
-          }}
+          onSelect={(position) => (selected.value = position)}
           hrefOf={hrefOf}
         />
         )}

@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { addressOf, sentenceOf } from "../api/client";
+import { Problem } from "../parts/awaited";
 import { logIn, type Ways } from "../state/session";
 
 export function Login({ ways: { logins, provider } }: { ways: Ways }) {
@@ -28,11 +29,7 @@ export function Login({ ways: { logins, provider } }: { ways: Ways }) {
     <main class="alone">
       <h1>Fleetlight</h1>
       <p>One list of everything that runs, over every cell. Log in to see what you may see of it.</p>
-      {problem.value !== "" && (
-        <p class="problem" role="alert">
-          {problem.value}
-        </p>
-      )}
+      <Problem text={problem.value} />
       {provider !== null && (
         <p>
           <a class="button" href={addressOf("/fleetlight/session/openid", { next: location.pathname + location.search })}>

@@ -57,12 +57,7 @@ export function NewReservation({ onMade }: { onMade: () => void }) {
       </button>
       {!isOpen.value && said.value !== "" && <span role="status">{said.value}</span>}
       {isOpen.value && (
-        <Dialog
-          title="Reserve capacity"
-          onClose={() => {
-            isOpen.value = false;
-          }}
-        >
+        <Dialog title="Reserve capacity" onClose={() => (isOpen.value = false)}>
           <form onSubmit={(event) => void submit(event)}>
             <label>
               Name <input name="name" required />

@@ -30,3 +30,13 @@ export function Failed({ problem, onAgain }: { problem: string; onAgain: () => v
     </p>
   );
 }
+
+/** What went wrong with something that the caller did; nothing while all is well. */
+export function Problem({ text }: { text: string }) {
+  if (text === "") return null;
+  return (
+    <p class="problem" role="alert">
+      {text}
+    </p>
+  );
+}

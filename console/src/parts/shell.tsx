@@ -80,9 +80,7 @@ function Caller({ caller }: { caller: SessionAnswer }) {
         type="button"
         aria-label={`Colours: ${theme.value}`}
         title="Light or dark"
-        onClick={() => {
-          theme.value = next(["system", "light", "dark"], theme.value);
-        }}
+        onClick={() => (theme.value = next(["system", "light", "dark"], theme.value))}
       >
         {{ system: "◐", light: "○", dark: "●" }[theme.value]}
       </button>
@@ -90,9 +88,7 @@ function Caller({ caller }: { caller: SessionAnswer }) {
         type="button"
         title="Keys"
         aria-label="Keys"
-        onClick={() => {
-          isHelpOpen.value = true;
-        }}
+        onClick={() => (isHelpOpen.value = true)}
       >
         ?
       </button>
@@ -116,12 +112,7 @@ function Help() {
     ["Esc", "close what is open"],
   ];
   return (
-    <Dialog
-      title="Keys"
-      onClose={() => {
-        isHelpOpen.value = false;
-      }}
-    >
+    <Dialog title="Keys" onClose={() => (isHelpOpen.value = false)}>
       <dl class="keys">
         {keys.map(([key, meaning]) => (
           <div key={key}>

@@ -20,6 +20,7 @@ const WORDS: Readonly<Record<string, string>> = {
   free_count: "Free addresses",
   inst_cnt: "Instances",
   ip_addresses: "Networks and addresses",
+  master_candidate: "Master candidate",
   mfree: "Memory free",
   mnode: "Memory of the node",
   mtime: "Changed",
@@ -39,6 +40,8 @@ const WORDS: Readonly<Record<string, string>> = {
   serial_no: "Revision",
   sinst_cnt: "Secondary instances",
   snodes: "Secondary nodes",
+  spfree: "Spindles free",
+  sptotal: "Spindles",
   vcpus: "vCPU",
   vm_state: "State",
 };

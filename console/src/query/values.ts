@@ -54,7 +54,7 @@ export function shownSize(mib: number): string {
     size /= 1024;
     units.shift();
   }
-  return `${size >= 100 || Number.isInteger(size) ? Math.round(size) : size.toFixed(1)} ${units[0]}`;
+  return `${size >= 100 || Number.isInteger(size) ? Math.round(size).toLocaleString("en") : size.toFixed(1)} ${units[0]}`;
 }
 
 /** Times of jobs: whole seconds, and microseconds. */
