@@ -1,5 +1,7 @@
 """Filters as trees of values: the shape (fleetlight.query.tree) and every operator (fleetlight.query.operators)."""
 
+from typing import Any
+
 from fleetlight.query.operators.comparison import Eq, Ge, Gt, In, IsNotNull, IsNull, Le, Lt, Ne, Negation, Not, NotIn
 from fleetlight.query.operators.lists import Has, HasAddress, HasAny, HasNone, Lacks, LacksAddress
 from fleetlight.query.operators.text import HasName, HasOneName, HasOtherName, Matches, NotMatches
@@ -26,6 +28,24 @@ from fleetlight.query.tree import (
 def or_missing(leaf: Leaf) -> Filter:
     """True of a null too: Query2 keeps what there is no data to judge by, and its negation drops it."""
     return any_of(leaf, IsNull(leaf.field))
+
+
+def keys_in(node: Filter, unique: str) -> set[Any] | None:
+    """The values of a field that is never null, one of which an item has if the filter is true; None for any."""
+    match node:
+        case Eq(field, value) if field == unique:
+            return {value}
+        case In(field, values) if field == unique:
+            return set(values)
+        case IsNull(field) if field == unique:
+            return set()
+        case Or(terms):
+            parts = [keys_in(term, unique) for term in terms]
+            return None if None in parts else set[Any]().union(*filter(None, parts))
+        case And(terms):
+            named = [keys for term in terms if (keys := keys_in(term, unique)) is not None]
+            return set.intersection(*named) if named else None
+    return None
 
 
 __all__ = [
@@ -64,6 +84,7 @@ __all__ = [
     "any_of",
     "check",
     "fit",
+    "keys_in",
     "leaves",
     "lower",
     "negate",

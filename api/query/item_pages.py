@@ -8,12 +8,12 @@ import msgspec
 from fleetlight.api.query.item_query import ItemQuery
 from fleetlight.api.query.live import LiveNodes, Observers
 from fleetlight.api.query.results import QueryPlan, QueryRequest, QueryResult, with_uncertain
-from fleetlight.api.query.scope import choose_cells, conditions_on_cells, keys_in
+from fleetlight.api.query.scope import choose_cells, conditions_on_cells
 from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.listing.answer import Page
 from fleetlight.listing.list_items import CellItems, ItemLister
 from fleetlight.listing.sources import CellReader
-from fleetlight.query.filters import EVERYTHING, Filter, In
+from fleetlight.query.filters import EVERYTHING, Filter, In, keys_in
 from fleetlight.resources.fields import Record
 from fleetlight.resources.node import AGENT_ADDRESS
 from fleetlight.views.query2.catalog import values_of

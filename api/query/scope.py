@@ -6,13 +6,12 @@ not exist: in columns, in filters and in orders.
 
 from collections.abc import Collection, Sequence
 from functools import cache
-from typing import Any
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import ForbiddenError, NotFoundError
 from fleetlight.cells.model import Cell
 from fleetlight.query.evaluate import matcher
-from fleetlight.query.filters import EVERYTHING, And, Eq, Filter, In, IsNull, Or, all_of, leaves, split_expressible
+from fleetlight.query.filters import EVERYTHING, Eq, Filter, all_of, leaves, split_expressible
 from fleetlight.resources.fields import ItemType
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
@@ -99,23 +98,6 @@ def choose_cells(
 def conditions_on_cells(node: Filter) -> Filter:
     """What a filter says of `cell`, as far as `choose_cells` takes it from there."""
     return split_expressible(node, _is_of_cells)[0]
-
-
-def keys_in(node: Filter, unique: str) -> Collection[Any] | None:
-    """The values of a field that is never null, one of which an item has if the filter is true; None for any."""
-    match node:
-        case Eq(field, value) if field == unique:
-            return {value}
-        case In(field, values) if field == unique:
-            return set(values)
-        case IsNull(field) if field == unique:
-            return set()
-        case Or(terms):
-            parts = [keys_in(term, unique) for term in terms]
-            return None if None in parts else {key for part in parts for key in part or ()}
-        case And(terms):
-            return next((keys for term in terms if (keys := keys_in(term, unique)) is not None), None)
-    return None
 
 
 def _is_of_cells(part: Filter) -> bool:

@@ -21,7 +21,7 @@ from fleetlight.cells.model import NO_INSTANCE, Cell, InstanceRow
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.cells.upstream.address import UpstreamAddress
 from fleetlight.query.evaluate import matcher
-from fleetlight.query.filters import And, Eq, Filter, In
+from fleetlight.query.filters import Eq, keys_in
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import INSTANCES_BY_UUID, Direction
 from fleetlight.resources.clock import Clock, system_clock
@@ -59,22 +59,11 @@ def _named(names: Sequence[str]) -> Sequence[Record]:
 
 def expression_of(request: PageRequest) -> Expression | None:
     """The filter of Ganeti's for the instances that a page may have; None for all."""
-    terms = request.filter.terms if isinstance(request.filter, And) else (request.filter,)
-    named = [set(uuids) for term in terms if (uuids := _uuids(term)) is not None]
-    if named:
-        return ["|", *(["==", "uuid", uuid] for uuid in sorted(set.intersection(*named)))]
+    if (uuids := keys_in(request.filter, "uuid")) is not None:
+        return ["|", *(["==", "uuid", uuid] for uuid in sorted(uuids))]
     first = request.order.keys[0]
     if request.after is not None and first.field == "uuid" and first.direction is Direction.ASC:
         return [">", "uuid", request.after[0]]
-    return None
-
-
-def _uuids(term: Filter) -> Collection[str] | None:
-    match term:
-        case Eq("uuid", str(uuid)):
-            return (uuid,)
-        case In("uuid", values):
-            return [str(value) for value in values]
     return None
 
 

@@ -3,12 +3,12 @@
 Meaning of the parameters: contracts/nova-servers, section 4.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from fleetlight.cells.kinds.nova_api.client import Query
-from fleetlight.query.filters import And, Eq, Filter, Ge, Has, In, IsNull, Ne, any_of
+from fleetlight.query.filters import And, Eq, Filter, Ge, Has, In, IsNull, Ne, any_of, keys_in
 
 _LIVE: Query = ()
 DELETED_ONES = ("deleted", "True")
@@ -45,23 +45,13 @@ def query_of(node: Filter) -> UpstreamQuery:
     """How to find everything that `node` may mean."""
     terms = node.terms if isinstance(node, And) else (node,)
     lists = _lists(terms)
-    named = [set(uuids) for term in terms if (uuids := _uuids(term)) is not None]
-    if named:
-        return UpstreamQuery(lists, tuple(sorted(set.intersection(*named))))
+    if (uuids := keys_in(node, "uuid")) is not None:
+        return UpstreamQuery(lists, tuple(sorted(uuids)))
     parameters = tuple(_parameters(terms))
     if _CHANGED_SINCE in dict(parameters) and lists == (_LIVE, _DELETED):
         # It lists them all.
         lists = (_LIVE,)
     return UpstreamQuery(tuple((*each, *parameters) for each in lists))
-
-
-def _uuids(term: Filter) -> Collection[str] | None:
-    match term:
-        case Eq("uuid", str(uuid)):
-            return (uuid,)
-        case In("uuid", values):
-            return [str(value) for value in values]
-    return None
 
 
 def _lists(terms: tuple[Filter, ...]) -> tuple[Query, ...]:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleetlight.api.query.scope import keys_in
 from fleetlight.query.expressions import to_filter
+from fleetlight.query.filters import keys_in
 from fleetlight.resources.query_fields.job import JOB
 
 
@@ -14,6 +14,7 @@ from fleetlight.resources.query_fields.job import JOB
         (["|", ["==", "id", 5], ["=", "id", 7]], {5, 7}),
         (["|", ["==", "id", 5], ["==", "status", "error"]], None),
         (["&", ["==", "status", "error"], ["==", "id", 5]], {5}),
+        (["&", ["|", ["==", "id", 5], ["==", "id", 7]], ["|", ["==", "id", 7], ["==", "id", 9]]], {7}),
         (["!", ["==", "id", 5]], None),
         (["|"], set()),
         (["<", "id", 5], None),
