@@ -51,6 +51,13 @@ def changes_query(query: QueryString, caller: Caller) -> ChangesQuery:
     return ChangesQuery(question, query.last("after") or None, _wait_s(query.last("wait")))
 
 
+def what_is_asked(query: QueryString, asked: ChangesQuery, caller: Caller) -> Sequence[object]:
+    """What a cursor is made for: type, fields, filter as it is written, and whose items the caller sees."""
+    question = asked.question
+    scope = None if question.all_projects else (caller.project_id, None if caller.project_id else caller.user_id)
+    return question.known.name, question.names, filter_text(query), scope
+
+
 def why_unnumbered(question: ItemQuery, cells: Sequence[Cell]) -> str | None:
     """Why nothing numbers all changes of what is asked for, so that rows have to be compared; None where they are.
 

@@ -12,7 +12,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fleetlight.api.changes.comparisons import ComparedWatch, Comparisons
-from fleetlight.api.changes.parameters import PARAMETERS, ChangesQuery, changes_query, filter_text, why_unnumbered
+from fleetlight.api.changes.parameters import (
+    PARAMETERS,
+    ChangesQuery,
+    changes_query,
+    filter_text,
+    what_is_asked,
+    why_unnumbered,
+)
 from fleetlight.api.changes.recent import RECENT_CHANGES, RecentChangesHandler
 from fleetlight.api.changes.watched_items import WatchedItems
 from fleetlight.api.documented import ApiOperation
@@ -200,10 +207,14 @@ class ChangesHandler:
     ) -> Watch:
         # A browser that connects again says where it was, at the address that it had at first.
         after = request.http.headers.get(LAST_ID_HEADER) or asked.after
-        since = None if after is None else self._codec.decode(after)
+        codec = self._codec.bound_to(what_is_asked(request.query, asked, request.caller))
+        since = None if after is None else codec.decode(after)
+        lost = None
+        if after is not None and since is None:
+            is_another = codec.is_of_another_question(after)
+            lost = ResetReason.OTHER_QUESTION if is_another else ResetReason.UNKNOWN_CURSOR
         rights = CallerRights(request.caller, request.authenticate)
-        is_lost = after is not None and since is None
-        return Watch(self._feed, self._codec, items, rights, since, is_lost=is_lost, deadline=deadline)
+        return Watch(self._feed, codec, items, rights, since, lost=lost, deadline=deadline)
 
 
 def _require_stream(request: ApiRequest, asked: ChangesQuery, why: str) -> None:

@@ -41,6 +41,7 @@ class ResetReason(StrEnum):
     CELL_JOINED = "cell-joined"
     CELL_LEFT = "cell-left"
     UNKNOWN_CURSOR = "unknown-cursor"
+    OTHER_QUESTION = "other-question"
     UNREADABLE_ROW = "unreadable-row"
 
     @property
@@ -54,6 +55,7 @@ _REASONS = {
     ResetReason.CELL_JOINED: "a cell has joined the fleet, or can be asked for the first time",
     ResetReason.CELL_LEFT: "a cell has left the fleet",
     ResetReason.UNKNOWN_CURSOR: "where the reader was is not known here",
+    ResetReason.OTHER_QUESTION: "it was made for another filter, for other fields, or for other projects",
     ResetReason.UNREADABLE_ROW: "a row that has changed cannot be read",
 }
 

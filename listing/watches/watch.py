@@ -66,7 +66,7 @@ class Watch:
 
     rights: of the reader, which are confirmed before each batch of events, and every few seconds.
     since: where an earlier stream ended, so that what happened meanwhile comes first; None: from now on.
-    is_lost: an earlier stream ended at a place that is not known any more; the reader has to list again.
+    lost: why the place where an earlier stream ended is none to go on from, so that the reader has to list again.
     deadline: of the monotonic clock; from then on it does not wait for news, but says at once that there is none.
     """
 
@@ -78,7 +78,7 @@ class Watch:
         rights: ConfirmsRights,
         since: Positions | None = None,
         *,
-        is_lost: bool = False,
+        lost: ResetReason | None = None,
         deadline: float = math.inf,
     ) -> None:
         self._feed = feed
@@ -86,7 +86,7 @@ class Watch:
         self.watched = watched
         self._rights = rights
         self._since = since
-        self._is_lost = is_lost
+        self._lost = lost
         self._deadline = deadline
         self._positions: dict[str, Position] = dict(since or {})
         # Cells that did not answer while it was read what had been missed of them; read on later.
@@ -155,8 +155,8 @@ class Watch:
             left = self._begin(newest)
             self._was_missing = self._missing()
             yield WatchEvent("ready", self.watched.coverage(self.coverage(), cursor := self.cursor()), cursor)
-            if self._is_lost:
-                yield lost(ResetReason.UNKNOWN_CURSOR)
+            if self._lost is not None:
+                yield lost(self._lost)
             elif left:
                 yield lost(ResetReason.CELL_LEFT)
             for cell_uuid, until in newest.items():

@@ -66,7 +66,8 @@ def create(fleet: ComputeFleet, cell: str = "north", **values: Any) -> str:
 def test_changes_enter_change_and_leave_what_a_filter_lets_pass(fleet: ComputeFleet) -> None:
     api = fleet.api()
     other = create(fleet, display_name="db")
-    start = Poll(api, filter=WEB)
+    asked: dict[str, Any] = {"filter": WEB, "fields": "name,nonsense"}
+    start = Poll(api, **asked)
     assert (start.changes, start.end["complete"], start.end["more"]) == ([], True, False)
     uuid = create(fleet, display_name="web")
     change(fleet, "north", uuid, display_name="web-2")
@@ -75,7 +76,7 @@ def test_changes_enter_change_and_leave_what_a_filter_lets_pass(fleet: ComputeFl
     change(fleet, "north", other, display_name="web-other")
     fleet.operations("north").delete(other)
     fleet.number_changes()
-    poll = Poll(api, filter=WEB, fields="name,nonsense", after=start.cursor)
+    poll = Poll(api, **asked, after=start.cursor)
     assert poll.kinds == [
         ("enter", uuid),
         ("change", uuid),
@@ -88,16 +89,17 @@ def test_changes_enter_change_and_leave_what_a_filter_lets_pass(fleet: ComputeFl
     assert "cells" not in third
     assert [each["revision"] for each in poll.changes[:3]] == [1, 2, 3]
     assert first["at"].endswith("Z")
-    assert Poll(api, filter=WEB, after=poll.cursor).changes == []
+    assert Poll(api, **asked, after=poll.cursor).changes == []
 
 
 def test_cells_of_a_change_are_those_of_a_query(fleet: ComputeFleet) -> None:
     api = fleet.api()
     names = "name,status,cell,serial_no,be/memory,oper_state,tags,ctime,hidden"
-    start = Poll(api, {}, all_projects=1)
+    asked = {"fields": names, "filter": 'serial_no == 2 and cell != "east"', "all_projects": 1}
+    start = Poll(api, {}, **asked)
     for cell in CELLS:
         change(fleet, cell, create(fleet, cell), display_name=f"web-{cell}")
-    poll = Poll(api, {}, fields=names, filter='serial_no == 2 and cell != "east"', all_projects=1, after=start.cursor)
+    poll = Poll(api, {}, **asked, after=start.cursor)
     listed = api.get(f"/fleetlight/query?fields={quote(names)}&all_projects=1", {"Fleetlight-Consistency": "strong"})
     assert [each["cell"] for each in poll.changes] == [each["cells"][2][1] for each in poll.changes]
     assert sorted(each["cells"] for each in poll.changes) == sorted(
@@ -107,14 +109,14 @@ def test_cells_of_a_change_are_those_of_a_query(fleet: ComputeFleet) -> None:
 
 def test_members_get_their_project_alone_and_learn_nothing_of_cells(fleet: ComputeFleet) -> None:
     api = fleet.api()
-    start = Poll(api)
+    start, everything = Poll(api), Poll(api, {}, all_projects=1)
     create(fleet, project_id="other")
     mine = create(fleet, "east")
     poll = Poll(api, after=start.cursor)
     assert poll.kinds == [("enter", mine)]
     assert "cell" not in poll.changes[0]
     assert "cells" not in poll.end
-    assert len(Poll(api, {}, after=start.cursor, all_projects=1).changes) == 2
+    assert len(Poll(api, {}, after=everything.cursor, all_projects=1).changes) == 2
 
 
 @pytest.mark.parametrize(
@@ -163,24 +165,27 @@ def uuids_of_nodes(api: Api) -> Mapping[str, str]:
 
 def test_changes_of_nodes_enter_change_and_leave_what_a_filter_lets_pass(fleet: ComputeFleet) -> None:
     api = fleet.api()
-    start, whole = Poll(api, {}, what="node", filter="offline"), Poll(api, {}, what="node")
+    of_nodes: dict[str, Any] = {"what": "node", "fields": "name,role,cell,nonsense"}
+    of_offline: dict[str, Any] = {"what": "node", "filter": "offline", "fields": "name,offline"}
+    start, whole, instances = Poll(api, {}, **of_offline), Poll(api, {}, **of_nodes), Poll(api, {}, all_projects=1)
     numbered(fleet, lambda nodes: nodes.add("one", "two"))
     create(fleet)
     known = uuids_of_nodes(api)
-    entered = Poll(api, {}, what="node", fields="name,role,cell,nonsense", after=whole.cursor)
+    entered = Poll(api, {}, **of_nodes, after=whole.cursor)
     assert sorted(entered.kinds) == sorted(("enter", uuid) for uuid in known.values())
     assert entered.changes[0]["cells"] == [[0, "one"], [0, "R"], [0, "north"], [1, None]]
     assert (entered.changes[0]["cell"], entered.changes[0]["revision"]) == ("north", 1)
     assert entered.changes[0]["at"].endswith("Z")
     numbered(fleet, lambda nodes: nodes.force_down("one", forced_down=True))
-    down = Poll(api, {}, what="node", filter="offline", fields="name,offline", after=start.cursor)
+    down = Poll(api, {}, **of_offline, after=start.cursor)
     assert (down.kinds, down.changes[0]["cells"]) == ([("change", known["one"])], [[0, "one"], [0, True]])
     numbered(fleet, lambda nodes: nodes.force_down("one", forced_down=False))
-    up = Poll(api, {}, what="node", filter="offline", after=down.cursor)
+    before = Poll(api, {}, **of_nodes, after=entered.cursor)
+    up = Poll(api, {}, **of_offline, after=down.cursor)
     assert up.kinds == [("leave", known["one"])]
     numbered(fleet, lambda nodes: nodes.remove("two"))
-    assert Poll(api, {}, what="node", after=up.cursor).kinds == [("leave", known["two"])]
-    assert Poll(api, {}, after=whole.cursor, all_projects=1).kinds[1:] == [], "nodes are no instances"
+    assert Poll(api, {}, **of_nodes, after=before.cursor).kinds == [("leave", known["two"])]
+    assert Poll(api, {}, after=instances.cursor, all_projects=1).kinds[1:] == [], "nodes are no instances"
 
 
 def test_only_administrators_follow_nodes(fleet: ComputeFleet) -> None:
@@ -223,9 +228,9 @@ def test_change_of_a_node_that_cannot_be_read_begins_anew(fleet: ComputeFleet) -
     assert gone(api, cursor) == "unreadable-row"
 
 
-def gone(api: Api, cursor: str) -> str:
+def gone(api: Api, cursor: str, headers: Mapping[str, str] = MEMBER, **parameters: str) -> str:
     """The reason for which a cursor is refused."""
-    answer = api.get(f"{CHANGES}?after={cursor}", MEMBER)
+    answer = api.get(f"{CHANGES}?{urlencode({'after': cursor, **parameters})}", headers)
     assert answer.status_code == 410, answer.text
     (fault,) = answer.json().values()
     assert (fault["code"], fault["start"]) == (410, CHANGES)
@@ -272,6 +277,47 @@ def test_cursor_cannot_be_read_or_changed(fleet: ComputeFleet) -> None:
     assert gone(api, changed) == gone(api, "nonsense") == "unknown-cursor"
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"filter": WEB},
+        {"filter": 'name == "other"', "fields": "name"},
+        {"filter": WEB, "fields": "name,status"},
+        {"filter": WEB, "fields": "name", "what": "node"},
+        {"filter": WEB, "fields": "name", "all_projects": "1"},
+    ],
+)
+def test_cursor_goes_on_for_what_it_was_made_for_alone(fleet: ComputeFleet, asked: Mapping[str, str]) -> None:
+    api = fleet.api()
+    cursor = Poll(api, {}, filter=WEB, fields="name").cursor
+    uuid = create(fleet, display_name="web-1")
+    assert gone(api, cursor, {}, **asked) == "other-question"
+    assert Poll(api, {}, filter=WEB, fields="name", what="instance", wait="0", after=cursor).kinds == [("enter", uuid)]
+
+
+def test_cursor_of_one_project_is_none_of_another(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    another = {**MEMBER, "X-Project-Id": "another"}
+    cursor = Poll(api, another).cursor
+    assert gone(api, cursor) == "other-question"
+    assert Poll(api, another, after=cursor).changes == []
+
+
+def test_stream_of_a_cursor_that_was_made_for_something_else_says_so(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    cursor = Poll(api).cursor
+
+    async def scenario() -> None:
+        async with stream(api, urlencode({"filter": WEB}), MEMBER, last_id=cursor, path=CHANGES) as watch:
+            assert (await watch.next()).name == "ready"
+            reset = await watch.next()
+            assert reset.name == "reset"
+            assert reset.data["reason"].startswith("it was made for another filter")
+
+    api.run(scenario())
+
+
 def test_cursor_goes_on_in_another_process_with_the_same_key(fleet: ComputeFleet) -> None:
     one, another = (fleet.api(settings=KEYED) for _ in range(2))
     cursor = Poll(one).cursor
@@ -315,7 +361,7 @@ def test_cell_that_is_followed_by_comparison_is_said_to_be(fleet: ComputeFleet) 
 
 def test_poll_waits_for_a_change_and_no_longer(fleet: ComputeFleet) -> None:
     api = fleet.api()
-    cursor = Poll(api).cursor
+    cursor, of_others = Poll(api).cursor, Poll(api, filter='name == "db"').cursor
 
     async def scenario() -> str:
         waiting = asyncio.create_task(api.fetch(f"{CHANGES}?after={cursor}&wait=60", MEMBER))
@@ -325,7 +371,7 @@ def test_poll_waits_for_a_change_and_no_longer(fleet: ComputeFleet) -> None:
         return (await waiting).text
 
     assert '"enter"' in api.run(scenario())
-    assert Poll(api, after=cursor, wait="0.05", filter='name == "db"').changes == []
+    assert Poll(api, after=of_others, wait="0.05", filter='name == "db"').changes == []
 
 
 def test_poll_of_a_process_that_ends_claims_nothing_and_loses_nothing(fleet: ComputeFleet) -> None:
@@ -372,11 +418,12 @@ def test_batch_ends_at_its_limit_and_the_next_one_goes_on(fleet: ComputeFleet, m
 
 def test_stream_has_the_same_changes_and_cursors_that_polls_take(fleet: ComputeFleet) -> None:
     api = fleet.api()
-    start = Poll(api, filter=WEB)
+    asked = {"filter": WEB, "fields": "name", "all_projects": 1}
+    start = Poll(api, {}, **asked)
     first = create(fleet, display_name="web")
 
     async def scenario() -> tuple[str, str]:
-        query = urlencode({"filter": WEB, "fields": "name", "after": start.cursor, "all_projects": 1})
+        query = urlencode({**asked, "after": start.cursor})
         async with stream(api, query, path=CHANGES) as watch:
             ready = await watch.next()
             assert ready.name == "ready"
@@ -397,7 +444,7 @@ def test_stream_has_the_same_changes_and_cursors_that_polls_take(fleet: ComputeF
         return leave.id, second
 
     cursor, second = api.run(scenario())
-    assert Poll(api, filter=WEB, after=cursor).kinds == [("enter", second)]
+    assert Poll(api, {}, **asked, after=cursor).kinds == [("enter", second)]
 
 
 def test_stream_with_a_cursor_of_others_says_that_it_has_to_be_listed_again(fleet: ComputeFleet) -> None:

@@ -645,4 +645,7 @@ def test_positions_are_for_nobody_else_to_read() -> None:
     assert PositionCodec("a secret of sixteen letters").decode(text) == positions
     assert PositionCodec("another secret").decode(text) is None
     assert PositionCodec(None).decode("é") is None
+    bound = codec.bound_to(["instance", "a filter"])
+    assert bound.decode(text) is codec.decode(bound.encode(positions)) is None
+    assert codec.bound_to(("instance", "a filter")).decode(bound.encode(positions)) == positions
     assert cell not in text

@@ -206,8 +206,8 @@ class Reader:
 
     def watch(self, process: Process) -> Watch:
         since = None if self.cursor is None else _CODEC.decode(self.cursor)
-        is_lost = since is None and self.cursor is not None
-        return Watch(process, _CODEC, Wanted(), Rights(), since, is_lost=is_lost, deadline=0)
+        lost = ResetReason.UNKNOWN_CURSOR if since is None and self.cursor is not None else None
+        return Watch(process, _CODEC, Wanted(), Rights(), since, lost=lost, deadline=0)
 
     async def poll(self, process: Process) -> bool:
         """Whether there is more, of one poll that does not wait."""

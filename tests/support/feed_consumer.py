@@ -62,7 +62,7 @@ class FeedConsumer:
 
     def new_copy(self) -> Copy:
         """One that has a cursor, and no rows yet."""
-        _, end = self._changes({})
+        _, end = self._changes(self._fields)
         numbers = _numbers(end)
         return Copy(end["cursor"], begun=numbers, reached=numbers)
 

@@ -16,7 +16,7 @@ from fleetlight.api.shared.event_stream import LAST_ID_HEADER, EventStream
 from fleetlight.cells.errors import UnreadableRowError
 from fleetlight.cells.model import InstanceRow
 from fleetlight.listing.sources import rendered
-from fleetlight.listing.watches.changelogs import ChangedItem
+from fleetlight.listing.watches.changelogs import ChangedItem, ResetReason
 from fleetlight.listing.watches.feed import ChangeFeed
 from fleetlight.listing.watches.positions import PositionCodec
 from fleetlight.listing.watches.watch import Watch
@@ -64,7 +64,8 @@ class ServerWatches:
         since = None if not last_id else self._codec.decode(last_id)
         asked = _Servers(visible, wanted, template)
         rights = CallerRights(request.caller, request.authenticate)
-        return Watch(self._feed, self._codec, asked, rights, since, is_lost=bool(last_id) and since is None)
+        lost = ResetReason.UNKNOWN_CURSOR if last_id and since is None else None
+        return Watch(self._feed, self._codec, asked, rights, since, lost=lost)
 
 
 class _Servers:
