@@ -129,12 +129,6 @@ def count(connection: sqlite3.Connection, request: CountRequest, cells: Collecti
     return counts_by_cell(found, request.max_groups)
 
 
-def describe_page(request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
-    """The statement of a search without what the items are made of, and its values. Raises NotExpressibleError."""
-    statement, values = _compile(request, tuple(cells))
-    return {"sql": statement, "values": list(values)}
-
-
 @lru_cache(maxsize=256)
 def _compile(
     request: PageRequest,
@@ -226,8 +220,9 @@ class SqliteSearcher:
         )
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
-        """The statement of a search. Raises NotExpressibleError."""
-        return describe_page(request, cells)
+        """The statement of a search without what the items are made of, and its values. Raises NotExpressibleError."""
+        statement, values = _compile(request, tuple(cells))
+        return {"sql": statement, "values": list(values)}
 
     async def progress(self) -> Mapping[str, CellProgress]:
         return await self._call(self._read_progress, self._threads)
