@@ -11,6 +11,7 @@ from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.shapes import BOOL, INTEGER, NUMBER, OBJECT, TEXT, ListOf, Shape, or_null
+from fleetlight.api.query.item_query import flag
 from fleetlight.api.query.scope import projects_of
 from fleetlight.api.services import Services
 from fleetlight.api.shared.endpoint import ApiRequest
@@ -49,7 +50,7 @@ USAGE = ApiOperation(
             "cells": or_null(ListOf(_COVERAGE)),
         }
     ),
-    query=("from", "to", "by", "format"),
+    query=("from", "to", "by", "format", "remarks"),
     takes=(CELL_TIMEOUT,),
     gives=(COMPLETE, ROUTE),
     faults=(400,),
@@ -93,8 +94,10 @@ class UsageHandler:
         covers = _covers(wanted, by, found, is_admin=caller.is_admin)
         headers = proof_headers(found.proof, caller)
         if form == "csv":
-            complete = {"complete": found.proof.is_complete}
-            return Response(_csv(covers | complete, by, sums), headers=headers, media_type="text/csv")
+            remark = covers | {"complete": found.proof.is_complete} if flag(request.query, "remarks") else None
+            name = f"usage{'' if found.proof.is_complete else '-incomplete'}.csv"
+            named = {"Content-Disposition": f'attachment; filename="{name}"'}
+            return Response(_csv(by, sums, remark), headers={**headers, **named}, media_type="text/csv")
         rows = [dict(zip((*by, *_SUMS), (*group, *_amounts(usage)), strict=True)) for group, usage in sums]
         total = dict(zip(_SUMS, _amounts(_total(usage for _, usage in sums)), strict=True))
         return json_answer({**covers, "usage": rows, "total": total}, headers=headers)
@@ -168,7 +171,7 @@ def _total(usages: Iterable[Usage]) -> Usage:
     return total
 
 
-def _csv(covers: Mapping[str, Any], by: Sequence[str], sums: Sequence[tuple[Group, Usage]]) -> bytes:
-    """A remark that says what the sums cover, the names of the columns, and a record for each group."""
+def _csv(by: Sequence[str], sums: Sequence[tuple[Group, Usage]], covers: Mapping[str, Any] | None) -> bytes:
+    """The names of the columns, a record for each group, and a remark on what the sums cover, if there is any."""
     rows = [[csv_value(value) for value in (*group, *_amounts(usage))] for group, usage in sums]
-    return csv_records([[csv_remark(covers)], [*by, *_SUMS], *rows])
+    return csv_records([[*by, *_SUMS], *rows, *([] if covers is None else [[csv_remark(covers)]])])

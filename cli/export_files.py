@@ -40,21 +40,25 @@ class ExportFile(Protocol):
 
 
 class LinesFile:
-    """A file of a form that the API has too."""
+    """A file of a form that the API has too. known: the fields of its items."""
 
-    def __init__(self, form: Form, path: Path) -> None:
+    def __init__(self, form: Form, known: QueryFields, path: Path) -> None:
         self._form = form
+        self._known = known
         self._file = path.open("wb")
+        self._fields: Sequence[Field] = ()
+        self._covers: Mapping[str, Any] = {}
 
     def begin(self, head: Mapping[str, Any]) -> None:
-        covers = {name: value for name, value in head.items() if name != "fields"}
-        self._file.write(self._form.head(covers, head["fields"]))
+        self._covers = {name: value for name, value in head.items() if name != "fields"}
+        self._fields = [self._known[name] for name in head["fields"]]
+        self._file.write(self._form.head(self._covers, self._fields))
 
     def add(self, lines: Sequence[bytes]) -> None:
-        self._file.write(self._form.rows([((), msgspec.Raw(line)) for line in lines]))
+        self._file.write(self._form.rows([((), msgspec.Raw(line)) for line in lines], self._fields))
 
     def end(self, end: Mapping[str, Any]) -> None:
-        self._file.write(self._form.end(end))
+        self._file.write(self._form.end(self._covers, end))
 
     def close(self) -> None:
         self._file.close()
@@ -139,6 +143,6 @@ def _pyarrow() -> Any:
 def file_of(form: str, known: QueryFields) -> Callable[[Path], ExportFile]:
     """What opens a file of a format, for items of which these are the fields. Raises ConfigurationError."""
     if form != "parquet":
-        return partial(LinesFile, FORMS[form])
+        return partial(LinesFile, FORMS[form], known)
     _pyarrow()
     return partial(ParquetFile, known)

@@ -33,8 +33,8 @@ from fleetlight.query.filters import (
 )
 from fleetlight.query.operators.anything import AtTime, Compares, Contains, Finds, Same, SameAsOne, Says
 from fleetlight.resources.errors import FilterValueError, UnknownFieldError
-from fleetlight.resources.fields import Field, ItemType, Kind, from_microseconds, to_microseconds
-from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField
+from fleetlight.resources.fields import ItemType, Kind, from_microseconds, to_microseconds
+from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField, is_time
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND, MOST_EXACT
 
 MAX_LEVELS = 10
@@ -74,15 +74,10 @@ def at_moment(moment: int, expression: object, fields: ItemType, level: int = 0)
     match expression:
         case ["|" | "&" | "!" as operator, *operands] if level < MAX_LEVELS:
             return [operator, *(at_moment(moment, operand, fields, level + 1) for operand in operands)]
-        case [operator, str(name), str(value)] if _is_time(fields.get(name)) and (ago := _AGO.fullmatch(value)):
+        case [operator, str(name), str(value)] if is_time(fields.get(name)) and (ago := _AGO.fullmatch(value)):
             seconds = int(ago[1]) * _SECONDS[ago[2]]
             return [operator, name, max(0, moment / MICROSECONDS_PER_SECOND - seconds)]
     return expression
-
-
-def _is_time(field: Field | None) -> bool:
-    is_split = isinstance(field, QueryField) and FieldFlag.SPLIT_TIMESTAMP in field.flags
-    return field is not None and (field.kind is Kind.TIMESTAMP or is_split)
 
 
 def _node(expression: object, fields: ItemType, level: int) -> Filter:

@@ -10,6 +10,9 @@ from typing import Any
 
 import msgspec
 
+from fleetlight.resources.fields import from_microseconds
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
+
 _MARK = "#"
 _BEGINNINGS_OF_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -32,6 +35,18 @@ def csv_records(rows: Sequence[Sequence[object]]) -> bytes:
 def csv_remark(covers: Mapping[str, Any]) -> str:
     """The one cell of a remark."""
     return f"{_MARK} {msgspec.json.encode(covers).decode()}"
+
+
+def csv_time(value: Any) -> object:
+    """A time of Query2 by ISO 8601. value: seconds since the epoch, or such seconds and microseconds; else as it is."""
+    match value:
+        case [int(seconds), int(microseconds)]:
+            moment = seconds * MICROSECONDS_PER_SECOND + microseconds
+        case int() | float() if not isinstance(value, bool):
+            moment = round(value * MICROSECONDS_PER_SECOND)
+        case _:
+            return csv_value(value)
+    return from_microseconds(moment).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def csv_value(value: Any) -> object:

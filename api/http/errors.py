@@ -24,6 +24,7 @@ ApiError
 │   └── DirectoryError            users, projects and roles cannot be changed in this way
 ├── GoneError                     what was removed from Nova at every microversion
 ├── BodyTooLargeError             the body of the request is larger than any that makes sense
+├── CutExportError                a cell was lost while its rows were sent, so the file has no end
 ├── NotSupportedError             no kind of cell that there is can do this
 ├── UnsupportedMicroversionError  the microversion is outside of what there is
 ├── UnsupportedMediaTypeError     the request's body is not JSON
@@ -245,6 +246,13 @@ class BodyTooLargeError(ApiError):
     def __init__(self, limit: int) -> None:
         super().__init__(f"Request is too large: a body may have {limit} bytes.")
         self.limit = limit
+
+
+class CutExportError(ApiError):
+    """A cell was lost while its rows were sent: the answer is cut off, so that nobody takes it for a whole one."""
+
+    def __init__(self) -> None:
+        super().__init__("a cell was lost while its rows were sent: the export is cut off")
 
 
 class NotSupportedError(ApiError):

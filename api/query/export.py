@@ -1,8 +1,9 @@
 """`GET /fleetlight/query/export`: all rows of a query as a file, CSV or JSON lines, sent while they are read.
 
-The first line of a file says what is in it and what its beginning covers, the last one how many rows came and whether
-they are all there are: a file without a last line was cut off. In CSV these two are records of one cell that begins
-with `#`, which no other record does.
+The first line of JSON lines says what is in the file and what its beginning covers, the last one how many rows came and
+whether they are all there are: a file without a last line was cut off. CSV has its header and its rows, as programs and
+spreadsheets read them: its name says where cells were missing when it began, and one that loses a cell is cut off, as
+HTTP shows, unless it was asked to end with a remark, a record of one cell that begins with `#`, as no other does.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -13,13 +14,13 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from fleetlight.api.documented import ApiOperation
-from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.http.errors import BadRequestError, CutExportError
 from fleetlight.api.http.parts_response import HeadResponse
 from fleetlight.api.http.shapes import TEXT
 from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.engine import QueryEngine
 from fleetlight.api.query.handlers import query_of_body
-from fleetlight.api.query.item_query import body_of_query, refuse_unknown_fields, size_of
+from fleetlight.api.query.item_query import body_of_query, flag, refuse_unknown_fields, size_of
 from fleetlight.api.query.whole_results import RowStream
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
@@ -27,10 +28,12 @@ from fleetlight.api.shared.proof import proof_headers, read_options
 from fleetlight.api.shared.times import with_zone
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.resources.clock import Clock
-from fleetlight.views.csv_values import csv_records, csv_remark, csv_value
+from fleetlight.resources.fields import Field
+from fleetlight.resources.query_fields.definitions import is_time
+from fleetlight.views.csv_values import csv_records, csv_remark, csv_time, csv_value
 from fleetlight.views.query2.projection import Row, cells_of
 
-_PARAMETERS = ("what", "fields", "filter", "order", "all_projects", "as_of", "format")
+_PARAMETERS = ("what", "fields", "filter", "order", "all_projects", "as_of", "format", "remarks")
 EXPORT = ApiOperation(
     "GET",
     "/fleetlight/query/export",
@@ -40,56 +43,77 @@ EXPORT = ApiOperation(
     gives=(COMPLETE, ROUTE),
     media_type="text/csv",
     faults=(400, 403, 404),
-    summary="All rows of a query as CSV, or as lines of JSON (format=jsonl), between two lines on what they cover",
+    summary="All rows of a query as CSV, or as lines of JSON (format=jsonl) between two lines on what they cover",
 )
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Form(Protocol):
-    """A form of files: its lines, each with its end."""
+    """A form of files: its lines, each with its end. says_end: whether its last line tells that it is whole."""
 
     media_type: str
+    says_end: bool
 
-    def head(self, covers: Mapping[str, Any], names: Sequence[str]) -> bytes: ...
+    def head(self, covers: Mapping[str, Any], fields: Sequence[Field]) -> bytes: ...
 
-    def rows(self, rows: Sequence[Row]) -> bytes: ...
+    def rows(self, rows: Sequence[Row], fields: Sequence[Field]) -> bytes: ...
 
-    def end(self, covers: Mapping[str, Any]) -> bytes: ...
+    def end(self, covers: Mapping[str, Any], end: Mapping[str, Any]) -> bytes:
+        """covers: what `head` was given. end: how many rows came, and whether they are complete."""
+        ...
 
 
 class _JsonLines:
     """An object, the rows as `data` of a query has them, and an object."""
 
     media_type = "application/jsonl"
+    says_end = True
 
-    def head(self, covers: Mapping[str, Any], names: Sequence[str]) -> bytes:
-        return _encode({**covers, "fields": names}) + b"\n"
+    def head(self, covers: Mapping[str, Any], fields: Sequence[Field]) -> bytes:
+        return _encode({**covers, "fields": [field.name for field in fields]}) + b"\n"
 
-    def rows(self, rows: Sequence[Row]) -> bytes:
+    def rows(self, rows: Sequence[Row], fields: Sequence[Field]) -> bytes:  # the form needs none
         return b"".join(bytes(cells) + b"\n" for _, cells in rows)
 
-    def end(self, covers: Mapping[str, Any]) -> bytes:
-        return _encode(covers) + b"\n"
+    def end(self, covers: Mapping[str, Any], end: Mapping[str, Any]) -> bytes:  # the head has said it
+        return _encode(end) + b"\n"
 
 
 class _Csv:
-    """A remark, the names of the fields, the rows, and a remark. What has no value is empty; a list is its JSON."""
+    """The names of the fields, and the rows: nothing that readers of CSV would have to be told of.
+
+    What has no value is empty, a time is of ISO 8601, a list is its JSON.
+    """
 
     media_type = "text/csv"
+    says_end = False
 
-    def head(self, covers: Mapping[str, Any], names: Sequence[str]) -> bytes:
-        return csv_records([[csv_remark(covers)], [*names]])
+    def head(self, covers: Mapping[str, Any], fields: Sequence[Field]) -> bytes:  # it says nothing of itself
+        return csv_records([[field.name for field in fields]])
 
-    def rows(self, rows: Sequence[Row]) -> bytes:
-        return csv_records([[csv_value(value) for _, value in cells_of(cells)] for _, cells in rows])
+    def rows(self, rows: Sequence[Row], fields: Sequence[Field]) -> bytes:
+        shown = [csv_time if is_time(field) else csv_value for field in fields]
+        return csv_records(
+            [[show(value) for show, (_, value) in zip(shown, cells_of(cells), strict=True)] for _, cells in rows]
+        )
 
-    def end(self, covers: Mapping[str, Any]) -> bytes:
-        return csv_records([[csv_remark(covers)]])
+    def end(self, covers: Mapping[str, Any], end: Mapping[str, Any]) -> bytes:
+        return b""
+
+
+class _RemarkedCsv(_Csv):
+    """The same, and a remark at the end on what the file covers."""
+
+    says_end = True
+
+    def end(self, covers: Mapping[str, Any], end: Mapping[str, Any]) -> bytes:
+        return csv_records([[csv_remark({**covers, **end})]])
 
 
 FORMS: Mapping[str, Form] = {"csv": _Csv(), "jsonl": _JsonLines()}
 """By the name of the format."""
+_REMARKED: Form = _RemarkedCsv()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +121,23 @@ class _File:
     """covers: what its first line says, beside the names of the fields."""
 
     form: Form
-    names: Sequence[str]
+    fields: Sequence[Field]
     rows: RowStream
     covers: Mapping[str, Any]
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Its bytes, batch by batch; nothing of what was sent is kept."""
+        """Its bytes, batch by batch; nothing of what was sent is kept.
+
+        Raises CutExportError instead of an end where cells were lost after its name said that none is missing.
+        """
         count = 0
-        yield self.form.head(self.covers, self.names)
+        yield self.form.head(self.covers, self.fields)
         async for batch in self.rows.batches():
             count += len(batch)
-            yield self.form.rows(batch)
-        yield self.form.end({"rows": count, "complete": self.rows.is_complete})
+            yield self.form.rows(batch, self.fields)
+        if self.covers["complete"] and not self.rows.is_complete and not self.form.says_end:
+            raise CutExportError
+        yield self.form.end(self.covers, {"rows": count, "complete": self.rows.is_complete})
 
 
 class ExportHandler:
@@ -125,7 +154,12 @@ class ExportHandler:
         caller, kind = request.caller, request.query.last("format") or "csv"
         if kind not in FORMS:
             raise BadRequestError(f"format: '{kind}' is not one of {', '.join(FORMS)}")
-        body = body_of_query(request.query, _PARAMETERS)
+        remarks = flag(request.query, "remarks")
+        if remarks and kind != "csv":
+            raise BadRequestError("remarks: only csv has them; the first and last line of jsonl say the same")
+        asked = body_of_query(request.query, _PARAMETERS)
+        # A column that is there twice is one that most readers refuse.
+        body = asked.model_copy(update={"fields": list(dict.fromkeys(asked.fields))})
         question = await made_aside(size_of(body.filter), lambda: query_of_body(body, caller))
         refuse_unknown_fields("fields", question.names, question.known)
         fresh = await read_options(request.http.headers, caller, self._writes, self._timeout_s, request.admission)
@@ -140,8 +174,10 @@ class ExportHandler:
             "complete": rows.is_complete,
             "route": proof["Fleetlight-Route"],
         }
-        form = FORMS[kind]
-        named = {"Content-Disposition": f'attachment; filename="{body.what}.{kind}"'}
-        lines = _File(form, question.names, rows, covers).lines()
+        form = _REMARKED if remarks else FORMS[kind]
+        name = f"{body.what}{'' if rows.is_complete else '-incomplete'}.{kind}"
+        named = {"Content-Disposition": f'attachment; filename="{name}"'}
+        fields = [question.known[name] for name in question.names]
+        lines = _File(form, fields, rows, covers).lines()
         answer = StreamingResponse(lines, headers=proof | named, media_type=form.media_type)
         return HeadResponse(answer) if request.http.method == "HEAD" else answer

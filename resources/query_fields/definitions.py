@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
 from typing import Any
 
-from fleetlight.resources.fields import Field, ItemType
+from fleetlight.resources.fields import Field, ItemType, Kind
 
 
 class FieldFlag(IntFlag):
@@ -44,6 +44,12 @@ class QueryField(Field):
     def as_json(self) -> dict[str, Any]:
         """The definition as answers carry it."""
         return {"name": self.name, "title": self.title, "kind": self.kind.value, "doc": self.doc}
+
+
+def is_time(field: Field | None) -> bool:
+    """Whether values of the field are moments, of either of the two forms that Query2 has for them."""
+    is_split = isinstance(field, QueryField) and FieldFlag.SPLIT_TIMESTAMP in field.flags
+    return field is not None and (field.kind is Kind.TIMESTAMP or is_split)
 
 
 class QueryFields(ItemType):

@@ -2,11 +2,16 @@
 
 import csv
 import json
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
+import pyarrow
+import pyarrow.csv
 import pytest
 
+from fleetlight.api.http.errors import CutExportError
+from fleetlight.api.http.in_process import stream
 from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.listing.answer import Page
@@ -56,20 +61,48 @@ def test_file_has_the_rows_of_all_pages_between_two_lines(filled: ComputeFleet, 
 
 
 def test_csv_has_values_alone(filled: ComputeFleet) -> None:
-    asked = {"fields": "name,be/memory,tags,os,hv/acpi", "filter": 'name == "web0" or name == "web5"'}
-    first, names, *rows, last = records(filled.api(), **asked)
-    assert json.loads(first[0].removeprefix("# "))["complete"] is True
+    asked = {"fields": "name,be/memory,tags,name,os,hv/acpi", "filter": 'name == "web0" or name == "web5"'}
+    names, *rows = records(filled.api(), **asked)
     assert names == ["name", "be/memory", "tags", "os", "hv/acpi"]
     assert rows == [
         ["web0.example.com", "8192", '["blue"]', "", "true"],
         ["web5.example.com", "512", "[]", "", "true"],
     ]
-    assert [json.loads(each.removeprefix("# ")) for each in last] == [{"rows": 2, "complete": True}]
+
+
+def test_remark_at_the_end_says_what_csv_covers_where_it_is_asked_for(filled: ComputeFleet) -> None:
+    asked = {"fields": "name", "filter": 'name == "web0" or name == "web5"'}
+    *plain, [remark] = records(filled.api(), **asked, remarks="1")
+    assert plain == records(filled.api(), **asked)
+    said = json.loads(remark.removeprefix("# "))
+    assert {name: said[name] for name in ("what", "filter", "rows", "complete")} == {
+        "what": "instance",
+        "filter": asked["filter"],
+        "rows": 2,
+        "complete": True,
+    }
+    refused = filled.api().get("/fleetlight/query/export?fields=name&format=jsonl&remarks=1")
+    assert (refused.status_code, "remarks: only csv" in refused.text) == (400, True)
+
+
+def test_times_in_csv_are_of_iso_8601(filled: ComputeFleet) -> None:
+    [_, [shown]] = records(filled.api(), fields="ctime", filter='name == "web0"')
+    [[[_, seconds]]] = json_lines(filled.api(), fields="ctime", filter='name == "web0"')[1:-1]
+    assert shown.endswith("Z")
+    assert datetime.fromisoformat(shown).timestamp() == pytest.approx(seconds)
+
+
+def test_csv_is_read_as_it_is(filled: ComputeFleet) -> None:
+    text = export(filled.api(), fields="name,be/memory,ctime", order="name", format="csv").content
+    table = pyarrow.csv.read_csv(pyarrow.BufferReader(text))
+    assert table.column_names == ["name", "be/memory", "ctime"]
+    assert [str(column.type) for column in table.columns] == ["string", "int64", "timestamp[ns, tz=UTC]"]
+    assert table.num_rows == 12
 
 
 def test_nothing_is_a_file_too(filled: ComputeFleet) -> None:
     assert json_lines(filled.api(), fields="name", filter='name == "no"')[1:] == [{"rows": 0, "complete": True}]
-    assert len(records(filled.api(), fields="name", filter='name == "no"')) == 3
+    assert len(records(filled.api(), fields="name", filter='name == "no"')) == 1
 
 
 @pytest.mark.parametrize(
@@ -78,9 +111,9 @@ def test_nothing_is_a_file_too(filled: ComputeFleet) -> None:
 def test_name_is_no_formula_no_remark_and_no_further_record(fleet: ComputeFleet, name: str) -> None:
     fleet.create("east", display_name=name)
     fleet.index()
-    _, _, (shown,), last = records(fleet.api(), fields="name")
+    _, (shown,), (last,) = records(fleet.api(), fields="name", remarks="1")
     assert shown == (f"'{name}" if name[0] in "=+-@\t#" else name)
-    assert last == ['# {"rows":1,"complete":true}']
+    assert json.loads(last.removeprefix("# "))["rows"] == 1
     assert json_lines(fleet.api(), fields="name")[1] == [[0, name]]
 
 
@@ -103,6 +136,29 @@ def test_cell_that_is_lost_meanwhile_makes_the_last_line_say_so(fleet: ComputeFl
         first, *rows, last = json_lines(api, fields="name")
         assert (first["complete"], last["complete"]) == (complete, False)
         assert last["rows"] == len(rows) < 12
+
+
+def test_csv_of_a_cell_that_is_lost_is_called_incomplete_or_cut_off(fleet: ComputeFleet) -> None:
+    fill(fleet)
+
+    def api_without_east(after: int) -> Api:
+        pool = BrokenCells(fleet, failing_after={"east": after})
+        return fleet.api(search=searching(enabled=False), pool=pool, settings=ApiSettings(max_limit=3))
+
+    named = export(api_without_east(0), fields="name").headers["content-disposition"]
+    assert named == 'attachment; filename="instance-incomplete.csv"'
+    api = api_without_east(1)
+
+    async def read() -> None:
+        async with stream(api.app, "/fleetlight/query/export", query="fields=name&all_projects=1") as answer:
+            assert answer.head.headers["content-disposition"] == 'attachment; filename="instance.csv"'
+            async for _ in answer.pieces:
+                pass
+
+    with pytest.raises(CutExportError):
+        api.run(read())
+    *_, [remark] = records(api_without_east(1), fields="name", remarks="1")
+    assert json.loads(remark.removeprefix("# "))["complete"] is False
 
 
 def test_list_as_of_a_moment_is_exported(fleet: ComputeFleet) -> None:

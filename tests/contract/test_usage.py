@@ -106,10 +106,13 @@ def test_what_cannot_be_added_up_is_refused_by_name(api: Api, asked: str, compla
     assert answer.json()["badRequest"]["message"].startswith(complaint)
 
 
-def test_csv_says_first_what_it_covers(api: Api) -> None:
-    answer = api.get(f"{URL}&by=project,flavor&format=csv")
+def test_csv_is_a_header_and_records_and_says_last_what_it_covers_if_asked_to(api: Api) -> None:
+    answer = api.get(f"{URL}&by=project,flavor&format=csv&remarks=1")
+    plain = api.get(f"{URL}&by=project,flavor&format=csv")
+    assert plain.text.splitlines() == answer.text.splitlines()[:-1]
+    assert plain.headers["content-disposition"] == 'attachment; filename="usage.csv"'
     assert answer.headers["content-type"].startswith("text/csv")
-    [remark], columns, *records = csv.reader(answer.text.splitlines())
+    columns, *records, [remark] = csv.reader(answer.text.splitlines())
     covers = json.loads(remark.removeprefix("# "))
     assert (covers["complete"], covers["exact"], covers["from"]) == (True, True, "2023-11-14T22:13:20.000000Z")
     assert columns[:4] == ["project", "flavor", "instances", "instance_hours"]
