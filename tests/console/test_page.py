@@ -80,7 +80,8 @@ def test_logging_out_abandons_what_the_page_still_asks_for(fleet: LiveApi, brows
         page.get_by_role("button", name="Log in").click()
     page.route("**/fleetlight/session", lambda route: leaving.append(route))  # noqa: PLW0108
     # A request that the API answers after it has ended the session would be refused.
-    with page.expect_event("requestfailed", lambda request: request == held[0].request, timeout=5_000):
+    abandoned = page.expect_event("requestfailed", lambda request: request == held[0].request, timeout=5_000)
+    with page.expect_request("**/fleetlight/session"), abandoned:
         page.get_by_role("button", name="Log out").click()
     page.unroute("**/fleetlight/session")
     leaving[0].continue_()
