@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from fleetlight.api import capacity, maintenance, usage
@@ -114,7 +114,9 @@ def create_app(parts: ApiParts) -> Application:
 
     async def answer_root(http: Request) -> Response:
         """The console for people, and the versions of the compute API for its clients."""
-        return console.to_console(http) if console.prefers_a_page(http) else await compute.all_versions(http)
+        if console.prefers_a_page(http):
+            return RedirectResponse("/console/", 302, {"Vary": "Accept"})
+        return await compute.versions.all(http)
 
     async def answer_http_exception(http: Request, error: Exception) -> Response:
         """Routing errors in our own words; a framework's body never gets out."""
@@ -123,7 +125,7 @@ def create_app(parts: ApiParts) -> Application:
         is_unknown = isinstance(error, HTTPException) and error.status_code == 404
         # An address with a line break in it finds no route at all, whatever it begins with.
         if is_unknown and not http.url.path.startswith(("/identity", "/v2.1/", "/v2/")) and not is_rapi(http.url.path):
-            return compute.choices(http)
+            return compute.versions.choices(http)
         return _no_route(http.method, http.url.path)
 
     @asynccontextmanager

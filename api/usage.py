@@ -19,7 +19,7 @@ from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, ROUTE
 from fleetlight.api.shared.proof import proof_headers, wanted_cell_timeout
 from fleetlight.api.shared.times import moment_in, time_shown, with_zone
 from fleetlight.cells.usage import GROUPS, Amounts, Group, Usage, UsageRequest
-from fleetlight.listing.usage import CELL, CellUsage, FleetUsage, UsageLister
+from fleetlight.listing.usage import CELL, CellUsage, UsageLister
 from fleetlight.resources.clock import Clock
 from fleetlight.resources.units import MIB_PER_GIB, MICROSECONDS_PER_HOUR
 from fleetlight.views.csv_values import csv_records, csv_remark, csv_value
@@ -90,8 +90,14 @@ class UsageHandler:
             cell_timeout_s=wanted_cell_timeout(request.http.headers, self._timeout_s),
             admission=request.admission,
         )
-        sums = _sorted(found.sums(by))
-        covers = _covers(wanted, by, found, is_admin=caller.is_admin)
+        sums = sorted(found.sums(by).items(), key=lambda item: [(value is not None, value or "") for value in item[0]])
+        covers = {
+            "from": with_zone(wanted.start),
+            "to": with_zone(wanted.stop),
+            "by": by,
+            "exact": found.proof.has_all_cells and not any(each.why for each in found.cells),
+            "cells": [_coverage(wanted, each) for each in found.cells] if caller.is_admin else None,
+        }
         headers = proof_headers(found.proof, caller)
         if form == "csv":
             remark = covers | {"complete": found.proof.is_complete} if flag(request.query, "remarks") else None
@@ -126,16 +132,6 @@ def _groups(query: QueryString, *, is_admin: bool) -> Sequence[str]:
     return list(dict.fromkeys(wanted))
 
 
-def _covers(wanted: UsageRequest, by: Sequence[str], found: FleetUsage, *, is_admin: bool) -> dict[str, Any]:
-    return {
-        "from": with_zone(wanted.start),
-        "to": with_zone(wanted.stop),
-        "by": by,
-        "exact": found.proof.has_all_cells and not any(each.why for each in found.cells),
-        "cells": [_coverage(wanted, each) for each in found.cells] if is_admin else None,
-    }
-
-
 def _coverage(wanted: UsageRequest, usage: CellUsage) -> dict[str, Any]:
     return {
         "cell": usage.answer.cell.name,
@@ -146,10 +142,6 @@ def _coverage(wanted: UsageRequest, usage: CellUsage) -> dict[str, Any]:
         "exact": not usage.why,
         "why": "; ".join(usage.why) or None,
     }
-
-
-def _sorted(sums: Mapping[Group, Usage]) -> Sequence[tuple[Group, Usage]]:
-    return sorted(sums.items(), key=lambda item: [(value is not None, value or "") for value in item[0]])
 
 
 def _amounts(usage: Usage) -> Iterator[int | float]:

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from fleetlight.api.compute.hosts.host_status import HostStatusCache
@@ -20,12 +18,15 @@ from fleetlight.api.services import Services
 
 
 class ComputeFace:
-    """lists: of servers, which can be explained too. host_statuses: as they are shown beside servers."""
+    """versions: what tells of them. lists: of servers, which can be explained too.
+
+    host_statuses: as they are shown beside servers.
+    """
 
     def __init__(self, services: Services) -> None:
         parts = services.parts
         self._services = services
-        self._versions = VersionDocuments(services.middleware, parts.api.compute_link_prefix)
+        self.versions = VersionDocuments(services.middleware, parts.api.compute_link_prefix)
         self.host_statuses = HostStatusCache(services.access, parts.cells)
         self.lists = ServerListHandlers(
             services.lister,
@@ -47,7 +48,7 @@ class ComputeFace:
 
     def routes(self, others: Iterable[BaseRoute], of_wings: Iterable[ApiRoute]) -> Sequence[Route]:
         """others: routes of other faces, for the document of all. of_wings: routes of what else there is."""
-        services, versions = self._services, self._versions
+        services, versions = self._services, self.versions
         parts = services.parts
         server = ServerShowHandler(
             services.finder,
@@ -73,11 +74,3 @@ class ComputeFace:
             *(Route(f"{base}/{{path:path}}", table.answer, methods=METHODS) for base in ("/v2.1", "/v2")),
             Route(OPENAPI.path, document.show),
         ]
-
-    async def all_versions(self, http: Request) -> Response:
-        """The answer to `GET /`."""
-        return await self._versions.all(http)
-
-    def choices(self, http: Request) -> Response:
-        """The answer to a request for an address without a version."""
-        return self._versions.choices(http)

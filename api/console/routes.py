@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from importlib.metadata import version
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from fleetlight.api.console.assets import ConsoleAssets
@@ -71,7 +71,3 @@ def routes(services: Services, others: Sequence[BaseRoute]) -> Sequence[Route]:
 def prefers_a_page(http: Request) -> bool:
     """Whether a request is that of a browser for something to show: it names HTML before all else."""
     return http.headers.get("accept", "").partition(",")[0].partition(";")[0].strip().lower() == "text/html"
-
-
-def to_console(_http: Request) -> Response:
-    return RedirectResponse("/console/", 302, {"Vary": "Accept"})

@@ -16,11 +16,8 @@ class Header:
 
     def parameter(self) -> dict[str, Any]:
         """The header of a request."""
-        return {"name": self.name, "in": "header", **self._described()}
+        return {"name": self.name, "in": "header", **self.response_header()}
 
     def response_header(self) -> dict[str, Any]:
         """The header of an answer; its name is the key under which this stands."""
-        return self._described()
-
-    def _described(self) -> dict[str, Any]:
         return {"description": self.description, "required": self.is_required, "schema": dict(self.schema)}

@@ -1,7 +1,5 @@
 """From the configuration to a strategy of identity."""
 
-from pathlib import Path
-
 from fleetlight.api.http.errors import DirectoryUnavailableError, IdentityConfigurationError
 from fleetlight.api.identity.basic import BasicIdentity
 from fleetlight.api.identity.browser import BrowserIdentity
@@ -38,18 +36,16 @@ def _open_programs(api: ApiSettings, identity: IdentitySettings, keystone: Keyst
         case "tokens":
             if identity.file is None:
                 raise _needed("tokens", "identity.file")
-            return _checked(_token_identity(identity.file, identity))
+            return _checked(
+                TokenIdentity(
+                    identity.file,
+                    region=identity.region,
+                    lifetime_s=identity.token_lifetime_s,
+                    max_credentials=identity.max_credentials,
+                )
+            )
         case "keystone":
             return _open_keystone(keystone)
-
-
-def _token_identity(file: Path, settings: IdentitySettings) -> TokenIdentity:
-    return TokenIdentity(
-        file,
-        region=settings.region,
-        lifetime_s=settings.token_lifetime_s,
-        max_credentials=settings.max_credentials,
-    )
 
 
 def _checked(strategy: BasicIdentity | TokenIdentity) -> BrowserIdentity:

@@ -15,7 +15,6 @@ from fleetlight.api.rapi.bulk_fields import BULK_FIELDS, MORE_OF_ONE
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError, UnsureError
 from fleetlight.api.shared.proof import proof_headers
-from fleetlight.resources.query_fields.definitions import QueryFields
 from fleetlight.views.query2.projection import Cells, Row, cells_of
 
 _encode = msgspec.json.Encoder().encode
@@ -87,7 +86,8 @@ class RapiItems:
         """
         known = visible_fields(item_type, request.caller)
         names = [*BULK_FIELDS[item_type], *MORE_OF_ONE.get(item_type, ())]
-        rows, headers = await self.collected(request.for_one_item(), item_type, names, _called(known, name))
+        called = ["==", "id", int(name)] if item_type == "job" else called_or_identified(known, [name])
+        rows, headers = await self.collected(request.for_one_item(), item_type, names, called)
         found = [_object(names, cells) for cells in rows]
         for item in sorted(found, key=lambda item: name not in {str(item.get(known.name_field)), item.get("uuid")}):
             return item, headers
@@ -118,10 +118,6 @@ def _object(names: Sequence[str], cells: Cells) -> dict[str, Any]:
 def answer(document: Any, headers: Mapping[str, str] | None = None) -> Response:
     """A success, which always has the status 200 here."""
     return Response(_encode(document) + b"\n", headers=headers, media_type="application/json")
-
-
-def _called(known: QueryFields, name: str) -> Any:
-    return ["==", "id", int(name)] if known.name == "job" else called_or_identified(known, [name])
 
 
 async def _body(rows: RowStream, to_item: Callable[[Row], Any], around: tuple[bytes, bytes]) -> AsyncIterator[bytes]:

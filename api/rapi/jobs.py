@@ -1,10 +1,12 @@
-"""`/2/jobs/J/wait`: what has changed of a job since its caller looked last."""
+"""Jobs that a caller waits for, and sees end: the next list has what they did, though the index may not have it yet."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from sqlalchemy import Engine, select
 from starlette.responses import Response
 
 from fleetlight.api.query.job_changes import WATCHED, JobLostError, next_change
@@ -12,10 +14,43 @@ from fleetlight.api.query.scope import visible_fields
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.faults import RapiError
 from fleetlight.api.rapi.items import RapiItems, answer, not_found
-from fleetlight.api.rapi.seen_jobs import SeenJobs
+from fleetlight.api.shared.fleet_access import FleetAccess
+from fleetlight.cells.database.engines import cell_failures
+from fleetlight.cells.job_numbers import number_in_cell
 from fleetlight.cells.job_words import ENDED
+from fleetlight.cells.kinds.native.instance_rows import read_row
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.cells.tables import job_operations
+from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 
 LONGEST_S = 10.0
+
+
+class SeenJobs:
+    """Notes the instances of jobs that a caller has seen end."""
+
+    def __init__(self, access: FleetAccess, writes: ReadYourWrites) -> None:
+        self._access = access
+        self._writes = writes
+
+    async def note(self, request: RapiRequest, number: int) -> None:
+        """The job with this number has ended, and the caller is about to be told. Raises CellUnreachableError."""
+        for cell in await self._access.ask(self._access.native.cells):
+            job_id = number_in_cell(cell, number)
+            if job_id is not None:
+                engine = self._access.native.engine(cell)
+                rows = await self._access.ask_cell(cell, partial(_instances_of, engine, cell, job_id))
+                for row in rows:
+                    await self._writes.include(row, request.caller.reader)
+
+
+def _instances_of(engine: Engine, cell: Cell, job_id: int) -> Sequence[InstanceRow]:
+    columns = job_operations.c
+    wanted = select(columns.instance_uuid).where(columns.job_id == job_id, columns.instance_uuid.is_not(None))
+    with cell_failures(cell.name), engine.connect() as connection:
+        uuids = set(connection.scalars(wanted))
+        rows = [read_row(connection, cell, uuid) for uuid in uuids]
+    return [row for row in rows if row is not None]
 
 
 class _WaitBody(BaseModel):
@@ -29,7 +64,10 @@ class _WaitBody(BaseModel):
 
 
 async def wait_for_job(items: RapiItems, seen: SeenJobs, request: RapiRequest) -> Response:
-    """Answers with null when nothing has changed for `LONGEST_S`; of a job that has ended at once."""
+    """`/2/jobs/J/wait`: what has changed of a job since its caller looked last.
+
+    Answers with null when nothing has changed for `LONGEST_S`; of a job that has ended at once.
+    """
     body = _parsed(request.body)
     names = [*WATCHED, *body.fields]
     known = visible_fields("job", request.caller)

@@ -21,8 +21,7 @@ from fleetlight.api.rapi.bulk_fields import BULK_FIELDS
 from fleetlight.api.rapi.endpoint import JOB, NAME, RapiRequest, Resource, Verb, resource
 from fleetlight.api.rapi.faults import RapiError
 from fleetlight.api.rapi.items import RapiItems, answer, as_object, not_found
-from fleetlight.api.rapi.jobs import wait_for_job
-from fleetlight.api.rapi.seen_jobs import SeenJobs
+from fleetlight.api.rapi.jobs import SeenJobs, wait_for_job
 from fleetlight.cells.job_words import ENDED
 from fleetlight.cells.model import Cell, CellAdapter, ItemsAdapter
 from fleetlight.listing.sources import CellReader

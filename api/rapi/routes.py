@@ -10,8 +10,8 @@ from fleetlight.api.query.whole_results import WholeResults
 from fleetlight.api.rapi.access import RapiAccess
 from fleetlight.api.rapi.endpoint import RapiEndpoint, Resource
 from fleetlight.api.rapi.items import RapiItems
+from fleetlight.api.rapi.jobs import SeenJobs
 from fleetlight.api.rapi.resources import RapiResources
-from fleetlight.api.rapi.seen_jobs import SeenJobs
 from fleetlight.api.rapi.users import RapiUsers
 from fleetlight.api.services import Services
 

@@ -106,7 +106,17 @@ class Journals:
             _remove_entries(connection, cell_uuid, [each.instance_uuid for each in newer])
             numbers = range(last - len(newer) + 1, last + 1)
             if newer:
-                rows = [_values(cell_uuid, number, each) for number, each in zip(numbers, newer, strict=True)]
+                rows = [
+                    {
+                        "cell_uuid": cell_uuid,
+                        "sequence": number,
+                        "instance_uuid": each.instance_uuid,
+                        "version": each.version,
+                        "record": msgspec.json.encode(each.record),
+                        "is_gone": each.is_gone,
+                    }
+                    for number, each in zip(numbers, newer, strict=True)
+                ]
                 connection.execute(insert(journal_entries), rows)
             is_old = entries.sequence <= last - KEPT
             connection.execute(delete(journal_entries).where(entries.cell_uuid == cell_uuid, is_old))
@@ -153,14 +163,3 @@ def _remove_entries(connection: Connection, cell_uuid: str, instance_uuids: Coll
     connection.execute(
         delete(journal_entries).where(entries.cell_uuid == cell_uuid, entries.instance_uuid.in_(instance_uuids))
     )
-
-
-def _values(cell_uuid: str, number: int, detected_change: DetectedChange) -> dict[str, object]:
-    return {
-        "cell_uuid": cell_uuid,
-        "sequence": number,
-        "instance_uuid": detected_change.instance_uuid,
-        "version": detected_change.version,
-        "record": msgspec.json.encode(detected_change.record),
-        "is_gone": detected_change.is_gone,
-    }

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fleetlight.resources.fields import Field, Kind
+from fleetlight.resources.fields import Kind
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.common import of_every_object
 from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField, QueryFields
@@ -140,12 +140,6 @@ def _aliases() -> dict[str, str]:
     return aliases
 
 
-def _as_query_field(field: Field) -> QueryField:
-    return QueryField(
-        field.name, field.title, field.kind, field.doc, field.is_list, field.is_constant, field.is_derived
-    )
-
-
 def _own_fields() -> Iterator[QueryField]:
     """What every list of ours can show, beside what Ganeti has a name for."""
     yield _text("cell", "Cell", "Cell that the instance is in")
@@ -153,7 +147,9 @@ def _own_fields() -> Iterator[QueryField]:
     taken = {"uuid", "tags", "forthcoming", "ganeti"}
     for field in INSTANCE_FIELDS.values():
         if field.name not in taken:
-            yield _as_query_field(field)
+            yield QueryField(
+                field.name, field.title, field.kind, field.doc, field.is_list, field.is_constant, field.is_derived
+            )
 
 
 INSTANCE = QueryFields(

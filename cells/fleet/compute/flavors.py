@@ -127,7 +127,7 @@ class Flavors:
         """is_admin: also a private flavor that `project_id` has no access to."""
         condition = flavors.c.flavorid == flavorid
         if not is_admin:
-            condition = and_(condition, _is_usable_by(project_id))
+            condition = and_(condition, or_(flavors.c.is_public.is_(True), _has_access(project_id)))
         with self._database.reading() as connection:
             row = connection.execute(select(flavors).where(condition)).one_or_none()
         if row is None:
@@ -231,10 +231,6 @@ def _is_listed(query: FlavorQuery) -> ColumnElement[bool]:
         if query.is_public:
             condition = or_(condition, _has_access(query.project_id))
     return condition if query.includes_disabled else and_(condition, flavors.c.disabled.is_(False))
-
-
-def _is_usable_by(project_id: str | None) -> ColumnElement[bool]:
-    return or_(flavors.c.is_public.is_(True), _has_access(project_id))
 
 
 def _has_access(project_id: str | None) -> ColumnElement[bool]:

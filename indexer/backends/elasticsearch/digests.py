@@ -112,7 +112,13 @@ def revisions_body(
     """The body of a search that returns ids and versions: of the documents whose uuid begins so, or that have such an
     id.
     """
-    return _ids(_documents(cell_uuid, prefixes, horizon, external), limit)
+    return {
+        "size": limit,
+        "track_total_hits": False,
+        "_source": False,
+        "version": True,
+        "query": _documents(cell_uuid, prefixes, horizon, external),
+    }
 
 
 def from_hits(answer: bytes) -> dict[str, int]:
@@ -176,7 +182,3 @@ def _documents(cell_uuid: str, prefixes: Sequence[str], horizon: int, external: 
         by_id = {"ids": {"values": list(prefixes)}}
         wanted.append({"bool": {"should": [by_id, *({"prefix": {"uuid": prefix}} for prefix in prefixes)]}})
     return {"bool": {"filter": wanted}}
-
-
-def _ids(query: dict[str, Any], limit: int) -> dict[str, Any]:
-    return {"size": limit, "track_total_hits": False, "_source": False, "version": True, "query": query}
