@@ -6,13 +6,14 @@ A face that says nothing of a fault has no entry in its row, so that a finding m
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from pydantic import SecretStr
 from sqlalchemy import update
 
 from fleetlight.cells.database.engines import writing
@@ -21,6 +22,7 @@ from fleetlight.cells.findings import FindingKind
 from fleetlight.cells.fleet.audit_rounds import AuditRound
 from fleetlight.cells.fleet.failures import Failure, FailureSummary
 from fleetlight.cells.fleet.restored_cells import RestoredCell
+from fleetlight.cells.fleet.subscriptions import SubscriptionContent, SubscriptionState
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.tables import cell_state
 from fleetlight.cli.doctor import checks
@@ -44,15 +46,16 @@ class Says(NamedTuple):
     """What the faces say; what each says of a fleet that is well, unless given.
 
     doctor: what is wrong, with the beginning of the remedy. readyz: of lists, the index and the fleet database; down:
-    cells that do not answer there. board: health and route of cells; None where it cannot be looked at. findings: kind
-    and cell; missing: source and cell. followed: health of cells by `index status`; None where it fails as a whole.
+    cells that do not answer there. board: health and route of cells; None where it cannot be looked at. findings: kind,
+    cell, and a part of the remedy; missing: source and cell. followed: health of cells by `index status`; None where it
+    fails as a whole.
     """
 
     doctor: Mapping[str, str] = {}
     readyz: tuple[str, str, str] = ("ready", "ok", "ok")
     down: tuple[str, ...] = ()
     board: Mapping[str, tuple[str, str]] | None = {}
-    findings: tuple[tuple[str, str], ...] = ()
+    findings: tuple[tuple[str, str, str], ...] = ()
     missing: tuple[tuple[str, str | None], ...] = ()
     followed: Mapping[str, str] | None = {}
     is_followed_well: bool = True
@@ -123,6 +126,12 @@ def _become_another(fleet: ComputeFleet) -> None:
 def _remove_cells(fleet: ComputeFleet) -> None:
     for name in CELLS:
         fleet.remove_cell(name)
+
+
+def _suspend(fleet: ComputeFleet) -> None:
+    content = SubscriptionContent(None, None, (), "all", "instance", "", ("name",), True, "https://192.0.2.1/")
+    made = fleet.fleet.subscriptions.add(content, SecretStr("key"), system_clock())
+    fleet.fleet.subscriptions.change_state(made.id, SubscriptionState.SUSPENDED, "it does not answer")
 
 
 def _compare(fleet: ComputeFleet, **found: int) -> None:
@@ -198,13 +207,16 @@ FAULTS: Mapping[str, tuple[Callable[[ComputeFleet], object], Says]] = {
     ),
     "a cell that went back to a backup": (
         lambda fleet: fleet.fleet.restored_cells.record(_of_east(fleet), RestoredCell(system_clock(), 6743, 8)),
-        Says(doctor={"database of east": "restore a newer one, or"}, findings=(("cell-restored", EAST),)),
+        Says(
+            doctor={"database of east": "restore a newer one, or"},
+            findings=(("cell-restored", EAST, "`fleetlight cell acknowledge east`"),),
+        ),
     ),
     "mappings to another cell": (
         lambda fleet: _compare(fleet, repaired=0, elsewhere=3),
         Says(
             {"mappings of east": "`fleetlight index verify --cell east`"},
-            findings=(("mapping-elsewhere", EAST),),
+            findings=(("mapping-elsewhere", EAST, "`fleetlight index verify --cell east`"),),
             is_followed_well=False,
         ),
     ),
@@ -212,17 +224,17 @@ FAULTS: Mapping[str, tuple[Callable[[ComputeFleet], object], Says]] = {
         lambda fleet: _compare(fleet, compared_at=system_clock() - 3600 * 1_000_000, repaired=0, elsewhere=0),
         Says(
             {"mappings of east": "see that `fleetlight worker` runs"},
-            findings=(("mapping-not-compared", EAST),),
+            findings=(("mapping-not-compared", EAST, "`fleetlight worker` runs"),),
             is_followed_well=False,
         ),
     ),
     "mappings that were repaired": (
         lambda fleet: _compare(fleet, repaired=3, elsewhere=0),
-        Says(findings=(("mapping-repaired", EAST),)),
+        Says(findings=(("mapping-repaired", EAST, "nothing is left to do"),)),
     ),
     "documents that were repaired": (
         lambda fleet: fleet.fleet.audit_rounds.record(_of_east(fleet), AuditRound(system_clock(), 10, 2, 1)),
-        Says(findings=(("document-repaired", EAST),)),
+        Says(findings=(("document-repaired", EAST, "`fleetlight index verify --cell east --repair`"),)),
     ),
     "instances that are not as their cells say": (
         let_everything_be_wrong,
@@ -232,10 +244,12 @@ FAULTS: Mapping[str, tuple[Callable[[ComputeFleet], object], Says]] = {
                 "mappings of north": "`fleetlight index verify --cell north`",
                 "mappings of south": "see that `fleetlight worker` runs",
             },
-            findings=tuple((kind, cell) for kind, cell, _ in EXPECTED),
+            findings=tuple((kind, cell, said[2].partition("{}")[0]) for (kind, cell, _), said in EXPECTED.items()),
             is_followed_well=False,
         ),
     ),
+    # The metrics of the deliverer say it, and `fleetlight subscribe list`.
+    "a subscription that is suspended": (_suspend, Says()),
     "a disk that is full": (lambda _: None, Says(doctor=dict.fromkeys(("disk of .", "disk of index"), "make room"))),
 }
 
@@ -302,19 +316,23 @@ def _said(fleet: ComputeFleet, pool: CellPool, expected: Says) -> Says:
         }
         if board.status_code == 200
         else None,
-        tuple(_sorted_as(expected.findings, ((each["kind"], each["cell"]) for each in document["findings"])))
-        if document
-        else (),
+        _as_expected(expected.findings, document["findings"]) if document else (),
         tuple((each["source"], each["cell"]) for each in document["missing"]) if document else (("findings", None),),
         None if index is None else {each["cell"]: each["health"] for each in index if each["health"] != "ok"},
         expected.is_followed_well,
     )
 
 
-def _sorted_as(expected: tuple[tuple[str, str], ...], found: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The order within a kind is that of subjects, of which rows say nothing."""
-    got = sorted(found)
-    return list(expected) if got == sorted(expected) else got
+def _as_expected(expected: Sequence[tuple[str, str, str]], found: Sequence[Any]) -> tuple[tuple[str, str, str], ...]:
+    """Findings in the order of the row that expects them, with as much of the remedy as it has; others behind those."""
+    left = [(each["kind"], each["cell"], each["remedy"]) for each in found]
+    matched = []
+    for kind, cell, part in expected:
+        its = next((each for each in left if each[:2] == (kind, cell) and part in each[2]), None)
+        if its is not None:
+            left.remove(its)
+            matched.append((kind, cell, part))
+    return (*matched, *left)
 
 
 def _check_metrics(text: str, counts: Mapping[str, int]) -> None:
@@ -324,7 +342,7 @@ def _check_metrics(text: str, counts: Mapping[str, int]) -> None:
 
 def test_every_kind_of_finding_and_every_health_has_a_row() -> None:
     rows = [says for _, says in FAULTS.values()]
-    assert {kind for says in rows for kind, _ in says.findings} == set(FindingKind)
+    assert {kind for says in rows for kind, _, _ in says.findings} == set(FindingKind)
     assert {health for says in rows for health, _ in (says.board or {}).values()} == set(CellHealth) - {CellHealth.OK}
     assert {health for says in rows for health in (says.followed or {}).values()} == set(IndexHealth) - {IndexHealth.OK}
 
