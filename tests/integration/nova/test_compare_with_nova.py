@@ -24,6 +24,7 @@ from tests.support.servers.nova import NovaWorld
 from tests.support.servers.nova_api import nova_api
 
 pytestmark = [
+    pytest.mark.night,
     pytest.mark.nova,
     pytest.mark.no_rerun,
     pytest.mark.timeout(3600),
@@ -85,12 +86,10 @@ def test_hundreds_of_requests_differ_only_where_it_is_explained(both: Both) -> N
     assert_nothing_differs(both, 150, SEED)
 
 
-@pytest.mark.night
 def test_thousands_of_requests_differ_only_where_it_is_explained(both: Both) -> None:
     assert_nothing_differs(both, 2000, SEED + 1)
 
 
-@pytest.mark.night
 @pytest.mark.parametrize("side", ["Fleetlight", "Nova"])
 @pytest.mark.parametrize("name", PLANTED)
 def test_fault_that_is_planted_before_either_is_found_and_classed(both: Both, name: str, side: str) -> None:
@@ -100,7 +99,6 @@ def test_fault_that_is_planted_before_either_is_found_and_classed(both: Both, na
     assert set(compared(nova, ours, iter(LISTS)).differing) == {classes[side == "Nova"]}
 
 
-@pytest.mark.night
 @pytest.mark.parametrize("side", ["Fleetlight", "Nova"])
 def test_value_that_is_late_before_either_is_late(both: Both, side: str) -> None:
     ours: Asked = Late(both.ours.ask, 1) if side == "Fleetlight" else both.ours
