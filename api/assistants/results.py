@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from fleetlight.api.http.in_process import InProcessResponse
 from fleetlight.api.shared.proof import routes_said
 from fleetlight.api.shared.times import with_zone
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _WHOLE = {"index", "live", "changelog"}
 
@@ -28,8 +29,10 @@ class Result(BaseModel):
     complete: bool = Field(description="Whether every cell in scope gave all that it has. False: something is missing.")
     has_more: bool = Field(description="Whether this is only the first part of what was found.")
     next: str | None = Field(description="How to get the next part; null where there is none.")
-    as_of: str = Field(description="The moment of which the oldest part of the answer is.")
-    cells: list[CellSaid] = Field(description="By cell, where administrators ask; a name with a star counts cells.")
+    as_of: str | None = Field(
+        description="The moment of which the oldest part of the answer is; null: of some seconds ago at the most."
+    )
+    cells: list[CellSaid] = Field(description='By cell, where administrators ask; "57 cells" are too many to name.')
     missing: list[str] = Field(description="What is missing, and why, as far as it is known.")
     data: Any
 
@@ -41,23 +44,33 @@ def result_of(
     now: int,
     *,
     following: str | None = None,
+    whole: str = "This is everything.",
+    moment: str | None = None,
     is_complete: bool | None = None,
     missing: Sequence[str] = (),
 ) -> Result:
     """what: the data in words, as "17 instances". now: microseconds since the epoch.
 
-    following: how the rest is got, where there is more. is_complete: as the body says it, where no header does.
+    following: how the rest is got, where there is more. whole: what is said where there is not. moment: that the caller
+    asked for. is_complete: as the body says it, where no header does.
     """
-    cells = [
-        CellSaid(name=said.cell, route=said.route, age_s=said.age_s)
-        for said in routes_said(answer.headers.get("fleetlight-route", ""))
+    route = answer.headers.get("fleetlight-route", "")
+    cells = [CellSaid(name=said.cell, route=said.route, age_s=said.age_s) for said in routes_said(route)]
+    missing = [
+        *missing,
+        *(
+            f"{cell.name if ' ' in cell.name else f'cell {cell.name}'}: {cell.route}"
+            for cell in cells
+            if cell.route not in _WHOLE
+        ),
     ]
-    missing = [*missing, *(f"cell {cell.name}: {cell.route}" for cell in cells if cell.route not in _WHOLE)]
     if is_complete is None:
         is_complete = answer.headers.get("fleetlight-complete", "true") == "true"
-    oldest_s = max((cell.age_s or 0.0 for cell in cells), default=0.0)
-    as_of = with_zone(now - round(oldest_s * 1_000_000))
-    parts = [f"{what}, as of {as_of}."]
+    as_of = moment
+    if moment is None and (cells or not route):
+        oldest_s = max((cell.age_s or 0.0 for cell in cells), default=0.0)
+        as_of = with_zone(now - round(oldest_s * MICROSECONDS_PER_SECOND))
+    parts = [f"{what}, {'as of some seconds ago at the most' if as_of is None else f'as of {as_of}'}."]
     if following is not None:
         parts.insert(0, "ONLY THE FIRST PART: there is more than what is shown here.")
         parts.append(f"For the next part {following}.")
@@ -65,7 +78,7 @@ def result_of(
         parts.insert(0, "INCOMPLETE: some of the fleet did not answer, so anything may be missing here.")
         parts += [f"Missing: {'; '.join(missing)}."] if missing else []
     elif following is None:
-        parts.append("This is everything.")
+        parts.append(whole)
     return Result(
         summary=" ".join(parts),
         complete=is_complete,

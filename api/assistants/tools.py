@@ -14,6 +14,8 @@ from pydantic import Field
 
 from fleetlight.api.assistants.results import Result, fault_said, result_of, rows_shown
 from fleetlight.api.http.in_process import InProcessResponse
+from fleetlight.cells.model import FIRST_REVISION
+from fleetlight.listing.cell_board import CellHealth
 from fleetlight.resources.clock import Clock
 from fleetlight.resources.fields import Kind
 
@@ -23,6 +25,9 @@ Ask = Callable[[str, str, Mapping[str, str]], Awaitable[InProcessResponse]]
 _OK = 200
 _LOGIN = ("x-auth-token", "authorization", "x-project-id", "x-user-id", "x-roles")
 _MOST = 1000
+_WHOLE = "This is everything."
+_LAST = "This is the last part: with those before it it is everything."
+_AS_KEPT = "This is as far back as changes are kept; there may have been others before."
 _READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 _INSTRUCTIONS = """\
 Fleetlight lists what runs on many cells (clouds, clusters), and says of each answer what it covers.
@@ -76,7 +81,9 @@ class Tools:
             )
         rows = rows_shown(found["fields"], found["data"])
         more = None if found["marker"] is None else f'call query again, the same with marker="{found["marker"]}"'
-        return result_of(answer, rows, f"{len(rows)} items of type {what}", self._clock(), following=more)
+        whole = _WHOLE if marker is None else _LAST
+        said = f"{len(rows)} items of type {what}"
+        return result_of(answer, rows, said, self._clock(), following=more, whole=whole, moment=as_of)
 
     async def count(
         self,
@@ -120,7 +127,10 @@ class Tools:
         path = f"/fleetlight/servers/{server_id}/history"
         answer, found = await self._get(context, path, {"limit": limit, "before": before})
         more = None if found["before"] is None else f"call history again with before={found['before']}"
-        return result_of(answer, found["history"], f"{len(found['history'])} changes", self._clock(), following=more)
+        entries = found["history"]
+        whole = _LAST if entries and entries[-1]["revision"] == FIRST_REVISION else _AS_KEPT
+        said = f"{len(entries)} changes"
+        return result_of(answer, entries, said, self._clock(), following=more, whole=whole)
 
     async def changes(
         self,
@@ -141,6 +151,7 @@ class Tools:
             f"{len(found['changes'])} changes",
             self._clock(),
             following=more,
+            whole=f"{_AS_KEPT} Of a cell of Nova or Ganeti it is the newest change of each instance.",
             is_complete=found["complete"],
             missing=[f"cell {each['cell']}: {each['reason']}" for each in found.get("missing", ())],
         )
@@ -196,7 +207,13 @@ class Tools:
     async def cells(self, context: Context) -> Result:
         """List the cells: kind, health, how far the index follows each, how many instances. Administrators."""
         answer, found = await self._get(context, "/fleetlight/cells", {})
-        return result_of(answer, found, f"{len(found['cells'])} cells", self._clock())
+        down = [
+            f"cell {cell['name']}: {cell['reason'] or cell['health']}"
+            for cell in found["cells"]
+            if cell["health"] == CellHealth.DOWN
+        ]
+        said = f"{len(found['cells'])} cells"
+        return result_of(answer, found, said, self._clock(), is_complete=not down, missing=down)
 
     async def _get(
         self, context: Context, path: str, query: Mapping[str, object], headers: Mapping[str, str] | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from urllib.parse import unquote
 
-from starlette.types import ASGIApp, Message, Scope
+from starlette.types import ASGIApp, Message, Receive, Scope
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _ADDRESS = ("127.0.0.1", 8774)
@@ -38,13 +38,10 @@ async def call(
     scope = _scope(method, path, query, headers)
     sent: list[Message] = []
 
-    async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
-
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await app(scope, receive, send)
+    await app(scope, _receiving(body), send)
     begin, *rest = sent
     return _response(scope, begin, b"".join(message.get("body", b"") for message in rest))
 
@@ -57,14 +54,7 @@ async def stream(app: ASGIApp, path: str, *, query: str = "") -> AsyncIterator[I
     """
     scope = _scope("GET", path, query, NO_HEADERS)
     sent: asyncio.Queue[Message | Exception | None] = asyncio.Queue(1)
-    bodies = iter([{"type": "http.request", "body": b"", "more_body": False}])
-    for_ever = asyncio.Event()
-
-    async def receive() -> Message:
-        if (body := next(bodies, None)) is None:
-            # As of a client that waits for its answer.
-            await for_ever.wait()
-        return body or {"type": "http.disconnect"}
+    receive = _receiving(b"")
 
     async def run() -> None:
         try:
@@ -89,6 +79,19 @@ async def stream(app: ASGIApp, path: str, *, query: str = "") -> AsyncIterator[I
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+def _receiving(body: bytes) -> Receive:
+    """What a client sends that then waits for its answer for ever: it says nothing more, not even that it has gone."""
+    bodies = iter([{"type": "http.request", "body": body, "more_body": False}])
+    for_ever = asyncio.Event()
+
+    async def receive() -> Message:
+        if (message := next(bodies, None)) is None:
+            await for_ever.wait()
+        return message or {"type": "http.disconnect"}
+
+    return receive
 
 
 def _scope(method: str, path: str, query: str, headers: Mapping[str, str]) -> Scope:

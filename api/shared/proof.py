@@ -20,7 +20,7 @@ CELL_TIMEOUT_HEADER = "Fleetlight-Cell-Timeout"
 _SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 _DICTIONARY_KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
 _ROUTE_OF_CELL = re.compile(
-    r"(?P<cell>[^=,\s]+)=(?P<route>[a-z-]+)(?:;watermark=(?P<watermark>\d+))?(?:;age=(?P<age_s>[\d.]+))?"
+    r"(?:\*(?P<shared>[a-z-]+)=(?P<count>\d+)|(?P<cell>[^=,\s*][^=,\s]*)=(?P<route>[a-z-]+))(?:;watermark=(?P<watermark>\d+))?(?:;age=(?P<age_s>[\d.]+))?"
 )
 # nginx takes 4 KiB of headers of an answer unless told otherwise, and answers 502 where there are more.
 _LONGEST_ROUTE = 3000
@@ -101,7 +101,7 @@ def proof_headers(page: Page, caller: Caller) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class CellRoute:
-    """What Fleetlight-Route says of one cell, or, by a name with a star, of how many cells took a route."""
+    """What Fleetlight-Route says of one cell, or of several that took a route, which are then called "57 cells"."""
 
     cell: str
     route: str
@@ -113,8 +113,8 @@ def routes_said(header: str) -> list[CellRoute]:
     """The members of Fleetlight-Route, as administrators get it; none of a route alone, as others do."""
     return [
         CellRoute(
-            said["cell"],
-            said["route"],
+            said["cell"] or f"{said['count']} cells",
+            said["route"] or said["shared"],
             int(said["watermark"]) if said["watermark"] else None,
             float(said["age_s"]) if said["age_s"] else None,
         )

@@ -12,12 +12,18 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent
 
 from fleetlight.api.assistants import routes
+from fleetlight.api.assistants.results import result_of
+from fleetlight.api.http.in_process import InProcessResponse
+from fleetlight.api.shared.proof import routes_said
+from fleetlight.api.shared.times import with_zone
+from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, searching
 from tests.contract.identity_site import Site
 from tests.support.fleets.documents import make_uuid
 
 TOOLS = {"query", "count", "fields", "show", "history", "changes", "explain", "capacity", "findings", "cells"}
 EVERY = {"all_projects": True}
+_SAID = {"protocolVersion": "2026-07-28", "clientInfo": {"name": "test", "version": "1"}, "clientCapabilities": {}}
 MODES = ["auto", "legacy", "2026-07-28"]
 
 
@@ -94,6 +100,7 @@ def test_cut_list_cannot_look_whole_and_its_parts_make_the_whole(fleet: ComputeF
         found = called(api, "query", fields=["name"], limit=5, marker=marker, **EVERY)
         seen += names(found)
         if not found["has_more"]:
+            assert found["summary"].endswith("This is the last part: with those before it it is everything.")
             break
         assert found["summary"].startswith("ONLY THE FIRST PART: there is more")
         assert "This is everything" not in found["summary"]
@@ -121,6 +128,55 @@ def test_rows_of_a_cell_that_is_down_are_of_then_and_not_of_now(fleet: ComputeFl
     [east] = [cell for cell in found["cells"] if cell["name"] == "east"]
     assert (found["complete"], east["route"]) == (False, "index-while-down")
     assert "cell east: index-while-down" in found["summary"]
+
+
+def test_list_of_a_moment_is_of_that_moment_and_that_of_a_member_of_none(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    moment = with_zone(system_clock() - 1_000_000)
+    fleet.number_changes()
+    then = called(api, "query", fields=["name"], as_of=moment, **EVERY)
+    assert (then["as_of"], moment in then["summary"]) == (moment, True)
+    found = called(api, "query", MEMBER, fields=["name"])
+    assert (found["as_of"], "as of some seconds ago at the most" in found["summary"]) == (None, True)
+
+
+def test_cells_that_are_too_many_to_name_are_counted() -> None:
+    said = routes_said("*index=57;age=2.0, *skipped=3")
+    assert [(each.cell, each.route, each.age_s) for each in said] == [
+        ("57 cells", "index", 2.0),
+        ("3 cells", "skipped", None),
+    ]
+    headers = {"fleetlight-route": "*index=57;age=2.0, *skipped=3", "fleetlight-complete": "false"}
+    found = result_of(InProcessResponse(200, headers, b""), [], "0 items", 10_000_000)
+    assert (found.missing, found.as_of) == (["3 cells: skipped"], "1970-01-01T00:00:08.000000Z")
+
+
+def test_board_with_a_cell_that_is_down_says_so_first(fleet: ComputeFleet) -> None:
+    api = fleet.api(search=searching(cell_timeout_s=1), pool=BrokenCells(fleet, hanging=["east"]))
+    found = called(api, "cells")
+    assert (found["complete"], found["summary"].partition(":")[0]) == (False, "INCOMPLETE")
+    [missing] = found["missing"]
+    assert missing.startswith("cell east: ")
+
+
+@pytest.mark.timeout(30)
+def test_request_for_a_stream_is_refused_and_holds_nobody_up(fleet: ComputeFleet) -> None:
+    """The package waits there for its caller to leave, and asks for that without a pause."""
+    api = fleet.api()
+    asked = {"notifications": {}, "_meta": {f"io.modelcontextprotocol/{name}": value for name, value in _SAID.items()}}
+    headers = {
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "subscriptions/listen",
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": asked}
+
+    async def scenario() -> Any:
+        async with api.app.router.lifespan_context(api.app):
+            return await api.ask("POST", "/mcp", headers, json=body)
+
+    refused = api.run(scenario())
+    assert (refused.status_code, "not found" in refused.text.lower()) == (404, True)
 
 
 def test_members_get_what_is_theirs_and_are_told_what_is_not(fleet: ComputeFleet) -> None:
@@ -154,7 +210,10 @@ def test_one_instance_is_shown_with_its_history(fleet: ComputeFleet) -> None:
     api = fleet.api()
     uuid = called(api, "query", fields=["uuid"], filter='name == "web4"', **EVERY)["data"][0]["uuid"]
     assert called(api, "show", server_id=uuid)["data"]["name"] == "web4"
-    assert [entry["revision"] for entry in called(api, "history", server_id=uuid)["data"]] == [1]
+    history = called(api, "history", server_id=uuid)
+    assert [entry["revision"] for entry in history["data"]] == [1]
+    assert history["summary"].endswith("it is everything.")
+    assert "as far back as changes are kept" in called(api, "changes", **EVERY)["summary"]
 
 
 def test_tools_of_operators_say_what_they_cover(fleet: ComputeFleet) -> None:
