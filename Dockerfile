@@ -2,17 +2,14 @@
 # `keystone`, `nova`, `openid` and `traces`, and nothing that installs or builds.
 FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b AS build
 WORKDIR /build
+ENV PIP_NO_CACHE_DIR=1
 COPY requirements-image.lock requirements-build.lock ./
-# What builds has an environment of its own, and fills the other one, which has no pip.
-RUN python -m venv /opt/build \
-    && python -m venv --without-pip /opt/fleetlight \
-    && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements-build.lock \
-    && /opt/build/bin/pip --python /opt/fleetlight/bin/python install --no-cache-dir --require-hashes -r requirements-image.lock
+COPY scripts/program scripts/program
+# A change of the code fetches no library again.
+RUN python -m venv --without-pip /opt/fleetlight && scripts/program /opt/fleetlight libraries
 # Which folders the wheel holds says pyproject.toml; .dockerignore leaves out what no image needs.
 COPY . .
-RUN scripts/console
-RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir wheels . \
-    && /opt/build/bin/pip --python /opt/fleetlight/bin/python install --no-cache-dir --no-deps wheels/*.whl
+RUN scripts/program /opt/fleetlight
 
 FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b
 RUN useradd --system --uid 10001 --create-home fleetlight \
