@@ -25,7 +25,7 @@ from tests.support.session.compiled import compiled_once
 from tests.support.session.ending import pytest_sessionstart
 from tests.support.session.logs import logging_as_before
 from tests.support.session.migrated import migrated_each_time, migrated_once
-from tests.support.session.programs import chromium, nginx, same_names, systemd_analyze
+from tests.support.session.programs import chromium, mmdebstrap, nginx, same_names, systemd_analyze
 from tests.support.session.selection import (
     pytest_collection_modifyitems,
     pytest_configure,
@@ -52,6 +52,7 @@ __all__ = [
     "mariadb_url",
     "migrated_each_time",
     "migrated_once",
+    "mmdebstrap",
     "new_amqp_cell",
     "new_postgresql_database",
     "nginx",

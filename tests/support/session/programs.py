@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.session.requirements import CHROMIUM, NGINX, SAME_NAMES, SYSTEMD, Requirement
+from tests.support.session.requirements import CHROMIUM, DEBIAN, NGINX, SAME_NAMES, SYSTEMD, Requirement
 
 
 def _located(requirement: Requirement) -> Path:
@@ -32,3 +32,8 @@ def nginx() -> Path:
 def same_names() -> Path:
     """The folder of what tests/integration/same_names.lock names."""
     return _located(SAME_NAMES)
+
+
+@pytest.fixture(scope="session")
+def mmdebstrap() -> Path:
+    return _located(DEBIAN)

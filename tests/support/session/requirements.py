@@ -118,6 +118,13 @@ CHROMIUM = Folder(
     "FLEETLIGHT_TEST_CHROMIUM",
     default=Path("/usr/bin/chromium"),
 )
+DEBIAN = Folder(
+    "debian",
+    "what makes and boots a Debian (the packages mmdebstrap and systemd-container)",
+    "mmdebstrap",
+    "FLEETLIGHT_TEST_MMDEBSTRAP",
+    default=Path("/usr/bin/mmdebstrap"),
+)
 
 REQUIREMENTS = (
     ELASTICSEARCH,
@@ -135,6 +142,7 @@ REQUIREMENTS = (
     SYSTEMD,
     NGINX,
     CHROMIUM,
+    DEBIAN,
     SAME_NAMES,
 )
 
