@@ -145,7 +145,7 @@ def counting_of(body: CountBody, known: QueryFields) -> CountQuery:
     if len({values[name].stored or values[name].make for name in body.by}) < len(body.by):
         raise BadRequestError("by: a field is there twice")
     moment = moment_of(body.as_of, known)
-    kept = _filter_of(body.filter, known, moment or system_clock())
+    kept = _filter_of(body.filter, known, system_clock() if moment is None else moment)
     return CountQuery(known, body.by, kept, all_projects=body.all_projects, as_of=moment)
 
 
@@ -226,7 +226,7 @@ def query_of(
             raise BadRequestError(f"fields: one is there {times} times; it may be {MAX_REPEATS} times")
     keys = _order(order or [known.name_field], known)
     after = None if marker is None else position_in(marker, keys)
-    kept = _filter_of(expression, known, as_of or now)
+    kept = _filter_of(expression, known, now if as_of is None else as_of)
     return ItemQuery(known, names, kept, keys, limit, after, all_projects=all_projects, as_of=as_of)
 
 
