@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
+from operator import itemgetter
 from typing import Any
 
 from starlette.responses import Response
@@ -25,11 +27,9 @@ from fleetlight.api.services import Services
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
-from fleetlight.cells.fleet.journals import KEPT
 from fleetlight.cells.kinds.native.instance_history import HistoryEntry
 from fleetlight.cells.model import FIRST_REVISION, NO_REVISION, Cell, CellAdapter, Change, ChangelogAdapter
 from fleetlight.cells.payloads.instance_payload import from_payload
-from fleetlight.listing.watches.changelogs import ResetReason
 from fleetlight.listing.watches.positions import Positions
 from fleetlight.notifications.envelope import decode, size_problem
 from fleetlight.notifications.errors import NotificationError
@@ -102,12 +102,14 @@ class _Look:
     """What was looked at of a cell. found: the newest first. position: everything from this number on was looked at.
 
     until: the moment of the oldest change of these, where there may be older ones that are wanted; else None.
+    unread: how many of these cannot be read.
     """
 
     cell: Cell
     found: Sequence[_Found]
     position: Position
     until: int | None
+    unread: int = 0
 
 
 class _Wanted:
@@ -143,6 +145,7 @@ class RecentChangesHandler:
         self._changelogs = services.changelogs
         self._codec = services.positions
         self._timeout_s = services.parts.search.cell_timeout_s
+        self._clock = services.parts.clock
 
     async def show(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/changes/recent`. Raises BadRequestError, ForbiddenError, FleetUnreachableError."""
@@ -151,14 +154,16 @@ class RecentChangesHandler:
         limit = min(number_in("limit", query) or _DEFAULT_LIMIT, _MAX_LIMIT)
         known, text = visible_fields(INSTANCE_FIELDS.name, caller), query.last("filter") or None
         every = flag(query, "all_projects")
-        question = await made_aside(size_of(text), lambda: query_of(known, [], text, all_projects=every))
+        now = self._clock()
+        question = await made_aside(size_of(text), lambda: query_of(known, [], text, all_projects=every, now=now))
         cells = await self._cells.cells()
         if (why := why_unnumbered(question, cells)) is not None:
             raise BadRequestError(why)
         wanted = _Wanted(question, request, cells)
         positions = self._positions(query.last("marker"))
         asked = [cell for cell in wanted.cells if positions is None or cell.uuid in positions]
-        looks, missing = await self._look_at(asked, wanted, positions, limit)
+        async with request.admission.page():
+            looks, missing = await self._look_at(asked, wanted, positions, limit)
         page = _newest(looks, limit)
         is_whole = all(look.until is None for look in looks) and len(page) == sum(len(look.found) for look in looks)
         said = {
@@ -180,7 +185,7 @@ class RecentChangesHandler:
     async def _look_at(
         self, cells: Sequence[Cell], wanted: _Wanted, positions: Positions | None, limit: int
     ) -> tuple[Sequence[_Look], Mapping[str, str]]:
-        """What was found in each cell, and why nothing was in the others."""
+        """What was found in each cell, and of which cells not all was, with the reason."""
         most = max(_LEAST_OF_A_CELL, _LOOKED_AT // max(1, len(cells)))
         few = min(limit, most)
 
@@ -196,28 +201,28 @@ class RecentChangesHandler:
 
         found = await asyncio.gather(*map(look, cells))
         missing = {cell.name: each for cell, each in zip(cells, found, strict=True) if isinstance(each, str)}
-        return [each for each in found if isinstance(each, _Look)], missing
+        looks = [each for each in found if isinstance(each, _Look)]
+        damaged = {look.cell.name: f"{look.unread} of its changes cannot be read" for look in looks if look.unread}
+        return looks, missing | damaged
 
     async def _in_journal(self, cell: Cell, wanted: _Wanted, before: Position | None, limit: int) -> _Look:
         """Of a cell that numbers nothing: what indexers found, of each instance its newest change. Nobody says who."""
-        now = await self._changelogs.newest_position(cell)
-        top = now.sequence + 1 if before is None else before.sequence
-        first = max(0, now.sequence - KEPT, top - 1 - _BATCH)
-        reading = await self._changelogs.read_on(cell, Position(now.epoch, first))
-        if isinstance(reading, ResetReason) or (before is not None and before.epoch != now.epoch):
+        reading = await self._changelogs.read_back(cell, before, _BATCH)
+        epoch, entries = reading.now.epoch, reading.entries
+        if before is not None and before.epoch != epoch:
             raise _begun_anew(cell)
+        times = [wanted.moment_of(cell, change.record) for _, change in entries]
         found: list[_Found] = []
-        position, until = first + 1, _UNKNOWN
-        for change in reversed([each for each in reading.changes if each.position.sequence < top]):
-            if len(found) == limit or change.row is None:
+        position, looked_at = reading.now.sequence + 1 if before is None else before.sequence, 0
+        for (number, change), at in zip(entries, times, strict=True):
+            if len(found) == limit:
                 break
-            record, position = change.row.record, change.position.sequence
-            until = wanted.moment_of(cell, record)
-            if wanted.has(cell, record, None, None):
-                entry = HistoryEntry(change.row.revision, until, "", "", None, None, None, None)
-                found.append(_Found(cell, position, record, change.is_gone, entry))
-        is_whole = position <= max(1, now.sequence - KEPT + 1) or not reading.changes
-        return _Look(cell, found, Position(now.epoch, position), None if is_whole else until)
+            position, looked_at = number, looked_at + 1
+            if wanted.has(cell, change.record, None, None):
+                entry = HistoryEntry(change.version, at, "", "", None, None, None, None)
+                found.append(_Found(cell, position, change.record, change.is_gone, entry))
+        is_whole = looked_at == len(entries) < _BATCH
+        return _Look(cell, found, Position(epoch, position), None if is_whole else max(times[looked_at - 1 :]))
 
 
 def _in_changelog(adapter: CellAdapter, wanted: _Wanted, before: Position | None, limit: int, most: int) -> _Look:
@@ -230,9 +235,11 @@ def _in_changelog(adapter: CellAdapter, wanted: _Wanted, before: Position | None
     position = now.sequence + 1 if before is None else before.sequence
     end = max(oldest, position - most)
     found: list[_Found] = []
-    until = _UNKNOWN
+    until, unread = _UNKNOWN, 0
+    # The newest are mostly enough; what is seldom is sought by few statements, whatever the limit is.
+    batch = min(_BATCH, limit)
     while position > end and len(found) < limit:
-        first = max(end, position - min(_BATCH, limit))
+        first = max(end, position - batch)
         changes = adapter.changes_after(first - 1, position - first)
         for change in reversed([each for each in changes if each.sequence < position]):
             if len(found) == limit:
@@ -244,9 +251,12 @@ def _in_changelog(adapter: CellAdapter, wanted: _Wanted, before: Position | None
                 until = each.entry.at
             elif each is not None:
                 until = each
+            elif change.instance_uuid and change.revision != NO_REVISION:
+                unread += 1
         if len(found) < limit:
             position = first
-    return _Look(adapter.cell, found, Position(now.epoch, position), until if position > oldest else None)
+        batch = _BATCH
+    return _Look(adapter.cell, found, Position(now.epoch, position), until if position > oldest else None, unread)
 
 
 def _found_in(cell: Cell, change: Change, wanted: _Wanted) -> _Found | int | None:
@@ -287,10 +297,24 @@ def _found_in(cell: Cell, change: Change, wanted: _Wanted) -> _Found | int | Non
 
 
 def _newest(looks: Sequence[_Look], limit: int) -> Sequence[_Found]:
-    """The newest of all cells, as far back as it is known that no cell has one in between that was not looked at."""
+    """The newest of all cells, as far back as it is known that no cell has one in between that was not looked at.
+
+    Of each cell these are the first that were found, in the order of their numbers: the next page goes on behind them.
+    """
     since = max((look.until for look in looks if look.until is not None), default=0)
-    found = sorted((each for look in looks for each in look.found), key=lambda each: each.entry.at, reverse=True)
-    return [each for each in found if each.entry.at >= since][:limit]
+    timed = [each for look in looks for each in zip(_moments(look), look.found, strict=True)]
+    newest = sorted(timed, key=itemgetter(0), reverse=True)
+    return [found for moment, found in newest if moment >= since][:limit]
+
+
+def _moments(look: _Look) -> Sequence[int]:
+    """When each change that was found counts as made: never before one that the cell has numbered earlier.
+
+    Times do not rise with numbers: writers have clocks of their own, and Nova leaves the time of a server alone when
+    its metadata changes. A change with too early a time stays beside the one that it followed.
+    """
+    times = (each.entry.at for each in reversed(look.found))
+    return list(accumulate(times, max, initial=look.until or 0))[:0:-1]
 
 
 def _behind(looks: Sequence[_Look], page: Sequence[_Found]) -> Positions:

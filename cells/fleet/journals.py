@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 import msgspec
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.fleet.announced_instances import AnnouncedInstances, remove_announced
@@ -42,7 +42,7 @@ class JournalReading:
     """What a journal says, as of one moment.
 
     now: up to where it goes. followed_at: when an indexer last said that it follows the cell; microseconds.
-    entries: number and finding, in order.
+    entries: number and finding, in the order in which they were asked for.
     """
 
     now: Position
@@ -129,14 +129,24 @@ class Journals:
 
     def read(self, cell_uuid: str, after: int, limit: int) -> JournalReading | None:
         """At most `limit` entries with a higher number than `after`; None while there is no journal."""
+        sequence = journal_entries.c.sequence
+        return self._read(cell_uuid, sequence > after, sequence.asc(), limit)
+
+    def read_back(self, cell_uuid: str, before: int, limit: int) -> JournalReading | None:
+        """As `read`, of the entries with a lower number than `before`, the newest first."""
+        sequence = journal_entries.c.sequence
+        return self._read(cell_uuid, sequence < before, sequence.desc(), limit)
+
+    def _read(
+        self, cell_uuid: str, is_asked: ColumnElement[bool], order: ColumnElement[int], limit: int
+    ) -> JournalReading | None:
         columns, entries = journals.c, journal_entries.c
-        is_next = (entries.cell_uuid == columns.cell_uuid) & (entries.sequence > after)
         statement = (
             # In one statement, since two would see two moments.
             select(columns.epoch, columns.sequence.label("last"), columns.followed_at, journal_entries)
-            .select_from(journals.outerjoin(journal_entries, is_next))
+            .select_from(journals.outerjoin(journal_entries, (entries.cell_uuid == columns.cell_uuid) & is_asked))
             .where(columns.cell_uuid == cell_uuid)
-            .order_by(entries.sequence)
+            .order_by(order)
             .limit(limit)
         )
         with self._database.reading() as connection:

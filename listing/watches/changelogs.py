@@ -31,6 +31,8 @@ _BATCH_SIZE = 500
 _JOURNAL_THREADS = 2
 # Indexers say each two seconds that they follow a cell; clocks may differ.
 _SILENT_AFTER_S = 20
+# No change has such a number.
+_BEYOND_ALL = 2**62
 
 
 class ResetReason(StrEnum):
@@ -98,6 +100,8 @@ class ReadsJournals(Protocol):
 
     def read(self, cell_uuid: str, after: int, limit: int) -> JournalReading | None: ...
 
+    def read_back(self, cell_uuid: str, before: int, limit: int) -> JournalReading | None: ...
+
 
 class Changelogs:
     """The changelogs of all cells. timeout_s: what a query may cost. clock: microseconds since the epoch.
@@ -118,10 +122,16 @@ class Changelogs:
         """Up to where the changes of the cell are numbered."""
         if cell.can.numbers_changes:
             return await self._cells.ask(cell.uuid, lambda adapter: _changelog_of(adapter).position(), self._timeout_s)
-        # Nothing has such a number.
-        reading = await self._read_journal(cell, 2**62, 1)
+        reading = await self._read_journal(cell, lambda: self._journals.read(cell.uuid, _BEYOND_ALL, 1))
         self._require_follower(cell, reading)
         return reading.now
+
+    async def read_back(self, cell: Cell, before: Position | None, limit: int) -> JournalReading:
+        """Of the journal of a cell that numbers nothing: the newest entries, the newest first, that come before."""
+        below = _BEYOND_ALL if before is None else before.sequence
+        reading = await self._read_journal(cell, lambda: self._journals.read_back(cell.uuid, below, limit))
+        self._require_follower(cell, reading)
+        return reading
 
     async def read_on(self, cell: Cell, after: Position) -> ChangelogReading | ResetReason:
         """The changes that follow `after`, a batch; why not, when it is not known what happened since.
@@ -131,7 +141,7 @@ class Changelogs:
         """
         if cell.can.numbers_changes:
             return await self._cells.ask(cell.uuid, lambda adapter: read_on(adapter, after), self._timeout_s)
-        reading = await self._read_journal(cell, after.sequence, _BATCH_SIZE)
+        reading = await self._read_journal(cell, lambda: self._journals.read(cell.uuid, after.sequence, _BATCH_SIZE))
         now = reading.now
         if now.epoch != after.epoch or now.sequence < after.sequence:
             return ResetReason.RESTORED
@@ -154,9 +164,9 @@ class Changelogs:
     def close(self) -> None:
         self._threads.close(lambda: None)
 
-    async def _read_journal(self, cell: Cell, after: int, limit: int) -> JournalReading:
+    async def _read_journal(self, cell: Cell, read: Callable[[], JournalReading | None]) -> JournalReading:
         try:
-            reading = await self._threads.run(lambda: self._journals.read(cell.uuid, after, limit), self._timeout_s)
+            reading = await self._threads.run(read, self._timeout_s)
         except (FleetUnreachableError, AllThreadsHangError, TimeoutError) as error:
             raise CellUnreachableError(cell.name, f"its journal cannot be read: {error}") from error
         if reading is None:

@@ -44,6 +44,7 @@ def busy_api(fleet: ComputeFleet) -> Api:
         "/fleetlight/query?what=job&fields=id",
         "/fleetlight/query/counts?what=instance",
         "/fleetlight/capacity",
+        "/fleetlight/changes/recent",
         EXPLAINED,
     ],
 )

@@ -1,16 +1,23 @@
 """`GET /fleetlight/changes/recent`: what changed lately in all cells, the newest first, and who did it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from sqlalchemy import select, update
 
 from fleetlight.cells.capabilities import CellKind
+from fleetlight.cells.database.engines import writing
 from fleetlight.cells.fleet.journals import DetectedChange
+from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.model import RequestContext
+from fleetlight.cells.tables import changes
 from fleetlight.manager.operations.native_cells import acceptance_in
+from fleetlight.notifications.envelope import decode, encode
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, ComputeFleet, compute_fleet, hanging_pool
 from tests.support.fleets.changing_nodes import ChangingNodes
@@ -136,17 +143,128 @@ def test_cell_that_does_not_answer_is_named_and_the_others_are_there(fleet: Comp
     assert missing["reason"]
 
 
-def test_cell_that_numbers_nothing_has_what_indexers_found(fleet: ComputeFleet) -> None:
+def add_nova(fleet: ComputeFleet, *found: Mapping[str, Any]) -> None:
+    """A cell of Nova of which an indexer has found these records one after the other."""
     cell = fleet.fleet.add_cell("nova", CellKind.NOVA_DB, "sqlite:////nowhere/nova.db", "")
     journals = fleet.fleet.journals
     journals.start_over(cell.uuid)
-    records = [make_record(number, display_name=f"nova-{number}") for number in (1, 2)]
-    journals.append(cell.uuid, [DetectedChange(record["uuid"], 7, record) for record in records])
+    for version, record in enumerate(found, 1):
+        journals.append(cell.uuid, [DetectedChange(record["uuid"], version, dict(record))])
     journals.confirm(cell.uuid, system_clock())
+
+
+def test_cell_that_numbers_nothing_has_what_indexers_found(fleet: ComputeFleet) -> None:
+    add_nova(fleet, *(make_record(number, display_name=f"nova-{number}") for number in (1, 2)))
     answer = recent(fleet.api(), filter='cell == "nova"')
     assert names(answer) == ["nova-2", "nova-1"]
     for each in answer["changes"]:
         assert (each["event"], each["user_id"], each["changed"]) == (None, None, None)
+
+
+def all_pages(api: Api, most: int, **parameters: Any) -> list[list[str]]:
+    """The names on each page, by the markers; fails where there are more than `most`."""
+    page = recent(api, **parameters)
+    pages = [names(page)]
+    while page["marker"] is not None:
+        assert len(pages) < most, pages
+        page = recent(api, **parameters, marker=page["marker"])
+        pages.append(names(page))
+    assert page["complete"]
+    return pages
+
+
+def set_clocks(fleet: ComputeFleet, cell: str, seconds: Sequence[int]) -> None:
+    """Move the time of each numbered change of a cell, in order, as a writer with another clock would have it."""
+    with writing(fleet.engine(cell)) as connection:
+        rows = connection.execute(select(changes.c.sequence, changes.c.message).order_by(changes.c.sequence)).all()
+        for (number, message), moved in zip(rows, seconds, strict=True):
+            said = decode(message)
+            late = replace(said, timestamp=said.timestamp + timedelta(seconds=moved))
+            connection.execute(update(changes).where(changes.c.sequence == number).values(message=encode(late)))
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 50])
+def test_pages_give_every_change_once_in_the_order_of_its_cell_whatever_clocks_say(
+    fleet: ComputeFleet, limit: int
+) -> None:
+    apart = {"north": [0, 0, -3600, 3600, 0, -7200], "east": [7200, 0, 0, 60, -60, 0]}
+    for number in range(6):
+        for cell in apart:
+            fleet.create(cell, display_name=f"{cell}-{number}")
+    fleet.number_changes()
+    for cell, seconds in apart.items():
+        set_clocks(fleet, cell, seconds)
+    now = system_clock()
+    # Nova leaves the time of a server alone when its metadata changes.
+    ages_s = [5, 10**6, 4, 3, 10**5, 9000]
+    records = [
+        make_record(number, display_name=f"nova-{number}", created_at=now - age_s * 10**6)
+        for number, age_s in enumerate(ages_s)
+    ]
+    add_nova(fleet, *records)
+    found = [name for page in all_pages(fleet.api(), 20, limit=limit) for name in page]
+    for cell in (*apart, "nova"):
+        assert [each for each in found if each.startswith(cell)] == [
+            f"{cell}-{number}" for number in (5, 4, 3, 2, 1, 0)
+        ]
+    assert len(found) == 18
+
+
+def test_change_with_too_early_a_time_stands_beside_the_one_that_it_followed(fleet: ComputeFleet) -> None:
+    fleet.create("north", display_name="north")
+    fleet.number_changes()
+    now = system_clock()
+    times = {"before": now, "metadata": now - 10**12, "after": now + 1}
+    add_nova(
+        fleet,
+        *(make_record(number, display_name=name, created_at=at) for number, (name, at) in enumerate(times.items())),
+    )
+    assert names(recent(fleet.api())) == ["after", "metadata", "before", "north"]
+
+
+def test_changelog_is_read_in_batches_however_small_the_page_is(
+    fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uuid = fleet.create("north", display_name="0")
+    rename(fleet, "north", uuid, *map(str, range(1, 100)))
+    statements = []
+    read = NativeAdapter.changes_after
+
+    def counted(adapter: NativeAdapter, sequence: int, limit: int) -> Any:
+        statements.append(limit)
+        return read(adapter, sequence, limit)
+
+    monkeypatch.setattr(NativeAdapter, "changes_after", counted)
+    assert all_pages(fleet.api(), 1, limit=1, filter='name == "nosuch"') == [[]]
+    assert len(statements) == 2
+
+
+def test_journal_with_much_that_is_no_longer_there_needs_no_empty_pages(fleet: ComputeFleet) -> None:
+    quiet = make_record(1, display_name="quiet")
+    busy = [make_record(2, display_name="busy")] * 700
+    add_nova(fleet, quiet, *busy)
+    assert all_pages(fleet.api(), 1) == [["busy", "quiet"]]
+
+
+def test_filter_may_say_how_long_ago(fleet: ComputeFleet) -> None:
+    fleet.create("north", display_name="new")
+    fleet.number_changes()
+    api = fleet.api()
+    assert names(recent(api, filter='mtime > "10m ago"')) == ["new"]
+    assert names(recent(api, filter='mtime < "10m ago"')) == []
+
+
+def test_changes_that_cannot_be_read_make_the_answer_incomplete(fleet: ComputeFleet) -> None:
+    uuid = fleet.create("north", display_name="old")
+    rename(fleet, "north", uuid, "damaged", "new")
+    with writing(fleet.engine("north")) as connection:
+        connection.execute(update(changes).where(changes.c.sequence == 2).values(message=b"{}"))
+    api = fleet.api()
+    answer = recent(api)
+    assert (names(answer), answer["complete"]) == (["new", "old"], False)
+    assert answer["missing"] == [{"cell": "north", "reason": "1 of its changes cannot be read"}]
+    answer = recent(api, MEMBER)
+    assert (names(answer), answer["complete"], "missing" in answer) == (["new", "old"], False, False)
 
 
 @pytest.mark.parametrize(

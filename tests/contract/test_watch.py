@@ -542,6 +542,9 @@ class _NoJournals:
     def read(self, cell_uuid: str, after: int, limit: int) -> None:
         raise AssertionError("there is no cell")
 
+    def read_back(self, cell_uuid: str, before: int, limit: int) -> None:
+        raise AssertionError("there is no cell")
+
 
 def feed_of(cells: "_NoCells") -> ChangeFeed:
     return ChangeFeed(cells, Changelogs(cells, _NoJournals(), 1))

@@ -108,6 +108,9 @@ class Fleet:
         log = self.logs[cell_uuid]
         return log.read(after, limit) if isinstance(log, Journal) else None
 
+    def read_back(self, cell_uuid: str, before: int, limit: int) -> JournalReading | None:
+        raise AssertionError("feeds go forward")
+
 
 class Registry:
     """The fleet as one process knows it."""

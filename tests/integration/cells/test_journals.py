@@ -45,6 +45,24 @@ def test_findings_are_numbered_in_order_and_read_whole(journals: Journals) -> No
     assert numbered(journals, after=2) == []
 
 
+def test_journal_is_read_back_from_its_end_over_numbers_that_are_no_longer_there(journals: Journals) -> None:
+    journals.append(ONE, [found(number) for number in range(1, 5)])
+    for version in range(2, 9):
+        journals.append(ONE, [found(2, version), found(4, version)])
+
+    def back(before: int, limit: int) -> list[int]:
+        reading = journals.read_back(ONE, before, limit)
+        assert reading is not None
+        assert reading.now == journals.position(ONE)
+        return [number for number, _ in reading.entries]
+
+    assert back(1000, 3) == [18, 17, 3]
+    assert back(18, 2) == [17, 3]
+    assert back(3, 100) == [1]
+    assert back(1, 100) == []
+    assert journals.read_back(TWO, 1000, 1) is None
+
+
 def test_of_an_instance_only_the_newest_is_kept_and_nothing_older_takes_its_place(journals: Journals) -> None:
     journals.append(ONE, [found(1, 5), found(2, 5)])
     journals.append(ONE, [found(1, 6)])
