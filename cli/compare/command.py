@@ -161,9 +161,11 @@ def compare(
                 for name, place in (("nova", nova), ("fleetlight", fleetlight))
             )
             newest = min(theirs.newest(), ours.newest())
+            asked = _questions(log, theirs, newest)
         except PassingError as error:
             raise NotReachableError(str(error)) from error
-        asked = _questions(log, theirs, newest)
+        except UpstreamError as error:
+            raise ConfigurationError(str(error)) from error
         throttle = Throttle(rate, Event())
         is_stopped, refused = False, None
         show = opened.enter_context(shown_progress("requests"))("compared", requests)
@@ -188,7 +190,9 @@ def compare(
         raise refused
     if comparison.away is not None:
         raise NotReachableError(f"{comparison.away} does not answer any more")
-    if tally.asked == tally.unanswered:
+    if 0 < tally.asked == tally.unanswered:
+        raise NotReachableError("nova answers nothing that can be compared")
+    if tally.asked == 0:
         print_notice("there was nothing to compare")
     if tally.differing_requests:
         raise typer.Exit(1)

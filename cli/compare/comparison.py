@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fleetlight.cli.compare.cases import Case, Round
-from fleetlight.cli.compare.differences import Answer, Difference, Kind
+from fleetlight.cli.compare.differences import Answer, Difference, Kind, is_unanswered
 from fleetlight.cli.compare.explained import waiting_in
 from fleetlight.cli.compare.questions import Question
 from fleetlight.cli.compare.tally import Tally
@@ -85,9 +85,10 @@ class Comparison:
         """One round. Returns the next page of a question that asks for more of them."""
         nova, ours = self._ask(self.nova, "nova", case.question), self._ask(self.ours, "fleetlight", case.question)
         again = None
-        if nova.status != 0 and case.unexplained(nova, ours):
+        is_answered = not is_unanswered(nova, ours)
+        if is_answered and case.unexplained(nova, ours):
             again = self._ask(self.nova, "nova", case.question)
-        if nova.status == 0 or (again is not None and again.status == 0):
+        if not is_answered or (again is not None and again.is_none):
             self._forget(case)
             self.tally.add_unanswered()
             return []
@@ -121,7 +122,7 @@ class Comparison:
         while left > 0 and (candidate := next(candidates, None)) is not None:
             left -= 1
             nova, ours = self._ask(self.nova, "nova", candidate), self._ask(self.ours, "fleetlight", candidate)
-            if nova.status == 0:
+            if is_unanswered(nova, ours):
                 break
             found = Case(candidate, self.settle_s, self._waiting.keys()).unexplained(nova, ours)
             if any(_is_same(each, difference) for each in found):
@@ -136,7 +137,8 @@ class Comparison:
         self._waiting |= dict.fromkeys(waiting_in(answer))
         while len(self._waiting) > _MOST_WAITING:
             del self._waiting[next(iter(self._waiting))]
-        self._unanswered[name] = self._unanswered.get(name, 0) + 1 if answer.status == 0 else 0
+        is_none = answer.is_none if name == "nova" else answer.status == 0
+        self._unanswered[name] = self._unanswered.get(name, 0) + 1 if is_none else 0
         return answer
 
 

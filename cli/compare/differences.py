@@ -19,6 +19,7 @@ from fleetlight.cli.compare.questions import VERSION_HEADER, Question
 
 ABSENT = "(absent)"
 _FIRST_ERROR = 400
+_TOO_MANY, _FAILED = 429, 500
 # What stands before the resource in a link: an address, a path before the API, a version, a project.
 _HREF = re.compile(
     r"^https?://[^/]+(?:/[^?]*?)??(/v2(?:\.\d+)?)?(?:/[0-9a-f-]{32,36})?(/(?:servers|flavors|images)\b.*)$"
@@ -45,7 +46,7 @@ class Kind(StrEnum):
 class Answer:
     """document: the body, decoded; None where it is no JSON. headers: as the HTTP client has them.
 
-    status 0: there was no answer within the time limit, and `problem` says why.
+    status 0: there was no answer within the time limit, and `problem` says why. at_s: when it came, in Unix time.
     """
 
     status: int
@@ -53,12 +54,24 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=lambda: _NO_HEADERS, compare=False)
     duration_s: float = field(default=0.0, compare=False)
     problem: str = ""
+    at_s: float = field(default=0.0, compare=False)
+
+    @property
+    def is_none(self) -> bool:
+        """Whether it says nothing about servers: it did not come, or a limit or a proxy has answered."""
+        return self.status in (0, _TOO_MANY) or self.status > _FAILED
 
     @property
     def servers(self) -> Sequence[Mapping[str, Any]]:
         """The rows of a list; of any other answer there are none."""
         found = self.document.get("servers") if isinstance(self.document, dict) else None
         return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+
+    @property
+    def shown(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of a list, or the one server."""
+        one = self.document.get("server") if isinstance(self.document, dict) else None
+        return [one] if isinstance(one, dict) else self.servers
 
     @property
     def next_link(self) -> str | None:
@@ -89,8 +102,13 @@ class Difference:
         return self.kind, self.key, self.server
 
 
+def is_unanswered(nova: Answer, ours: Answer) -> bool:
+    """Whether Nova has given nothing to hold our answer against: none, or a failure that is ours too."""
+    return nova.is_none or nova.status == ours.status == _FAILED
+
+
 def differences(question: Question, nova: Answer, ours: Answer) -> Sequence[Difference]:
-    """All that differs. nova: an answer, so never of status 0."""
+    """All that differs. nova: an answer that is not none."""
     if ours.status == 0:
         return [Difference(Kind.NO_ANSWER, nova=str(nova.status), ours=ours.problem)]
     if nova.status != ours.status:

@@ -51,7 +51,7 @@ class Site:
         self.url = self._connection.name.rstrip("/")
 
     def ask(self, question: Question) -> Answer:
-        """The answer, of status 0 where there is none in time. Raises UpstreamError where we cannot log in."""
+        """The answer, of status 0 where there is none in time. Raises UpstreamError where we cannot log in any more."""
         started_s = time.perf_counter()
         try:
             headers = {**question.headers, **self._credentials.headers(None)}
@@ -63,19 +63,20 @@ class Site:
         except PassingError as error:
             return Answer(0, problem=str(error))
         duration_s = time.perf_counter() - started_s
-        return Answer(answer.status, _decoded(answer.body), answer.headers, duration_s)
+        if answer.status == _UNAUTHORIZED:
+            raise UpstreamError(f"--{self.name}: {self.url} refuses the login: status {answer.status}")
+        return Answer(answer.status, _decoded(answer.body), answer.headers, duration_s, at_s=time.time())
 
     def newest(self) -> int:
         """The minor of the newest microversion of an API that lets us list servers.
 
-        Raises PassingError, and ConfigurationError where it does not.
+        Raises PassingError, UpstreamError as `ask` does, and ConfigurationError where it does not let us.
         """
         first = self.ask(Question(BRIEF, (("limit", "1"),)))
         if first.status == 0:
             raise PassingError(first.problem)
         if first.status != _OK:
-            why = "refuses the login" if first.status == _UNAUTHORIZED else "does not list servers"
-            raise ConfigurationError(f"--{self.name}: {self.url} {why}: status {first.status}")
+            raise ConfigurationError(f"--{self.name}: {self.url} does not list servers: status {first.status}")
         answer = self._connection.get("/", self._credentials.headers(None))
         document = _decoded(answer.body)
         try:

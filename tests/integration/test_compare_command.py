@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fleetlight.cli.app import app
+from fleetlight.cli.compare.differences import Answer
 from tests.integration.test_up import free_port
 from tests.support.played.compute_api import ServedApi, served_api, server
 from tests.support.played.planted_faults import PLANTED
@@ -76,6 +77,28 @@ def test_login_that_is_refused_is_wrong_usage(serve: Serve, token: str) -> None:
     result = compare(nova.url, ours.url, token=token)
     assert result.exit_code == 2
     assert f"--nova: {nova.url} refuses the login: status 401" in result.stderr
+
+
+def test_login_that_ends_while_it_compares_ends_with_2_and_the_report(serve: Serve) -> None:
+    def ended(answer: Answer) -> Answer:
+        return Answer(401, {"error": {"code": 401}}) if len(nova.requests) > 20 else answer
+
+    nova, ours = serve(ended), serve()
+    result = compare(nova.url, ours.url)
+    assert result.exit_code == 2, result.output
+    assert "requests: " in result.stdout.partition("\n")[0]
+    assert f"--nova: {nova.url} refuses the login: status 401" in result.stderr
+
+
+def test_apis_that_both_fail_end_with_3(serve: Serve) -> None:
+    def failed(answer: Answer) -> Answer:
+        return Answer(500, {"computeFault": {"code": 500}}) if len(nova.requests) > 4 else answer
+
+    nova, ours = serve(failed), serve(failed)
+    result = compare(nova.url, ours.url, "--requests", "9")
+    assert result.exit_code == 3, result.output
+    assert result.stdout.startswith("Nothing was compared.")
+    assert "nova answers nothing that can be compared" in result.stderr
 
 
 def test_api_that_cannot_be_reached_ends_with_3(serve: Serve) -> None:

@@ -159,6 +159,30 @@ def endless() -> Iterator[Question | None]:
         yield QUESTIONS[0]
 
 
+@dataclass
+class InTurn:
+    """An API that gives these answers, and the last of them for ever."""
+
+    answers: list[Answer]
+
+    def ask(self, _question: Question) -> Answer:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+def test_failure_of_both_is_unanswered_and_not_the_same(status: int) -> None:
+    failed = Answer(status, {"computeFault": {"code": status}})
+    tally = compared(InTurn([failed]), InTurn([failed]), None, QUESTIONS[0])
+    assert (tally.asked, tally.unanswered, tally.same) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("status", [429, 502, 503])
+def test_limit_or_proxy_that_answers_for_nova_is_no_difference(status: int) -> None:
+    failed = Answer(status, {})
+    tally = compared(InTurn([failed]), sound()[1], None, QUESTIONS[0])
+    assert (tally.unanswered, tally.differing) == (1, {})
+
+
 @pytest.mark.parametrize(("side", "unanswered"), [("nova", 5), ("fleetlight", 0)])
 def test_comparison_ends_when_an_api_is_away(side: str, unanswered: int) -> None:
     nova, ours = sound()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fleetlight.cells.errors import UpstreamError
 from fleetlight.cells.upstream.credentials import TokenFile
 from fleetlight.cells.upstream.http import PassingError
 from fleetlight.cli.compare.questions import Question
@@ -120,6 +121,15 @@ def test_token_that_has_ended_is_read_again(tmp_path: Path) -> None:
     with served(answer) as (url, _), closing(Site("nova", url, TokenFile(token), None)) as site:
         assert site.ask(Question("/servers")).status == 200
     assert tokens == ["old", "new"]
+
+
+def test_login_that_has_ended_for_good_is_no_answer() -> None:
+    with (
+        served(answering({}, 401)) as (url, _),
+        closing(open_site("nova", url, Login())) as site,
+        pytest.raises(UpstreamError, match="refuses the login: status 401"),
+    ):
+        site.ask(Question("/servers"))
 
 
 def test_api_that_says_no_microversion_is_refused() -> None:
