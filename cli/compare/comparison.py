@@ -7,7 +7,7 @@ from typing import Protocol
 
 from fleetlight.cli.compare.cases import Case, Round
 from fleetlight.cli.compare.differences import Answer, Difference, Kind, is_unanswered
-from fleetlight.cli.compare.explained import waiting_in
+from fleetlight.cli.compare.explained import placed_in, waiting_in
 from fleetlight.cli.compare.questions import Question
 from fleetlight.cli.compare.tally import Tally
 
@@ -16,7 +16,7 @@ _MOST_UNANSWERED = 5
 _MOST_UNSETTLED = 100
 # Requests that are spent on a smaller one that shows the same.
 _MOST_SMALLER = 12
-# Servers that are remembered as build requests.
+# Servers that are remembered as build requests, and as such that are none any more.
 _MOST_WAITING = 10_000
 _BY_WHOLE = (Kind.STATUS, Kind.NO_ANSWER, Kind.ERROR)
 
@@ -48,6 +48,7 @@ class Comparison:
     _unsettled: list[Case] = field(default_factory=list)
     _unanswered: dict[str, int] = field(default_factory=dict)
     _waiting: dict[str, None] = field(default_factory=dict)
+    _placed: dict[str, None] = field(default_factory=dict)
 
     def run(self, questions: Iterator[Question | None], *, most: int | None, for_s: float | None) -> None:
         """Ask until the questions end, or so many were asked, or so long, or an API is away.
@@ -134,12 +135,21 @@ class Comparison:
         if name == "nova":
             self.pace()
         answer = api.ask(question)
-        self._waiting |= dict.fromkeys(waiting_in(answer))
-        while len(self._waiting) > _MOST_WAITING:
-            del self._waiting[next(iter(self._waiting))]
+        self._remember(answer, is_of_nova=name == "nova")
         is_none = answer.is_none if name == "nova" else answer.status == 0
         self._unanswered[name] = self._unanswered.get(name, 0) + 1 if is_none else 0
         return answer
+
+    def _remember(self, answer: Answer, *, is_of_nova: bool) -> None:
+        """Which servers wait. What Nova has shown in a cell does so no more, whatever Fleetlight shows later."""
+        for server in placed_in(answer) if is_of_nova else ():
+            if server in self._waiting:
+                del self._waiting[server]
+                self._placed[server] = None
+        self._waiting |= {server: None for server in waiting_in(answer) if server not in self._placed}
+        for remembered in (self._waiting, self._placed):
+            while len(remembered) > _MOST_WAITING:
+                del remembered[next(iter(remembered))]
 
 
 def _due_s(case: Case) -> float:

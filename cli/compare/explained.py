@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -15,8 +16,14 @@ from fleetlight.cli.compare.differences import ABSENT, Answer, Difference, Kind
 from fleetlight.cli.compare.questions import Question
 
 _ROWS = (Kind.MISSING, Kind.EXTRA)
+# With these alone a list has every server.
+_NO_FILTERS = {"all_tenants", "sort_key", "sort_dir"}
+# By how much the clock of Nova may differ from ours.
+_CLOCKS_S = 300.0
 _FORBIDDEN, _NOT_FOUND, _BAD_REQUEST = "403", "404", "400"
 _ZONE = "OS-EXT-AZ:availability_zone"
+# What a build request has like the cell that takes it.
+_ASKED_FOR = {"name", "tenant_id", "user_id", "flavor", "key_name"}
 # Sort keys, and the member of a server that shows each.
 _TEXTS: Mapping[str, str] = {
     "display_name": "name",
@@ -66,8 +73,8 @@ _LOOSE = re.compile(r"[^\w]|_")
 class Compared:
     """A question, and what both APIs have answered.
 
-    waiting: ids of servers that either API has shown in state BUILD without a host, so build requests; a list without
-    details does not show that.
+    waiting: ids of servers that either API has shown in state BUILD without a host, so build requests, and Nova not in
+    another since; a list without details does not show that.
     """
 
     question: Question
@@ -77,12 +84,8 @@ class Compared:
 
     def row(self, server: str) -> Mapping[str, Any]:
         """The server as either answer has it; empty where none does."""
-        for answer in (self.nova, self.ours):
-            for row in answer.servers:
-                if row.get("id") == server:
-                    return row
-        one = self.ours.document.get("server") if isinstance(self.ours.document, dict) else None
-        return one if isinstance(one, dict) else {}
+        rows = [*self.nova.shown, *self.ours.shown]
+        return next((row for row in rows if row.get("id") == server), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +98,23 @@ class Rule:
 
 
 def _build_requests(compared: Compared, difference: Difference) -> bool:
-    """It is about a server that waits, or about rows of a page, no more than servers that wait are on it.
+    """It is about the place of a server that waits, or what its cell has otherwise, or rows that it moves on a page.
 
-    Each of these takes the place of a row, and once more when its cell has it already.
+    There are no more of the last than servers that wait are on the page: each of these takes the place of a row, and
+    once more when its cell has it already.
     """
+    if difference.kind is Kind.VALUE:
+        return difference.server in waiting_in(compared.nova) and difference.key not in _ASKED_FOR
     if difference.kind is Kind.ORDER:
         orders = [[row.get("id") for row in answer.servers] for answer in (compared.nova, compared.ours)]
         common = set(orders[0]) & set(orders[1]) - compared.waiting
         return len({tuple(server for server in order if server in common) for order in orders}) == 1
+    if difference.kind not in _ROWS:
+        return False
     if difference.server in compared.waiting:
-        return True
-    if difference.kind not in _ROWS or not _is_page(compared):
+        is_filtered = any(name not in _NO_FILTERS for name, _ in compared.question.parameters)
+        return difference.kind is Kind.EXTRA or is_filtered or compared.nova.next_link is not None
+    if not _is_page(compared):
         return False
     ids, our_ids = ({str(row.get("id")) for row in answer.servers} for answer in (compared.nova, compared.ours))
     moved = (ids ^ our_ids) - compared.waiting
@@ -113,9 +122,14 @@ def _build_requests(compared: Compared, difference: Difference) -> bool:
 
 
 def _never_updated(compared: Compared, difference: Difference) -> bool:
-    if difference.key != "updated":
+    """Nova shows the moment of its answer, and we the time of creation."""
+    if difference.key != "updated" or difference.ours != json.dumps(compared.row(difference.server).get("created")):
         return False
-    return difference.ours == json.dumps(compared.row(difference.server).get("created"))
+    try:
+        shown = datetime.fromisoformat(difference.nova.strip('"'))
+    except ValueError:
+        return False
+    return abs(shown.timestamp() - compared.nova.at_s) <= _CLOCKS_S
 
 
 def _host_status_of_deleted(compared: Compared, difference: Difference) -> bool:
@@ -124,8 +138,10 @@ def _host_status_of_deleted(compared: Compared, difference: Difference) -> bool:
     return compared.row(difference.server).get("status") in ("DELETED", "SOFT_DELETED")
 
 
-def _zone_of_the_row(_compared: Compared, difference: Difference) -> bool:
-    return difference.key == _ZONE and ABSENT not in (difference.nova, difference.ours)
+def _zone_of_the_row(compared: Compared, difference: Difference) -> bool:
+    """A server without a host has its zone in Nova, too, from its row."""
+    is_zone = difference.key == _ZONE and ABSENT not in (difference.nova, difference.ours)
+    return is_zone and bool(compared.row(difference.server).get("hostId"))
 
 
 def _empty_networks(_compared: Compared, difference: Difference) -> bool:
@@ -150,21 +166,38 @@ def _repeated_parameters(compared: Compared, difference: Difference) -> bool:
 
 
 def _text_order(compared: Compared, difference: Difference) -> bool:
-    """Ours is by code point, as far as the rows show the keys; a page of such an order has other rows."""
+    """Ours is by code point, as far as the rows show the keys; a page of such an order has other rows.
+
+    What ours lacks then lies behind its last row, or before its first one, and so maybe before the marker. What it has
+    too much, Nova may have on another page: its order is not known.
+    """
     keys = compared.question.values("sort_key")
     texts = [place for place, key in enumerate(keys) if key in _TEXTS]
     if not texts or not (difference.kind is Kind.ORDER or (difference.kind in _ROWS and _is_page(compared))):
         return False
     given = compared.question.values("sort_dir")
     directions = [*given, *[given[0] if given else "desc"] * len(keys)]
-    rows = list(compared.ours.servers)
+    order = [(_MEMBERS.get(key, ""), each) for key, each in zip(keys[: texts[-1] + 1], directions, strict=False)]
+    rows, page = list(compared.ours.servers), compared.nova if difference.kind is Kind.EXTRA else compared.ours
+    is_behind_marker = bool(compared.question.values("marker"))
+    if difference.kind in _ROWS and page.next_link is None and not is_behind_marker:
+        return False
+    wanted = [compared.row(difference.server)] if difference.kind is Kind.MISSING else []
+    if any(member not in row for row in [*rows, *wanted] for member, _ in order):
+        return True
+    if not _is_sorted(rows, order):
+        return False
+    is_behind = page.next_link is not None and _is_sorted([*rows, *wanted], order)
+    return not wanted or is_behind or (is_behind_marker and _is_sorted([*wanted, *rows], order))
+
+
+def _is_sorted(rows: Sequence[Mapping[str, Any]], order: Sequence[tuple[str, str]]) -> bool:
+    """order: members, and `asc` or `desc`."""
+    found = list(rows)
     # The last key first, since sorting is stable.
-    for key, direction in reversed(list(zip(keys[: texts[-1] + 1], directions, strict=False))):
-        member = _MEMBERS.get(key, "")
-        if any(member not in row for row in rows):
-            return True
-        rows.sort(key=partial(_by_member, member), reverse=direction == "desc")
-    return rows == list(compared.ours.servers)
+    for member, direction in reversed(order):
+        found.sort(key=partial(_by_member, member), reverse=direction == "desc")
+    return found == list(rows)
 
 
 def _by_member(member: str, row: Mapping[str, Any]) -> tuple[bool, str]:
@@ -264,8 +297,15 @@ RULES: Sequence[Rule] = (
 
 def waiting_in(answer: Answer) -> Iterator[str]:
     """The ids of servers that an answer shows as build requests."""
-    for row in answer.servers:
+    for row in answer.shown:
         if row.get("status") == "BUILD" and not row.get("hostId"):
+            yield str(row.get("id"))
+
+
+def placed_in(answer: Answer) -> Iterator[str]:
+    """The ids of servers that an answer shows in a cell."""
+    for row in answer.shown:
+        if row.get("hostId") or row.get("status", "BUILD") != "BUILD":
             yield str(row.get("id"))
 
 

@@ -159,6 +159,14 @@ def endless() -> Iterator[Question | None]:
         yield QUESTIONS[0]
 
 
+def listed(*rows: dict[str, Any]) -> Answer:
+    return Answer(200, {"servers": list(rows)})
+
+
+WAITING = {"id": "a", "name": "x", "status": "BUILD", "hostId": ""}
+PLACED = WAITING | {"status": "ACTIVE", "hostId": "h1", "flavor": "big"}
+
+
 @dataclass
 class InTurn:
     """An API that gives these answers, and the last of them for ever."""
@@ -167,6 +175,32 @@ class InTurn:
 
     def ask(self, _question: Question) -> Answer:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+@pytest.mark.parametrize(
+    ("ours", "classes"),
+    [
+        ([listed()], {"missing row"}),
+        ([listed(WAITING)], {"value of status", "value of hostId", "value of flavor"}),
+        (
+            [listed(WAITING), listed(PLACED | {"status": "ERROR", "hostId": "h2"})],
+            {"value of status", "value of hostId"},
+        ),
+    ],
+)
+def test_server_that_waited_once_differs_like_any_other_when_it_has_a_host(
+    ours: list[Answer], classes: set[str]
+) -> None:
+    asked = Question(DETAILED, (("name", "x"),), "2.96")
+    tally = compared(InTurn([listed(WAITING), listed(PLACED)]), InTurn(ours), None, asked, asked)
+    assert set(tally.differing) == classes
+
+
+def test_server_that_fleetlight_shows_waiting_for_ever_is_too_much_once_nova_has_placed_it() -> None:
+    nova = InTurn([listed(WAITING), listed(PLACED), listed()])
+    asked = Question(DETAILED, (("status", "BUILD"),), "2.96")
+    tally = compared(nova, InTurn([listed(WAITING)]), None, asked, asked)
+    assert set(tally.differing) == {"extra row"}
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])

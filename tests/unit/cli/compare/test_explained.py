@@ -14,10 +14,22 @@ ONE = "11111111-1111-4111-8111-111111111111"
 TWO = "22222222-2222-4222-8222-222222222222"
 THREE = "33333333-3333-4333-8333-333333333333"
 ZONE = "OS-EXT-AZ:availability_zone"
+NOW, LONG_AGO = "2026-11-29T12:00:00Z", "2026-01-02T03:04:05Z"
+NOW_S = 1_795_953_600.0
 
 
 def listed(*rows: dict[str, Any]) -> Answer:
     return Answer(200, {"servers": list(rows)})
+
+
+def cut(*rows: dict[str, Any]) -> Answer:
+    """A page with more behind it."""
+    link = {"rel": "next", "href": f"http://nova/v2.1/servers/detail?marker={rows[-1]['id']}"}
+    return Answer(200, {"servers": list(rows), "servers_links": [link]})
+
+
+def updated(at: str) -> Answer:
+    return Answer(200, {"servers": [row(created=LONG_AGO, updated=at)]}, at_s=NOW_S)
 
 
 def row(server: str = ONE, **values: Any) -> dict[str, Any]:
@@ -46,7 +58,15 @@ FAULT = {"itemNotFound": {"code": 404, "message": "none"}}
         ("build-requests", asked(), listed(row()), listed(row(), BUILDING)),
         ("build-requests", asked(), listed(row(), BUILDING), listed(row(), row(TWO, created="now"))),
         ("build-requests", asked("limit=2"), listed(BUILDING, row()), listed(row(), row(THREE))),
-        ("never-updated", asked(), listed(row(created="a", updated="now")), listed(row(created="a", updated="a"))),
+        ("build-requests", asked("host=a"), listed(BUILDING), listed()),
+        ("build-requests", asked(), cut(BUILDING), cut(row())),
+        (
+            "build-requests",
+            asked("", f"/servers/{TWO}"),
+            Answer(200, {"server": BUILDING}),
+            Answer(200, {"server": row(TWO)}),
+        ),
+        ("never-updated", asked(), updated(NOW), updated(LONG_AGO)),
         (
             "host-status-of-deleted",
             asked("deleted=1"),
@@ -72,9 +92,16 @@ FAULT = {"itemNotFound": {"code": 404, "message": "none"}}
         (
             "text-order",
             asked("sort_key=key_name&limit=1"),
-            listed(row(ONE, key_name=None)),
-            listed(row(TWO, key_name="a")),
+            cut(row(ONE, key_name=None)),
+            cut(row(TWO, key_name="a")),
         ),
+        (
+            "text-order",
+            asked("sort_key=display_name&sort_dir=asc&marker=x"),
+            listed(row(ONE, name="a"), row(THREE, name="c")),
+            listed(row(THREE, name="c")),
+        ),
+        ("text-order", asked("sort_key=hostname&limit=1"), cut(row(ONE)), cut(row(TWO))),
         ("text-of-the-database", asked("name=WEB"), listed(row()), listed()),
         ("text-of-the-database", asked("tags=blue"), listed(row(tags=["Blue"])), listed()),
         ("text-of-the-database", asked("name=caf"), listed(row(name="čaf")), listed()),
@@ -95,7 +122,29 @@ def test_rule_explains_what_it_is_about(rule: str, question: Question, nova: Ans
         (asked(), listed(BUILDING, row(), row(THREE)), listed(row(THREE), BUILDING, row())),
         # More rows are elsewhere than servers wait.
         (asked("limit=2"), listed(row(), BUILDING), listed(row(THREE), row(TWO.replace("2", "4")), row("5"))),
-        (asked(), listed(row(created="a", updated="b")), listed(row(created="a", updated="c"))),
+        # A list of all servers has those that wait.
+        (asked("all_tenants=1&sort_key=uuid"), listed(BUILDING), listed()),
+        # No cell changes what was asked for, nor the link to it.
+        (asked(), listed(BUILDING), listed(row(TWO, name="other"))),
+        (asked(), listed({**BUILDING, "links": []}), listed({**BUILDING, "links": [1]})),
+        # Nova shows it in its cell.
+        (asked(), listed(row(TWO)), listed(BUILDING)),
+        (asked(), updated(NOW), updated("2026-02-03T04:05:06Z")),
+        # Not the moment of the answer.
+        (asked(), updated("2026-11-29T11:50:00Z"), updated(LONG_AGO)),
+        (asked(), updated("yesterday"), updated(LONG_AGO)),
+        # Without a host both have the zone of the row.
+        (asked(), listed(row(hostId="", **{ZONE: "east"})), listed(row(hostId="", **{ZONE: "nova"}))),
+        # The row belongs before the last one of our page.
+        (
+            asked("sort_key=display_name&sort_dir=asc&limit=2"),
+            cut(row(ONE, name="a"), row(TWO, name="b")),
+            cut(row(ONE, name="a"), row(THREE, name="c")),
+        ),
+        # Neither page has another one beside it.
+        (asked("sort_key=display_name&limit=9"), listed(row(ONE)), listed()),
+        (asked("sort_key=display_name&limit=9"), listed(), listed(row(ONE))),
+        (asked("sort_key=hostname&limit=9"), listed(row(ONE)), listed()),
         (asked(), listed(row(status="ACTIVE", host_status="")), listed(row(status="ACTIVE", host_status="UP"))),
         (asked(), listed(row(**{ZONE: "east"})), listed(row())),
         (asked(), listed(row(addresses={"b": [2]})), listed(row(addresses={"b": [1]}))),
