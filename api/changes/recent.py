@@ -320,15 +320,11 @@ def _moments(look: _Look) -> Sequence[int]:
 def _behind(looks: Sequence[_Look], page: Sequence[_Found]) -> Positions:
     """Where the next page begins in each cell: behind what the page has of it."""
     told = {(each.cell.uuid, each.number) for each in page}
-    rest = {
-        look.cell.uuid: next((each.number for each in look.found if (each.cell.uuid, each.number) not in told), None)
-        for look in looks
-    }
-    return {
-        look.cell.uuid: look.position if first is None else Position(look.position.epoch, first + 1)
-        for look in looks
-        for first in [rest[look.cell.uuid]]
-    }
+    positions: dict[str, Position] = {}
+    for look in looks:
+        untold = [each.number for each in look.found if (each.cell.uuid, each.number) not in told]
+        positions[look.cell.uuid] = Position(look.position.epoch, untold[0] + 1) if untold else look.position
+    return positions
 
 
 def _shown(found: _Found, request: ApiRequest) -> Mapping[str, Any]:
