@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { eventText, joined, type RecentChange } from "../src/list/recent";
+import { eventText, joined, Recent, type RecentChange } from "../src/list/recent";
 import { labelOf } from "../src/query/labels";
 
 function change(id: string, revision: number): RecentChange {
@@ -9,11 +9,8 @@ function change(id: string, revision: number): RecentChange {
 }
 
 test("what is read again is not there twice", () => {
-  const both = joined([change("a", 3), change("b", 1)], [change("b", 1), change("a", 2)]);
-  assert.deepEqual(
-    both.map(({ instance, revision }) => `${instance.id}${revision}`),
-    ["a3", "b1", "a2"],
-  );
+  const both = joined([change("a", 3), change("b", 1)], [change("b", 1), change("a", 2)]).map(({ instance, revision }) => `${instance.id}${revision}`);
+  assert.deepEqual(both, ["a3", "b1", "a2"]);
 });
 
 test("events are said in words", () => {
@@ -22,10 +19,23 @@ test("events are said in words", () => {
 });
 
 test("fields have one word in English each, whatever their titles are made of", () => {
-  const word = (name: string, title: string): string => labelOf({ name, title });
-  assert.equal(word("vm_state", "VMState"), "State");
-  assert.equal(word("security_groups", "SecurityGroups"), "Security groups");
-  assert.equal(word("disk_template", "Disk_template"), "Disk template");
-  assert.equal(word("os_type", "OSType"), "OS type");
-  assert.equal(word("hv/cpu_mask", "hv/cpu_mask"), "Cpu mask");
+  const titles = { vm_state: "VMState", security_groups: "SecurityGroups", disk_template: "Disk_template", os_type: "OSType", "hv/cpu_mask": "hv/cpu_mask" };
+  const words = Object.entries(titles).map(([name, title]) => labelOf({ name, title }));
+  assert.deepEqual(words, ["State", "Security groups", "Disk template", "OS type", "Cpu mask"]);
+});
+
+test("older changes that come after the list has begun anew are dropped", async () => {
+  const newest = ["a", "b"].map((id) => ({ changes: [change(id, 1)], marker: `before ${id}`, complete: true }));
+  let answer!: (late: Response) => void;
+  const late = new Promise<Response>((resolve) => (answer = resolve));
+  globalThis.fetch = (input) => (String(input).includes("marker=") ? late : Promise.resolve(Response.json(newest.shift())));
+  Object.defineProperty(globalThis, "navigator", { value: { locks: { request: () => new Promise(() => undefined) } }, configurable: true });
+  const recent = new Recent("", true);
+  while (recent.marker.value === null) await new Promise((resolve) => setImmediate(resolve));
+  const older = recent.older();
+  await recent.again();
+  answer(Response.json({ changes: [change("c", 1)], marker: null, complete: true }));
+  await older;
+  recent.close();
+  assert.deepEqual([recent.changes.value.map(({ instance }) => instance.id), recent.marker.value], [["b"], "before b"]);
 });

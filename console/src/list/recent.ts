@@ -89,7 +89,10 @@ export class Recent {
   older(): Promise<void> {
     return this.attempt(async () => {
       for (let [pages, found] = [0, 0]; pages < MOST_PAGES && found === 0 && this.marker.value !== null; pages++) {
-        const answer = await this.page(this.marker.value);
+        const marker: string = this.marker.value;
+        const answer = await this.page(marker);
+        // The list may have begun anew meanwhile.
+        if (this.marker.value !== marker) return;
         this.changes.value = joined(this.changes.value, answer.changes);
         this.marker.value = answer.marker;
         found = answer.changes.length;

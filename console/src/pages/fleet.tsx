@@ -56,7 +56,6 @@ function Whole({ cells, isIndexed }: { cells: readonly BoardCell[]; isIndexed: b
         <a href={link(["instances"])}>{instances} instances</a>. {isIndexed ? "Lists come from the index." : <a href={link(["cells"])}>Lists do not come from the index.</a>}
       </p>
       <Lines
-        none=""
         lines={ill.map((cell) => (
           <>
             <a href={link(["cells"], { filter: cell.name })}>{cell.name}</a> <span class={`health-${cell.health}`}>{SIGNS[cell.health]}</span> <span class="hint">{cell.reason}</span>
@@ -80,7 +79,7 @@ function Failing({ board }: { board: Polled<Board> }) {
   return (
     <Card title="What fails">
       <Lines
-        none="Nothing."
+        isWhole={[errors, jobs].every(({ answer }) => answer.value?.proof.isComplete ?? true)}
         lines={rows.map(({ name, count: found, href }) => (
           <a key={name} href={href}>
             <strong class={found !== null && found > 0 ? "problem" : undefined}>{found?.toLocaleString("en") ?? "…"}</strong> {name}
@@ -120,11 +119,12 @@ function Full() {
   return (
     <Card title="What is full">
       <Part polled={capacity}>
-        {({ cells }) => {
+        {({ cells, missing }) => {
           const shares = cells.map(({ cell, total, free }) => ({ cell, share: total.memory_mib === 0 ? 0 : 1 - free.memory_mib / total.memory_mib }));
           shares.sort((one, other) => other.share - one.share);
           return (
             <Lines
+              isWhole={missing.length === 0}
               none="No cell has nodes."
               lines={shares.slice(0, MOST).map(({ cell, share }) => (
                 <>
@@ -144,8 +144,9 @@ function Changed() {
   return (
     <Card title="What changed last">
       <Part polled={recent}>
-        {({ changes }) => (
+        {({ changes, complete }) => (
           <Lines
+            isWhole={complete}
             none="Nothing yet."
             lines={changes.slice(0, MOST).map((change) => (
               <span key={keyOf(change)}>
@@ -171,13 +172,11 @@ function Card({ title, children }: { title: string; children: ComponentChildren 
   );
 }
 
-function Lines({ lines, none }: { lines: readonly ComponentChildren[]; none: string }) {
-  if (lines.length === 0) return none === "" ? null : <p>{none}</p>;
+function Lines({ lines, none, isWhole = true }: { lines: readonly ComponentChildren[]; none?: string; isWhole?: boolean }) {
   return (
-    <ul class="lines">
-      {lines.map((line, index) => (
-        <li key={index}>{line}</li>
-      ))}
-    </ul>
+    <>
+      {lines.length > 0 ? <ul class="lines">{lines.map((line, index) => <li key={index}>{line}</li>)}</ul> : none !== undefined && <p>{none}</p>}
+      {!isWhole && <p class="partial">⚠ Not complete.</p>}
+    </>
   );
 }
