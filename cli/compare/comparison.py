@@ -141,12 +141,19 @@ class Comparison:
         return answer
 
     def _remember(self, answer: Answer, *, is_of_nova: bool) -> None:
-        """Which servers wait. What Nova has shown in a cell does so no more, whatever Fleetlight shows later."""
+        """Which servers wait. What Nova shows in a cell does so no more, until Nova itself shows it as waiting again.
+
+        Nova has a server that has just got into its cell in both places, and lists with a filter show it in its cell.
+        """
         for server in placed_in(answer) if is_of_nova else ():
             if server in self._waiting:
                 del self._waiting[server]
                 self._placed[server] = None
-        self._waiting |= {server: None for server in waiting_in(answer) if server not in self._placed}
+        for server in waiting_in(answer):
+            if is_of_nova:
+                self._placed.pop(server, None)
+            if server not in self._placed:
+                self._waiting[server] = None
         for remembered in (self._waiting, self._placed):
             while len(remembered) > _MOST_WAITING:
                 del remembered[next(iter(remembered))]

@@ -203,6 +203,15 @@ def test_server_that_fleetlight_shows_waiting_for_ever_is_too_much_once_nova_has
     assert set(tally.differing) == {"extra row"}
 
 
+def test_server_that_nova_itself_shows_waiting_again_is_one_that_waits() -> None:
+    """As in lists without a filter, while those with one show it in its cell already."""
+    other = PLACED | {"id": "b"}
+    nova = InTurn([listed(WAITING), listed(PLACED), listed(WAITING, other)])
+    ours = InTurn([listed(WAITING), listed(PLACED), listed(other, WAITING)])
+    asked = Question(DETAILED, (("name", "x"),), "2.96")
+    assert set(compared(nova, ours, None, asked, asked, asked).differing) == set()
+
+
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
 def test_failure_of_both_is_unanswered_and_not_the_same(status: int) -> None:
     failed = Answer(status, {"computeFault": {"code": status}})
