@@ -171,14 +171,14 @@ def test_an_exported_file_has_all_rows_and_says_what_it_covers(console: Console,
     path = tmp_path / "export"
     download.value.save_as(path)
     text = path.read_text()
-    first, *rows, last = csv.reader(text.splitlines()) if form == "CSV" else map(json.loads, text.splitlines())
     if form == "CSV":
-        begun, ended = (json.loads(each[0].removeprefix("# ")) for each in (first, last))
-        rows = rows[1:]
+        assert download.value.suggested_filename == "instance.csv"
+        header, *rows = csv.reader(text.splitlines())
+        assert {"name", "host"} <= set(header)
     else:
-        begun, ended = first, last
-    assert (begun["filter"], begun["complete"]) == ('project_id == "payroll"', True)
-    assert ended == {"rows": 3, "complete": True}
+        begun, *rows, ended = map(json.loads, text.splitlines())
+        assert (begun["filter"], begun["complete"]) == ('project_id == "payroll"', True)
+        assert ended == {"rows": 3, "complete": True}
     assert [name in str(row) for name, row in zip(["pay-a", "pay-b", "pay-c"], rows, strict=True)] == [True] * 3
 
 

@@ -297,7 +297,12 @@ def test_lists_go_on_while_the_index_is_away_and_use_it_when_it_is_back(up: Up) 
 
 def test_index_that_breaks_under_way_costs_no_answer(up: Up) -> None:
     up.start("--simulate", "--instances", "90", "--rate", "20")
-    wait_until(lambda: "index" in up.listed({})[1], timeout_s=60)
+
+    def is_filled() -> bool:
+        rows, routes = up.listed({})
+        return "index" in routes and len(rows) >= 70
+
+    wait_until(is_filled, timeout_s=60)
     with (up.data_dir / "index.db").open("r+b") as file:
         file.write(b"no longer a database" * 1000)
     for _ in range(20):

@@ -58,7 +58,7 @@ function Export({ kind, question }: { kind: ListKind; question: Question }) {
   const asked = { ...parametersOf(question), fields: question.fields.join(",") };
   return (
     <>
-      <p>All {kind.title.toLowerCase()} that the filter lets pass, with the fields of this view. The file says what it covers.</p>
+      <p>All {kind.title.toLowerCase()} that the filter lets pass, with the fields of this view. A file that lacks cells says so in its name.</p>
       <p>
         <a download="" href={addressOf("/fleetlight/query/export", { ...asked, format: "csv" })}>
           CSV
