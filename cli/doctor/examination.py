@@ -87,9 +87,10 @@ def examined(settings: Settings) -> Examination:
             cells.extend(sorted_by_name(fleet.cells()))
             if not cells:
                 return [wrong("cells", "there are none", "`fleetlight cell add native NAME`")]
+            fleet.clock.look()
             return [
                 replace(each, about=f"{_STANDING[each.kind]} of {each.cell}")
-                for each in known_to_fleet(fleet, cells, system_clock())
+                for each in known_to_fleet(fleet, cells, fleet.clock())
                 if each.kind in _STANDING
             ]
 

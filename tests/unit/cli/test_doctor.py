@@ -15,6 +15,7 @@ from sqlalchemy import text
 from fleetlight.cells import migrations
 from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.fleet.fleet import Fleet
+from fleetlight.cells.fleet.fleet_clock import FleetClock
 from fleetlight.cells.fleet.restored_cells import RestoredCell
 from fleetlight.cells.model import Cell
 from fleetlight.cli.data_folder import DataFolder
@@ -244,3 +245,12 @@ def test_nearly_full_disk_of_a_node_is_said() -> None:
     nodes = {"a": {"name": "es1", "fs": {"total": {"total_in_bytes": 100, "available_in_bytes": 10}}}}
     problems = list(examination.problems_of_cluster({"status": "green"}, {"nodes": nodes}))
     assert [problem.says for problem in problems] == ["the disk of node es1 is 90 % full"]
+
+
+def test_ages_of_mappings_are_by_the_clock_of_the_fleet(run: Run, cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not by that of this machine, which may be wrong."""
+    with open_fleet(load_settings(None, None).fleet) as fleet:
+        fleet.compared_mappings.record(cell.uuid, compared_at=system_clock(), repaired=0, elsewhere=0)
+    monkeypatch.setattr(FleetClock, "__call__", lambda _clock: system_clock() + 7200 * 1_000_000)
+    said, _ = examine(run).wrong["mappings of cell1"]
+    assert "compared with its rows 120 minutes ago" in said
