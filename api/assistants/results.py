@@ -72,7 +72,7 @@ def result_of(
         as_of = with_zone(now - round(oldest_s * MICROSECONDS_PER_SECOND))
     parts = [f"{what}, {'as of some seconds ago at the most' if as_of is None else f'as of {as_of}'}."]
     if following is not None:
-        parts.insert(0, "ONLY THE FIRST PART: there is more than what is shown here.")
+        parts.insert(0, "ONLY A PART: there is more than what is shown here.")
         parts.append(f"For the next part {following}.")
     if not is_complete:
         parts.insert(0, "INCOMPLETE: some of the fleet did not answer, so anything may be missing here.")

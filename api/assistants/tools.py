@@ -31,7 +31,7 @@ _AS_KEPT = "This is as far back as changes are kept; there may have been others 
 _READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 _INSTRUCTIONS = """\
 Fleetlight lists what runs on many cells (clouds, clusters), and says of each answer what it covers.
-Every result begins with `summary`. Where that says INCOMPLETE or ONLY THE FIRST PART, tell the user so: never present
+Every result begins with `summary`. Where that says INCOMPLETE or ONLY A PART, tell the user so: never present
 such a result as the whole, and never take a missing item for a deleted one. To count, use `count`, not the rows of a
 list. `fields` names the fields that filters and lists take. A filter is a text such as
 `status == "running" and be/memory > 4096`, with ==, !=, <, >, =~ (a pattern), `"x" in tags`, and, or, not, brackets;

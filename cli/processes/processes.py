@@ -4,7 +4,6 @@ import signal
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event
-from types import FrameType
 
 import structlog
 import typer
@@ -24,6 +23,7 @@ from fleetlight.cli.options import CellOption, examples
 from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
 from fleetlight.cli.processes.newer_tables import telling_of_newer_tables
 from fleetlight.cli.processes.parts import ProcessPart, Run, raise_failure
+from fleetlight.cli.processes.signals import signals_answered
 from fleetlight.cli.processes.starting import ProbesOfStart, when_reachable
 from fleetlight.cli.processes.tracing import opened_traces
 from fleetlight.cli.settings import Settings
@@ -144,14 +144,13 @@ def run_until_signal(
     """
     stop = Event()
 
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        _log.info("stopping", signal=signal.Signals(number).name)
+    def stop_after(number: signal.Signals) -> None:
+        _log.info("stopping", signal=number.name)
         stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
     start = ProbesOfStart(probes)
     with (
+        signals_answered(stop_after),
         open_fleet(settings.fleet, answer_timeout_s=fleet_timeout_s) as fleet,
         monitored(settings.monitoring, registry, start),
     ):

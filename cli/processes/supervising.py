@@ -28,6 +28,7 @@ from fleetlight.cli.interpreter import keep_collector_out_of_the_way
 from fleetlight.cli.monitoring import served
 from fleetlight.cli.processes.command_probes import CommandProbes
 from fleetlight.cli.processes.sibling_processes import SiblingProcess, States, answering, listen_for_requests
+from fleetlight.cli.processes.signals import STOPPING, signals_answered, woken_by_signals
 from fleetlight.cli.processes.summing import SummedMetrics
 from fleetlight.cli.settings import MonitoringSettings
 from fleetlight.cli.watchdog import wants_signs, watched
@@ -35,7 +36,6 @@ from fleetlight.indexer.stream.liveness import ALIVE, Probe, Probes
 
 _log = structlog.get_logger(__name__)
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _FORK = multiprocessing.get_context("fork")
 _MONITORING = "monitoring"
 _FIRST_WAIT_S = 0.1
@@ -179,7 +179,7 @@ class _Supervisor:
         self._looks_at = time.monotonic()
 
     def run(self, on_ready: Callable[[], object]) -> None:
-        with _woken_by_signals() as woken:
+        with woken_by_signals() as woken:
             try:
                 self._keep_running(woken, on_ready)
             finally:
@@ -297,7 +297,7 @@ class _Supervisor:
         kept.process = _FORK.Process(target=self._run_child, args=(kept, reporting), name=kept.child.name)
         self._states.set_starting(kept.number)
         # Until the child has handlers of its own: a signal for it would be taken for one of the parent.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
             kept.process.start()
         except OSError as error:
@@ -307,7 +307,7 @@ class _Supervisor:
         else:
             _log.info("process.started", name=kept.child.name, process=kept.process.pid)
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
             reporting.close()
 
     def _stop(self, woken: socket.socket) -> None:
@@ -343,7 +343,7 @@ class _Supervisor:
         # Ctrl-C is for the parent, which stops its children one after the other.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
         os.close(self._life)
         for other in self._kept.values():
             if other is not kept:
@@ -372,10 +372,10 @@ class _Supervisor:
 
     def _serve_monitoring(self, context: ChildContext) -> None:
         stop = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: stop.set())
         registry = CollectorRegistry()
         registry.register(SummedMetrics(list(self._siblings.values())))
         with (
+            signals_answered(lambda _: stop.set(), [signal.SIGTERM]),
             context.answering(CollectorRegistry(), _AlwaysAlive()),
             watched(self._command_probes),
             nullcontext()
@@ -394,24 +394,6 @@ class _AlwaysAlive:
 
     def readyz(self) -> Probe:
         return ALIVE
-
-
-@contextmanager
-def _woken_by_signals() -> Iterator[socket.socket]:
-    """What can be read when a signal to stop has come: the number of each, as a byte."""
-    woken, waking = socket.socketpair()
-    woken.setblocking(False)
-    waking.setblocking(False)
-    before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
-    signal.set_wakeup_fd(waking.fileno())
-    try:
-        yield woken
-    finally:
-        signal.set_wakeup_fd(-1)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        woken.close()
-        waking.close()
 
 
 def _failure(text: str, exit_code: int) -> CommandError:

@@ -43,6 +43,7 @@ from fleetlight.cli.processes.following import keep_indexing
 from fleetlight.cli.processes.listening import listen_as_configured
 from fleetlight.cli.processes.parts import ProcessPart, Run, raise_failure, stop_all
 from fleetlight.cli.processes.relaying import run_relay
+from fleetlight.cli.processes.signals import signals_answered
 from fleetlight.cli.processes.supervising import Child, ChildContext, supervise
 from fleetlight.cli.processes.tracing import opened_traces
 from fleetlight.cli.secret_files import kept_or_new, new_password
@@ -234,9 +235,9 @@ class _Background:
         """
         keep_collector_out_of_the_way()
         stop = Event()
-        signal.signal(signal.SIGTERM, lambda *_: stop.set())
         metrics, probes = CollectorRegistry(), IndexerProbes()
         with (
+            signals_answered(lambda _: stop.set(), [signal.SIGTERM]),
             open_fleet(self._settings.fleet) as fleet,
             opened_nodes(self._settings.nodes, metrics) as nodes,
             opened_traces(self._settings.traces) as traces,

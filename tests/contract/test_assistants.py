@@ -102,7 +102,7 @@ def test_cut_list_cannot_look_whole_and_its_parts_make_the_whole(fleet: ComputeF
         if not found["has_more"]:
             assert found["summary"].endswith("This is the last part: with those before it it is everything.")
             break
-        assert found["summary"].startswith("ONLY THE FIRST PART: there is more")
+        assert found["summary"].startswith("ONLY A PART: there is more")
         assert "This is everything" not in found["summary"]
         marker = found["next"].partition('marker="')[2].rstrip('"')
     assert sorted(seen) == sorted(f"web{number}" for number in range(12))

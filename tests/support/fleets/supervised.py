@@ -17,6 +17,7 @@ from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.logging import LogSettings, configure_logging
 from fleetlight.cli.processes import supervising
 from fleetlight.cli.processes.cell_heartbeats import CellHeartbeats
+from fleetlight.cli.processes.signals import signals_answered
 from fleetlight.cli.processes.supervising import Child, ChildContext, supervise
 from fleetlight.cli.settings import MonitoringSettings
 from fleetlight.indexer.stream.liveness import ALIVE, Probe
@@ -28,9 +29,11 @@ def say(text: str) -> None:
 
 def wait(name: str, context: ChildContext) -> None:
     stop = Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    say(f"{name} begins {os.getpid()}")
-    with context.answering(CollectorRegistry(), CellHeartbeats()):
+    with (
+        signals_answered(lambda _: stop.set(), [signal.SIGTERM]),
+        context.answering(CollectorRegistry(), CellHeartbeats()),
+    ):
+        say(f"{name} begins {os.getpid()}")
         context.is_ready()
         stop.wait()
     say(f"{name} ends")
@@ -39,9 +42,11 @@ def wait(name: str, context: ChildContext) -> None:
 def stall(name: str, context: ChildContext) -> None:
     """Answers, and says of the first one that its work hangs."""
     stop = Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    say(f"{name} begins {os.getpid()}")
-    with context.answering(CollectorRegistry(), _Stuck()):
+    with (
+        signals_answered(lambda _: stop.set(), [signal.SIGTERM]),
+        context.answering(CollectorRegistry(), _Stuck()),
+    ):
+        say(f"{name} begins {os.getpid()}")
         context.is_ready()
         stop.wait()
     say(f"{name} ends")
