@@ -250,6 +250,7 @@ ADD_NOVA_EXAMPLES = examples(
     "fleetlight cell add-nova --check --api-database-url-file /run/secrets/nova-api",
     "fleetlight cell add-nova --api-database-url-file /run/secrets/nova-api --prefix east-",
     "fleetlight cell add-nova --api-database-url-file /run/secrets/nova-api --transport-url amqp://bus/nova",
+    "fleetlight cell add-nova --api-database-url mysql://fleetlight@10.0.0.5:3307/nova_api --one-server",
 )
 
 
@@ -271,6 +272,9 @@ def add_nova(
     ] = None,
     transport_url_file: UrlFileOption = None,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="The beginning of the names of the cells.")] = "",
+    one_server: Annotated[
+        bool, typer.Option("--one-server", help="Every cell is at the server of the API database, whatever Nova says.")
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Only say whether the rows and the log of each cell can be read.")
     ] = False,
@@ -290,7 +294,9 @@ def add_nova(
     """
     api_database = given_url("--api-database-url", api_database_url, api_database_url_file)
     if check:
-        checked = check_all_nova_cells(api_database, main_database_url=main_database_url, prefix=prefix)
+        checked = check_all_nova_cells(
+            api_database, main_database_url=main_database_url, prefix=prefix, one_server=one_server
+        )
         _print_checked(checked, output)
         raise typer.Exit(0 if all(each.followed_by is FollowedBy.LOG for each in checked) else 1)
     with _open_fleet_to_join(load_settings(config, data_dir), data_dir) as fleet:
@@ -300,6 +306,7 @@ def add_nova(
             main_database_url=main_database_url,
             transport_url=_given_bus(transport_url, transport_url_file) or "",
             prefix=prefix,
+            one_server=one_server,
         ):
             _print_joined(joined)
 

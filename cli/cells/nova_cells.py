@@ -96,12 +96,19 @@ def add_nova_cell(fleet: Fleet, name: str, database_url: str, api_database_url: 
 
 
 def add_all_nova_cells(
-    fleet: Fleet, api_database_url: str, *, main_database_url: str | None, transport_url: str, prefix: str
+    fleet: Fleet,
+    api_database_url: str,
+    *,
+    main_database_url: str | None,
+    transport_url: str,
+    prefix: str,
+    one_server: bool = False,
 ) -> Sequence[Joined]:
     """Add every cell of a deployment, and what stands for the servers that are in none yet.
 
     main_database_url: what fills in addresses that are templates. transport_url: the bus of all cells; empty: each has
-    the one that the deployment names, unless it has one already. prefix: what the names begin with.
+    the one that the deployment names, unless it has one already. prefix: what the names begin with. one_server: every
+    cell is at the server of the API database, whatever server Nova's address of it names.
     A cell with an address that cannot be read keeps the one that it has; a new one gets none that works, and is down.
     Raises ConfigurationError, and CommandError when the API database cannot be read.
     """
@@ -117,7 +124,8 @@ def add_all_nova_cells(
         notes = [] if bus.note is None else [bus.note]
         problem = None
         try:
-            url = with_account_of(filled_in(cell.database_url, main_database_url), api_database_url)
+            url = filled_in(cell.database_url, main_database_url)
+            url = with_account_of(url, api_database_url, at_its_server=one_server)
         except DatabaseUrlError as error:
             url = in_fleet[name].database_url if name in in_fleet else ""
             if url:
@@ -151,7 +159,7 @@ class CheckedNovaCell:
 
 
 def check_all_nova_cells(
-    api_database_url: str, *, main_database_url: str | None, prefix: str
+    api_database_url: str, *, main_database_url: str | None, prefix: str, one_server: bool = False
 ) -> Sequence[CheckedNovaCell]:
     """Try to read the rows and the log of each cell that `add_all_nova_cells` would add, of which the rest is as there.
 
@@ -163,7 +171,8 @@ def check_all_nova_cells(
         url = api_database_url
         try:
             if nova is not None:
-                url = with_account_of(filled_in(nova.database_url, main_database_url), api_database_url)
+                url = filled_in(nova.database_url, main_database_url)
+                url = with_account_of(url, api_database_url, at_its_server=one_server)
         except DatabaseUrlError as error:
             return CheckedNovaCell(name, "", unreadable=error.reason)
         uuid = None if nova is None else nova.uuid

@@ -202,8 +202,11 @@ def filled_in(template: str, main_url: str | None) -> str:
     return _PLACE.sub(lambda place: known[place[1]], template)
 
 
-def with_account_of(url: str, given: str) -> str:
-    """The address `url` with the account of the address `given`: Nova's own accounts can write, and are never used."""
+def with_account_of(url: str, given: str, *, at_its_server: bool = False) -> str:
+    """The address `url` with the account of the address `given`: Nova's own accounts can write, and are never used.
+
+    at_its_server: the host and port are those of `given`, too.
+    """
     ours, theirs = parse_nova_url(given), parse_nova_url(url)
     if dialect_of(theirs) == "sqlite":
         return url
@@ -211,6 +214,8 @@ def with_account_of(url: str, given: str) -> str:
     account = theirs.set(query=ours.query if is_alike else {})
     # `set` takes None for "as it was".
     account = account._replace(username=ours.username, password=ours.password)
+    if at_its_server:
+        account = account._replace(host=ours.host, port=ours.port)
     return account.render_as_string(hide_password=False)
 
 

@@ -71,6 +71,24 @@ def test_every_cell_of_a_server_with_a_log_can_be_followed_by_it(run: Run, loggi
     assert not list(Path().iterdir()), "no fleet is made"
 
 
+def test_cells_that_nova_has_behind_a_proxy_are_read_from_the_server_itself(
+    run: Run, logging_server: PrivateServer
+) -> None:
+    nova = deployment(logging_server)
+    with nova.engine("api") as engine, engine.begin() as connection:
+        address = tables.cell_mappings.c.database_connection
+        behind = sa.func.regexp_replace(address, "@[^/]*/", "@127.0.0.1:1/")
+        connection.execute(sa.update(tables.cell_mappings).values(database_connection=behind))
+    code, cells = checked(run, nova)
+    assert (code, cells["cell1"]["readable"], cells["build-requests"]["followed_by"]) == (1, False, "log")
+    code, cells = checked(run, nova, "--one-server")
+    assert (code, {each["followed_by"] for each in cells.values()}) == (0, {"log"})
+    Path("fleetlight.toml").write_text('[fleet]\ndatabase_url = "sqlite:///fleet.db"\n')
+    assert run("database", "upgrade").exit_code == 0
+    added = run("cell", "add-nova", "--one-server", "--api-database-url", nova.url("api"))
+    assert (added.exit_code, "down" in added.output) == (0, False), added.output
+
+
 @pytest.mark.parametrize(
     ("statement", "mends"),
     [

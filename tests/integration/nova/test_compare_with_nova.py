@@ -87,7 +87,7 @@ def test_hundreds_of_requests_differ_only_where_it_is_explained(both: Both) -> N
 
 
 def test_thousands_of_requests_differ_only_where_it_is_explained(both: Both) -> None:
-    assert_nothing_differs(both, 2000, SEED + 1)
+    assert_nothing_differs(both, 5000, SEED + 1)
 
 
 @pytest.mark.parametrize("side", ["Fleetlight", "Nova"])

@@ -54,3 +54,13 @@ def test_account_of_nova_itself_is_not_used() -> None:
     account = with_account_of("mysql+pymysql://nova:secret@db7/nova?charset=utf8", given)
     assert account == "mysql+pymysql://reader@db7/nova?read_default_file=%2Fetc%2Ffleetlight%2Fnova.cnf"
     assert with_account_of("mysql://nova:secret@db7/nova", "mysql://db/nova_api") == "mysql+pymysql://db7/nova"
+
+
+def test_server_of_the_given_address_takes_the_place_of_one_that_is_a_proxy() -> None:
+    given = "mysql://reader@db1:3307/nova_api"
+    assert with_account_of("mysql://nova:x@proxy:3306/nova", given, at_its_server=True) == (
+        "mysql+pymysql://reader@db1:3307/nova"
+    )
+    assert with_account_of("mysql://nova:x@proxy:3306/nova", "mysql://db1/nova_api", at_its_server=True) == (
+        "mysql+pymysql://db1/nova"
+    )
