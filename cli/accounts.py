@@ -1,7 +1,7 @@
-"""`fleetlight accounts`: for each process an account of its own on each server, with no more rights than it needs; and
-for each producer of announcements a key.
+"""`fleetlight accounts`: a separate account for each process on each server, with the rights it needs and no others.
 
-Secrets are written to files that only their owner can read, never to the terminal; a file that is there is kept.
+It also makes the keys with which producers sign announcements. Secrets go to files that only their owner can read,
+never to the terminal. A file that exists is kept.
 """
 
 from contextlib import ExitStack
@@ -38,12 +38,12 @@ app = typer.Typer(
 
 AdministratorOption = Annotated[
     str,
-    typer.Option("--administrator", metavar="NAME", help="The account that may make others there.", show_default=False),
+    typer.Option("--administrator", metavar="NAME", help="An account that may create others.", show_default=False),
 ]
 PasswordFileOption = Annotated[
     Path, typer.Option("--password-file", metavar="FILE", help="The administrator's password.", show_default=False)
 ]
-FolderOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the files with the secrets go.")]
+FolderOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for the files with the secrets.")]
 AcceptOldOption = Annotated[
     float, typer.Option(min=0, metavar="HOURS", help="How long indexers still accept messages with the old keys.")
 ]
@@ -60,7 +60,7 @@ def elasticsearch(
     out: FolderOption = _DEFAULT_FOLDER,
     config: ConfigOption = None,
 ) -> None:
-    """Make a key for the API, which can only read our indexes, and one for the indexer, which can only write ours."""
+    """Create a key for the API, which can only read our indexes, and one for the indexer, which can only write them."""
     from fleetlight.indexer.backends.elasticsearch import accounts as index_accounts  # noqa: PLC0415 -- has the client
 
     settings = load_settings(config, None).index
@@ -70,7 +70,7 @@ def elasticsearch(
             "docs/operations/opensearch.md#accounts"
         )
     if settings.backend != "elasticsearch":
-        raise ConfigurationError(f"index.backend is {settings.backend}: that one has no accounts")
+        raise ConfigurationError(f"index.backend is {settings.backend}, which has no accounts")
     as_administrator = IndexSettings.model_validate(
         settings.model_dump(exclude={"api_key"}) | {"username": administrator, "password": _read(password_file)}
     )
@@ -99,20 +99,20 @@ def rabbitmq(
     password_file: PasswordFileOption,
     cells: Annotated[
         list[str] | None,
-        typer.Option("--cell", metavar="NAME", help="A cell that gets a user of its own, for its relay; repeatable."),
+        typer.Option("--cell", metavar="NAME", help="Create a user for the relay of this cell alone; repeatable."),
     ] = None,
     producer_name: Annotated[
         str | None,
-        typer.Option("--producer", metavar="NAME", help="A producer that gets a user, for the cells of --cell alone."),
+        typer.Option("--producer", metavar="NAME", help="Create a user for this producer, for the cells of --cell."),
     ] = None,
     vhost: Annotated[str, typer.Option(metavar="NAME", help="The virtual host of the cells' buses.")] = "/",
     out: FolderOption = _DEFAULT_FOLDER,
     config: ConfigOption = None,
 ) -> None:
-    """Make a user for relays and one for indexers on one broker. Can be repeated, for each broker.
+    """Create one user for the relays and one for the indexers of a broker. Can be repeated, once for each broker.
 
-    With --cell, make a user that reaches the exchanges and queues of this cell and no others, and none for all cells.
-    With --producer too, make one that can only publish to these cells.
+    With --cell, create a user that reaches only the exchanges and queues of this cell, and none for all cells. With
+    --producer as well, create a user that can only publish to these cells.
     """
     if producer_name is not None:
         _check_producer_name(producer_name)
@@ -143,10 +143,10 @@ def rabbitmq(
 
 @app.command(epilog=examples("fleetlight accounts postgresql --config /etc/fleetlight-owner.toml"))
 def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None) -> None:
-    """Make roles for the processes, with rights in the fleet database and in those of all native cells.
+    """Create a role for each kind of process, with rights in the fleet database and the databases of native cells.
 
-    Run it as the account that runs `fleetlight database upgrade`. Can be repeated. Later upgrades and new cells get
-    their rights by themselves.
+    Run it as the account that runs `fleetlight database upgrade`. Can be repeated. Later upgrades, and cells that are
+    added later, grant these roles their rights on new tables.
     """
     from fleetlight.cells import postgresql_accounts  # noqa: PLC0415 -- has the driver
 
@@ -157,7 +157,7 @@ def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None)
         of_cells = {cell.name: _open(engines, cell.database_url) for cell in native}
         for account, (in_fleet, in_cells) in postgresql_accounts.ACCOUNTS.items():
             role, path = ROLE_PREFIX + account, out / f"{account}.pgpass"
-            # A line of a password file of libpq: on every host, at every port, for every database.
+            # A line of libpq's password file: *:*:* matches every host, port and database.
             start = f"*:*:*:{role}:"
             line, is_new = kept_or_new(path, partial(_with_new_password, start))
             if not line.startswith(start):
@@ -173,11 +173,11 @@ def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None)
     epilog=examples("fleetlight accounts cell-keys", "fleetlight accounts cell-keys --cell cell1 --accept-old-for-h 0")
 )
 def cell_keys(*, cell: CellOption = None, accept_old_for_h: AcceptOldOption = 24.0, fleet: OpenFleet) -> None:
-    """Give native cells new keys, which their relays sign messages with; nothing has to be started again.
+    """Give native cells new keys, with which their relays sign messages. No process has to be restarted.
 
-    Indexers believe a message of a cell's relay only with such a signature. Relays sign with the new key within
-    `fleet.cells_refresh_interval_s`. What is still signed with a key that is not accepted any more is read from the
-    cell instead, and not lost. Run it as the account that runs `fleetlight database upgrade`.
+    Indexers trust a message of a cell's relay only if it has such a signature. Relays sign with the new key within
+    `fleet.cells_refresh_interval_s`. If a message is signed with a key that is no longer accepted, its change is not
+    lost: the indexer reads it from the cell. Run the command as the account that runs `fleetlight database upgrade`.
     """
     native = [each for each in sorted_by_name(chosen_cells(fleet, cell)) if each.can.takes_changes]
     if not native:
@@ -202,16 +202,16 @@ def producer(
     *,
     cells: Annotated[
         list[str] | None,
-        typer.Option("--cell", metavar="NAME", help="A native cell that it may announce in too; repeatable."),
+        typer.Option("--cell", metavar="NAME", help="A native cell in which the producer may announce; repeatable."),
     ] = None,
     accept_old_for_h: AcceptOldOption = 24.0,
     out: FolderOption = _DEFAULT_FOLDER,
     fleet: OpenFleet,
 ) -> None:
-    """Let a producer announce instances in cells that take announcements, and make the key that it signs with.
+    """Let a producer announce instances in cells that take announcements, and create the key with which it signs.
 
-    The key is shown nowhere but in its file. A file that is there is kept; without it the producer gets a new key, for
-    all cells that it may announce in. Indexers know within `fleet.cells_refresh_interval_s`.
+    The key is written to its file and shown nowhere else. If the file exists, its key is kept; without the file the
+    producer gets a new key for all its cells. Indexers accept the key within `fleet.cells_refresh_interval_s`.
     """
     _check_producer_name(name)
     given = [_announcing_cell(fleet, each) for each in cells or ()]
@@ -238,7 +238,7 @@ def producer(
 
 @app.command(epilog=examples("fleetlight accounts producers", "fleetlight accounts producers --output json"))
 def producers(fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
-    """Show the producers, their cells and the ids of their keys; no secret is shown."""
+    """List the producers, their cells and the ids of their keys, without the secrets."""
     names = _names(fleet)
     keys = [
         (each.producer, names[each.cell_uuid], each.key.id, iso_time(each.expires_at))
@@ -258,8 +258,8 @@ def producers(fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
 def revoke_producer(name: ProducerArgument, *, cell: CellOption = None, fleet: OpenFleet) -> None:
     """Stop taking announcements from a producer, in all cells or in one.
 
-    Indexers know within `fleet.cells_refresh_interval_s`. What it has announced stays: `fleetlight index find --field
-    announced_by=NAME` shows it. Remove its file too.
+    Indexers stop within `fleet.cells_refresh_interval_s`. Instances that it announced before stay: `fleetlight index
+    find --field announced_by=NAME` lists them. Remove the producer's key file yourself.
     """
     cells = None if cell is None else [fleet.cell(cell).uuid]
     revoked = fleet.producer_keys.revoke(name, cells)
@@ -270,7 +270,7 @@ def revoke_producer(name: ProducerArgument, *, cell: CellOption = None, fleet: O
 
 
 def _check_producer_name(name: str) -> None:
-    """Raises ConfigurationError."""
+    """Raises ConfigurationError if a producer cannot have this name."""
     if not is_producer_name(name):
         raise ConfigurationError(
             f"'{name}' cannot be the name of a producer: use up to 63 letters, digits, dots, hyphens and underscores, "
@@ -279,7 +279,7 @@ def _check_producer_name(name: str) -> None:
 
 
 def _announcing_cell(fleet: Fleet, name: str) -> Cell:
-    """Raises ConfigurationError, UnknownCellError."""
+    """The native cell of this name or uuid. Raises ConfigurationError for a cell of another kind, UnknownCellError."""
     cell = fleet.cell(name)
     if not cell.can.numbers_changes:
         raise ConfigurationError(f"cell {cell.name} has no producers: what is announced there is read from its rows")
@@ -287,7 +287,7 @@ def _announcing_cell(fleet: Fleet, name: str) -> Cell:
 
 
 def _key_in(path: Path, text: str, name: str) -> ProducerKey:
-    """Raises CommandError."""
+    """Parse the key file of the producer `name`. Raises CommandError if it has no key, or that of another producer."""
     try:
         key = ProducerKey.read(text)
     except ProducerKeyError as error:
@@ -309,7 +309,7 @@ def _open(engines: ExitStack, url: str) -> Engine:
     engine = create_database_engine(url, pool_size=1)
     engines.callback(engine.dispose)
     if engine.dialect.name != "postgresql":
-        raise ConfigurationError("the fleet has databases that are SQLite files, which know no accounts")
+        raise ConfigurationError("the fleet has databases that are SQLite files, and SQLite has no accounts")
     return engine
 
 

@@ -1,4 +1,4 @@
-"""The `fleetlight` command: its table of commands, each of which imports what it needs when it is called."""
+"""The `fleetlight` command: its table of commands. Each command imports its module when it is called."""
 
 import inspect
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "indexer": ("fleetlight.cli.processes.processes", "Follow all cells and keep the index up to date."),
     "relay": (
         "fleetlight.cli.processes.processes",
-        "Publish the changes of native cells on their buses, also of cells that are added later.",
+        "Publish the changes of all native cells on their buses; cells added later are included.",
     ),
     "deliverer": ("fleetlight.cli.processes.processes", "Deliver the events of subscriptions to their targets."),
     "subscribe": (
@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "compare": (
         "fleetlight.cli.compare.command",
-        "Ask Nova and Fleetlight the same, and show what differs, with the requests that show it.",
+        "Send the same requests to Nova and Fleetlight, and report differences with requests that reproduce them.",
     ),
     "explain": (
         "fleetlight.cli.explain",
@@ -58,11 +58,11 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "index": (
         "fleetlight.cli.index.index",
-        "The search index: how far it is, filling it, and comparing it with the cells.",
+        "The search index: show its progress, fill it, and compare it with the cells.",
     ),
     "status": (
         "fleetlight.cli.status",
-        "Show in one screen whether everything is all right, and if not, what is wrong and what to do.",
+        "Show on one screen whether everything is all right, and if not, what is wrong and what to do.",
     ),
     "top": (
         "fleetlight.cli.top",
@@ -78,7 +78,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "usage": (
         "fleetlight.cli.usage",
-        "Show how many hours instances ran and were reserved for in a period, deleted ones too.",
+        "Show for how many hours instances ran or were reserved in a period; deleted instances are included.",
     ),
     "notifications": ("fleetlight.cli.notifications", "Notifications as files and on the bus of a cell."),
     "cell": ("fleetlight.cli.cells.cell", "The cells of the fleet."),
@@ -86,18 +86,18 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "database": ("fleetlight.cli.cells.database", "The databases of the fleet and of its cells."),
     "accounts": (
         "fleetlight.cli.accounts",
-        "Accounts on Elasticsearch, RabbitMQ and PostgreSQL, one for each process, each with what it needs.",
+        "Separate accounts for each process on Elasticsearch, RabbitMQ and PostgreSQL, with minimal rights.",
     ),
 }
-"""The module of each command or group of commands, which has it as `app`, and what it is for.
+"""Maps each command or group to the module that has it as `app`, and to its purpose.
 
-Help and completion read this table and import nothing. A group says only here what it is for; a command says so at the
-beginning of its docstring as well.
+Help and completion read this table and import no module. The purpose of a group is written only here; a command repeats
+its purpose at the beginning of its docstring.
 """
 
 
 class FleetlightGroup(PlainGroup):
-    """Ends every command with one sentence instead of a traceback, and an exit code that scripts can trust."""
+    """Turns an error of any command into one sentence instead of a traceback, and a dependable exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -105,7 +105,7 @@ class FleetlightGroup(PlainGroup):
         except typer.Exit:
             raise
         except (Exception, KeyboardInterrupt) as error:
-            # Only here: it knows the errors of everything, which not every command has imported.
+            # Imported only here: end_in_words knows the errors of all packages, which most commands have not imported.
             from fleetlight.cli.endings import end_in_words  # noqa: PLC0415
 
             end_in_words(error)
@@ -113,7 +113,7 @@ class FleetlightGroup(PlainGroup):
 
 
 class LaterCommand(TyperCommand):
-    """A command, or a group of them, that is imported when it is called and not when it is listed."""
+    """A command or group whose module is imported when it is called, not when it is listed."""
 
     def __init__(self, name: str, module: str, purpose: str) -> None:
         super().__init__(name, help=purpose)
@@ -123,11 +123,11 @@ class LaterCommand(TyperCommand):
         return self.loaded().make_context(info_name, args, parent, **extra)
 
     def loaded(self) -> Any:
-        """The command itself."""
+        """Import the module, and return the command or group in it."""
         app: typer.Typer = import_module(self._module).app
         _polish_help(app)
         group = get_group(app)
-        # A module of commands has one of this name; otherwise it is that of a group.
+        # A module with several commands has one of this name; otherwise `self` stands for the whole group.
         command = group.commands.get(self.name or "", group)
         command.name = self.name
         command.help = command.help or self.help
@@ -142,7 +142,7 @@ class _Fleetlight(FleetlightGroup):
 
 
 def _polish_help(group: typer.Typer) -> None:
-    """Take the line breaks of our source out of the help, which breaks where the terminal ends, and types of flags."""
+    """Join the lines of help texts, since the terminal wraps them, and drop the types that flags would show."""
     if not isinstance(group.info.cls, type):
         group.info.cls = PlainGroup
     for command in group.registered_commands:
@@ -180,7 +180,7 @@ def _options_of_all(
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    # Only here: help and completion log nothing, and it takes as long to import as the rest.
+    # Imported only here: help and completion log nothing, and logging takes as long to import as all the rest.
     from fleetlight.cli.logging import log_beside_results  # noqa: PLC0415
 
     log_beside_results()

@@ -31,9 +31,9 @@ def mcp(*, api: OpenApi) -> None:
     """Serve the tools of an assistant on standard input and output, by the Model Context Protocol.
 
     The tools only read: query, count, fields, show, history, changes, explain, capacity, findings and cells. Each
-    result says whether it is complete, which cells it is of, as of when, and whether there is more. This process
-    answers them as an administrator, with the accounts of the configuration; the API has the same tools at /mcp for its
-    callers, each with the caller's rights. Needs the extra: pip install 'fleetlight[mcp]'.
+    result says whether it is complete, which cells it covers, its age, and whether there is more. This process answers
+    as an administrator, with the accounts of the configuration. The API offers the same tools at /mcp, where each
+    caller has only its own rights. Needs the extra: pip install 'fleetlight[mcp]'.
     """
     if find_spec("mcp") is None:
         raise CommandError("the Model Context Protocol is not installed: pip install 'fleetlight[mcp]'")

@@ -1,4 +1,4 @@
-"""The board of cells, as commands show it: what `GET /fleetlight/cells` of this process says."""
+"""The board of cells for commands to show: the answer to `GET /fleetlight/cells` within this process."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CellLine:
-    """One cell; see docs/reference/operations-api.md. None is not known."""
+    """One cell, with the fields of docs/reference/operations-api.md. None means unknown."""
 
     name: str
     health: CellHealth
@@ -46,13 +46,13 @@ async def read_board(api: "ApiInProcess") -> Sequence[CellLine]:
 
 
 def total(cells: Sequence[CellLine], number: Callable[[CellLine], int | None]) -> int | None:
-    """Of those cells of which the number is known; None where it is of none."""
+    """Sum `number` over the cells for which it is known. Returns None if it is known for no cell."""
     known = [each for each in map(number, cells) if each is not None]
     return sum(known) if known else None
 
 
 def summary_of_board(board: Sequence[CellLine]) -> Sequence[tuple[str, str]]:
-    """A few lines that say how the fleet is: the name of each, and what it says."""
+    """Summarize the state of the fleet in a few lines, each a title and a text."""
     waiting, running = total(board, lambda cell: cell.jobs_waiting), total(board, lambda cell: cell.jobs_running)
     return [
         ("cells", _cells(board)),
@@ -84,7 +84,7 @@ def _lists(board: Sequence[CellLine]) -> str:
 
 
 def oldest_age_s(board: Sequence[CellLine]) -> float | None:
-    """Of the cells that lists take from the index: how long ago it was known to have all of the one furthest behind."""
+    """Age of the index, in seconds, for the cell furthest behind among those that lists take from the index."""
     return max((cell.age_s for cell in board if cell.route is Route.INDEX and cell.age_s is not None), default=None)
 
 

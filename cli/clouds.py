@@ -1,4 +1,4 @@
-"""clouds.yaml in the folder of `fleetlight up`, by which OpenStack's clients find the API and log in."""
+"""Writes clouds.yaml in the folder of `fleetlight up`, so that OpenStack's clients find the API and log in."""
 
 import json
 import os
@@ -16,9 +16,9 @@ _OPEN = "auth_type: none"
 
 
 def write_clouds(folder: DataFolder, address: str, region: str, passwords: Mapping[str, str]) -> None:
-    """Write clouds.yaml for an API at `address`; of one that is there our clouds get the address, and all else stays.
+    """Write clouds.yaml for an API at `address`. In an existing file only the addresses of our clouds change.
 
-    passwords: of the users who were just made. They are in this file alone, and only its owner can read it.
+    passwords: of users that were just created. They are in no other file, and only the owner can read this one.
     """
     auth_url = f"{address}/identity"
     text = _read(folder.clouds_file)
@@ -29,9 +29,9 @@ def write_clouds(folder: DataFolder, address: str, region: str, passwords: Mappi
 
 
 def write_open_clouds(folder: DataFolder, address: str) -> bool:
-    """Write clouds.yaml for an API at `address` that asks for no login; one that is there for such gets the address.
+    """Write clouds.yaml for an API at `address` that needs no login, or update the address in such a file.
 
-    Returns False for one with passwords, which stays as it is.
+    Returns False if the file has passwords; it then stays as it is.
     """
     text = _read(folder.clouds_file)
     if text is not None and "password:" in text:
@@ -52,15 +52,15 @@ def write_open_clouds(folder: DataFolder, address: str) -> bool:
 
 
 def is_for(folder: DataFolder, auth: str) -> bool:
-    """Whether clients can use clouds.yaml with the strategy `auth`."""
+    """Whether clients can use clouds.yaml while the API authenticates by `auth`."""
     text = _read(folder.clouds_file)
     return text is not None and {"none": _OPEN in text, "tokens": _OPEN not in text}.get(auth, False)
 
 
 def renew_password(folder: DataFolder, user: str, password: str) -> bool | None:
-    """Give the logins of `user` in clouds.yaml a new password; None if it has no login of that user.
+    """Write the new password of `user` to clouds.yaml. Returns None if the file has no login of that user.
 
-    False: it has one that was written in another way than ours, and so still has the old password.
+    Returns False if it has one in another layout than ours, which keeps the old password.
     """
     text = _read(folder.clouds_file)
     if text is None or not re.search(rf"^\s*username:\s*[\"']?{re.escape(user)}[\"']?\s*$", text, re.MULTILINE):
@@ -73,7 +73,7 @@ def renew_password(folder: DataFolder, user: str, password: str) -> bool | None:
 
 
 def _with_address(text: str, key: str, address: str) -> str:
-    """The text of a file with this address under `key` in each of our clouds, by their names."""
+    """Set `key` to this address in each of our clouds, by name, and leave the rest of the text as it is."""
     lines, indent, cloud = [], None, None
     for line in text.splitlines(keepends=True):
         found = _KEY.match(line)
@@ -92,7 +92,7 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace the file, if that changes anything."""
+    """Replace the file if its text changes."""
     if _read(path) == text:
         return
     new = path.with_name(path.name + ".new")
@@ -102,7 +102,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _clouds(auth_url: str, region: str, passwords: Mapping[str, str]) -> str:
-    """A double-quoted string means the same in YAML as in JSON."""
+    """The text of clouds.yaml. JSON quotes its strings, since YAML reads those the same way."""
     lines = [
         "# Logins for OpenStack's clients; written by `fleetlight up`, which keeps auth_url up to date.",
         "clouds:",

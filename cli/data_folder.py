@@ -1,13 +1,13 @@
-"""The folder of an embedded fleet: what lies where, and the lock that keeps a second process out.
+"""The folder of an embedded fleet: its files, and the lock that keeps a second process out.
 
 fleet.db      fleet database
 cells/        one database per cell
 index.db      search index
 identity.json users, projects and roles, for this user alone
 clouds.yaml   logins for clients, for this user alone
-certificates/ by what agents of simulated hosts, and those that call them, know each other
+certificates/ with which agents of simulated hosts and their callers authenticate each other
 agents/       a folder for each such agent
-luxi.sock     where the running `fleetlight up` answers Ganeti's local queries
+luxi.sock     socket at which the running `fleetlight up` answers Ganeti's local queries
 lock          held by the running `fleetlight up`; its text is the process id
 """
 
@@ -32,7 +32,7 @@ class DataFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether a fleet was ever set up here."""
+        """Whether a fleet was ever set up in this folder."""
         return self.fleet_database.exists()
 
     @property
@@ -74,9 +74,9 @@ class DataFolder:
         return sorted((self.path / "cells").glob("*.db"))
 
     def create(self) -> None:
-        """Make the folders, for this user alone; one that is there stays as it is.
+        """Create the folders, readable by this user alone; existing ones stay as they are.
 
-        Raises CommandError when that is not possible.
+        Raises CommandError if a folder cannot be created.
         """
         try:
             self.path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
@@ -90,10 +90,10 @@ class DataFolder:
 
     @contextmanager
     def locked(self, deadline_s: float = 5.0) -> Iterator[None]:
-        """Keep every other process out; the system frees the lock when the process ends, however it ends.
+        """Hold the folder's lock. The system frees it when the process ends in any way.
 
-        deadline_s: how long another process may take to end, which was stopped just before.
-        Raises CommandError, naming the process, when another one holds it, or when the folder cannot be written to.
+        deadline_s: how long to wait for another process that was just told to stop.
+        Raises CommandError if another process, which it names, holds the lock, or if the folder is not writable.
         """
         lock = FileLock(self.path / "lock")
         try:
@@ -118,6 +118,6 @@ def sqlite_url(path: Path) -> str:
 
 
 def is_in_data_folder(settings: FleetSettings, data_dir: Path | None) -> bool:
-    """Whether the fleet is that of the data folder, the usual one unless it is given, which `fleetlight up` runs."""
+    """Whether the fleet is the one that `fleetlight up` runs in this data folder, or in the default one."""
     folder = DataFolder(data_dir or DEFAULT_DATA_DIR)
     return settings.database_url.get_secret_value() == sqlite_url(folder.fleet_database)

@@ -1,4 +1,4 @@
-"""How a command ends when something is wrong: one sentence instead of a traceback, and an exit code for scripts."""
+"""Ends a failed command with one sentence instead of a traceback, and an exit code for scripts."""
 
 import signal
 
@@ -42,15 +42,15 @@ _FAILURES = (
 
 
 def end_in_words(error: BaseException) -> None:
-    """Print what went wrong, and raise typer.Exit; returns for errors that typer, or a traceback, reports."""
+    """Print the error and raise typer.Exit. Returns if typer reports the error, or a traceback has to."""
     match error:
         case KeyboardInterrupt():
             print_notice("stopped")
             raise typer.Exit(INTERRUPTED) from None
         case typer.BadParameter():
-            error.message = error.message.removeprefix("Value error, ")  # a word of the library that checks values
+            error.message = error.message.removeprefix("Value error, ")  # added by the library that checks values
         case BrokenPipeError():
-            pass  # the reader of the output has seen enough, as `head` has; typer ends quietly
+            pass  # the reader of the output, such as `head`, has seen enough; typer ends quietly
         case _:
             failure = as_command_error(error)
             if failure is not None:
@@ -59,7 +59,7 @@ def end_in_words(error: BaseException) -> None:
 
 
 def as_command_error(error: BaseException) -> CommandError | None:
-    """What `error` says to people, with the exit code that it means; None for a mistake of this program."""
+    """Convert to an error with a text for people and an exit code; None if `error` is a mistake of this program."""
     match error:
         case CommandError():
             return error
@@ -77,7 +77,7 @@ def how_it_ended(exit_code: int | None) -> str:
 
 
 def _in_words(error: Exception) -> str:
-    """`error` without the numbers, statements and links that its own text has."""
+    """The text of `error` without the numbers, statements and links that libraries add."""
     match error:
         case DBAPIError(orig=BaseException() as reason):
             return f"a database failed: {str(reason).strip() or type(reason).__name__}"

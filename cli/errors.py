@@ -1,18 +1,18 @@
-"""What a command ends with when it cannot do what was asked.
+"""The errors with which a command ends.
 
 CommandError               exit code 1: what was asked failed
 └── ConfigurationError     exit code 2: what was asked, or how the fleet is configured, makes no sense
 
-Neither ever shows a traceback: the text is all that a person needs. A cell, a user or a role that is named and is not
-there is wrong usage too. Ctrl-C and SIGTERM end a command with exit code 130.
+Neither ever shows a traceback: its text tells a person all there is to know. If a named cell, user or role does not
+exist, that is wrong usage too. Ctrl-C and SIGTERM end a command with exit code 130.
 """
 
 INTERRUPTED = 130
-"""What a shell reports for a program that Ctrl-C ended."""
+"""The exit code that shells report for a program that Ctrl-C ended."""
 
 
 class CommandError(Exception):
-    """The command failed; the text says what failed and, where there is one, the way out."""
+    """The command failed; the text says what failed and, if possible, what to do."""
 
     exit_code = 1
 

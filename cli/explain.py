@@ -1,4 +1,4 @@
-"""`fleetlight explain`: how a list, or a query, comes about, from the same parts that the API is made of."""
+"""`fleetlight explain`: shows how a list or query is answered, by running it with the parts that the API uses."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ app = typer.Typer()
 _NEWEST = "latest"
 _EVERYTHING = ["and"]
 _CELL_COLUMNS = ("CELL", "ROUTE", "COMPLETE", "WATERMARK", "MATCHING", "WHY")
-# So many cells that are asked the same are named.
+# How many of the cells that get the same request are named.
 _NAMED = 4
 _PARTS_OF_FILTER = {
     "cells": "which cells are meant",
@@ -40,7 +40,7 @@ def explain(
     ],
     *,
     consistency: Annotated[
-        str, typer.Option(metavar="WORD", help="any, bounded, strong, or 'at-least TOKEN'.")
+        str, typer.Option(metavar="WORD", help="The consistency: any, bounded, strong, or 'at-least TOKEN'.")
     ] = "bounded",
     microversion: Annotated[str, typer.Option(metavar="2.N", help="The microversion of the request.")] = _NEWEST,
     api: OpenApi,
@@ -48,14 +48,14 @@ def explain(
 ) -> None:
     """Show which sources answer a list or a query, why, by which requests, and how long they take.
 
-    Of a query (/fleetlight/query, of any type of items) it says too what of its filter is asked of databases, indexes
-    and clusters, and what is tried on the rows that they give.
+    For a query (/fleetlight/query, of any type of items) it also shows which part of the filter databases, indexes and
+    clusters evaluate, and which part Fleetlight applies to the rows that they return.
 
-    The list is made by this process, as an administrator, with the accounts of the configuration: what a running API
-    knows of cells that hang, or of an index that failed, the /readyz of its monitoring tells.
+    This process runs the list as an administrator, with the accounts of the configuration. What a running API knows of
+    hanging cells or a failed index is not seen here, but at /readyz of its monitoring.
     """
     headers = {"Fleetlight-Consistency": consistency, "OpenStack-API-Version": f"compute {microversion}"}
-    # The list would only say that it failed.
+    # Raises the cause if the fleet database is down; the list below would only say that it failed.
     api.fleet.cells()
     options = {"header Fleetlight-Consistency": "--consistency"}
     found, _ = api.get("/fleetlight/explain", {"request": request}, options, headers)
@@ -111,7 +111,7 @@ def _cell_rows(found: Any) -> Sequence[Sequence[str]]:
 
 
 def _print_query(sources: Sequence[str], query: Any) -> None:
-    """sources: all those that are asked the same."""
+    """sources: all sources that get the same request."""
     print_result("")
     more = len(sources) - _NAMED
     named = ", ".join(sources[:_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -131,5 +131,5 @@ def _print_query(sources: Sequence[str], query: Any) -> None:
 
 
 def _as_json(value: Any) -> str:
-    """With blanks, where a line can be broken."""
+    """JSON with blanks, at which a line can be wrapped."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""`fleetlight export`: all items of a type as a file, and a manifest of what is in it."""
+"""`fleetlight export`: writes all items of a type to a file, and a manifest of its content."""
 
 import asyncio
 import hashlib
@@ -44,7 +44,7 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What an export says of itself in its first line and its last."""
+    """The first and the last line of an export."""
 
     head: Mapping[str, Any]
     end: Mapping[str, Any]
@@ -65,40 +65,40 @@ def export(
     form: Annotated[Format, typer.Option("--format", metavar="FORMAT", help=", ".join(Format))] = Format.CSV,
     file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where to write, over what is there; TYPE.FORMAT unless given."),
+        typer.Option(metavar="FILE", help="The file to write or replace; TYPE.FORMAT by default."),
     ] = None,
     fields: Annotated[
         str | None,
-        typer.Option("-o", metavar="FIELDS", help="Fields, with commas between them; after a + beside the usual ones."),
+        typer.Option("-o", metavar="FIELDS", help="Comma-separated fields; a leading + adds to the default ones."),
     ] = None,
     expression: Annotated[
-        str | None, typer.Option("-F", "--filter", metavar="FILTER", help="Only what this filter lets pass.")
+        str | None, typer.Option("-F", "--filter", metavar="FILTER", help="Export only items that match this filter.")
     ] = None,
     order: Annotated[
         str | None,
         typer.Option(
-            metavar="FIELDS", help="Fields to sort by, by what is unique unless given; -FIELD from high to low."
+            metavar="FIELDS", help="Fields to sort by, the unique one by default; -FIELD sorts from high to low."
         ),
     ] = None,
     as_of: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Instances as they were at this time, as in 2026-11-24T10:00:00Z."),
+        typer.Option(metavar="TIME", help="Export instances as they were at this time, like 2026-11-24T10:00:00Z."),
     ] = None,
     allow_incomplete: Annotated[
-        bool, typer.Option("--allow-incomplete", help="Write what there is, where not all cells can answer.")
+        bool, typer.Option("--allow-incomplete", help="Write the file even if some cells cannot answer.")
     ] = False,
     api: OpenApi,
 ) -> None:
     """Write all instances, nodes, jobs and the like to a file, with a manifest of what it covers.
 
-    The manifest, FILE.manifest.json, says when, which filter, how fresh each cell was, how many rows, and the SHA-256.
-    Both appear when all is written; a file that was there is replaced. Memory does not grow with the rows.
-    Without --allow-incomplete nothing is written where cells are missing.
+    The manifest, FILE.manifest.json, has the time, the filter, the freshness of each cell, the number of rows and the
+    SHA-256. Both files appear once all is written, and replace existing ones. Memory use does not grow with the rows.
+    Without --allow-incomplete nothing is written if cells are missing.
     """
     names = first_fields(word, fields)
     known = ITEM_TYPES[word.item_type]
     asked = {"what": known.name, "fields": ",".join(names), "all_projects": "1", "format": "jsonl"}
-    # Every store finds the next page by what is unique, and sorts all rows for each page by a name.
+    # By the unique field every store finds the next page directly; by a name it sorts all rows for each page.
     options = {"filter": expression, "order": order or known.unique, "as_of": as_of}
     asked |= {name: value for name, value in options.items() if value is not None}
     path = file or Path(f"{word}.{form}")
@@ -118,7 +118,7 @@ def export(
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A new file beside `path`, which takes its place at the end, and goes if the block fails."""
+    """Yield a temporary file beside `path`. It replaces `path` at the end, and is removed if the block fails."""
     new = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield new
@@ -137,7 +137,7 @@ async def _write(
     *,
     allow_incomplete: bool,
 ) -> Written:
-    """Raises CommandError, ConfigurationError."""
+    """Stream an export into the file `new`. Raises CommandError, ConfigurationError."""
     from fleetlight.cli.in_process import document_of  # noqa: PLC0415 -- other commands would start a quarter later
 
     path, query = "/fleetlight/query/export", urlencode(asked)
@@ -153,7 +153,7 @@ async def _write(
 
 
 async def _copy(pieces: AsyncIterator[bytes], file: "ExportFile", *, allow_incomplete: bool) -> Written:
-    """The rows go into the file; nothing of them is kept. Raises CommandError."""
+    """Copy rows into the file without keeping them. Raises CommandError if the export is cut off or incomplete."""
     head: Mapping[str, Any] = {}
     end: Mapping[str, Any] = {}
     count = 0
@@ -176,7 +176,7 @@ async def _copy(pieces: AsyncIterator[bytes], file: "ExportFile", *, allow_incom
 
 
 async def _batches(pieces: AsyncIterator[bytes]) -> AsyncGenerator[list[bytes]]:
-    """The whole lines, some at a time."""
+    """Yield whole lines, several at a time."""
     rest = b""
     async for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
@@ -185,7 +185,7 @@ async def _batches(pieces: AsyncIterator[bytes]) -> AsyncGenerator[list[bytes]]:
 
 
 def _said(line: bytes, *, allow_incomplete: bool) -> Mapping[str, Any]:
-    """What the first line or the last says. Raises CommandError where that is not complete, and should be."""
+    """Decode the first or last line. Raises CommandError if it says incomplete, unless that is allowed."""
     said: Mapping[str, Any] = msgspec.json.decode(line)
     if not (said["complete"] or allow_incomplete):
         raise CommandError(f"not complete, so nothing is written: {_INCOMPLETE}")

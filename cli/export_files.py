@@ -1,6 +1,6 @@
-"""Files of exports, of each format: the rows come as lines of JSON, as `GET /fleetlight/query/export` sends them.
+"""Writes exports in each format, from the lines of JSON that `GET /fleetlight/query/export` sends.
 
-Parquet is written by pyarrow, which only `fleetlight[export]` installs.
+Parquet needs pyarrow, which only `fleetlight[export]` installs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 from fleetlight.views.query2.projection import cells_of
 
 STATUSES = "_statuses"
-"""The column of a Parquet file that has, by field, the status of each value that is missing
+"""A column of Parquet files: for each row the status of every field without a value
 (fleetlight.resources.query_fields.definitions.ResultStatus)."""
 
 _ROW_GROUP = 20_000
@@ -26,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ExportFile(Protocol):
-    """A file that is being written. head, end: what the first and the last line of an export say."""
+    """A file being written. head, end: the first and the last line of an export."""
 
     def begin(self, head: Mapping[str, Any]) -> None: ...
 
@@ -35,12 +35,12 @@ class ExportFile(Protocol):
     def end(self, end: Mapping[str, Any]) -> None: ...
 
     def close(self) -> None:
-        """Let go of the file, also of one that has no end."""
+        """Close the file, whether `end` was called or not."""
         ...
 
 
 class LinesFile:
-    """A file of a form that the API has too. known: the fields of its items."""
+    """A file in a format that the API offers too. known: the fields of its items."""
 
     def __init__(self, form: Form, known: QueryFields, path: Path) -> None:
         self._form = form
@@ -65,7 +65,7 @@ class LinesFile:
 
 
 class ParquetFile:
-    """A Parquet file, written by row groups. known: the fields of its items, whose kinds say the types of columns."""
+    """A Parquet file, written in row groups. known: the fields of its items; their kinds decide the column types."""
 
     def __init__(self, known: QueryFields, path: Path) -> None:
         self._arrow = _pyarrow()
@@ -119,7 +119,7 @@ class ParquetFile:
         self._writer.write_batch(self._arrow.record_batch(arrays, schema=schema), row_group_size=_ROW_GROUP)
 
     def _column(self, field: Field, values: Sequence[Any]) -> Any:
-        """Raises CommandError for a value that is not of the kind of its field."""
+        """Convert values to a column. Raises CommandError for a value that does not fit the kind of its field."""
         if field.kind is Kind.TIMESTAMP:
             values = [None if value is None else round(value * MICROSECONDS_PER_SECOND) for value in values]
         elif field.kind is Kind.OTHER and not field.is_list:
@@ -131,7 +131,7 @@ class ParquetFile:
 
 
 def _pyarrow() -> Any:
-    """Raises ConfigurationError where it is not installed."""
+    """Import pyarrow. Raises ConfigurationError if it is not installed."""
     try:
         import pyarrow  # noqa: PLC0415 -- an extra
         import pyarrow.parquet  # noqa: PLC0415 -- an extra
@@ -141,7 +141,7 @@ def _pyarrow() -> Any:
 
 
 def file_of(form: str, known: QueryFields) -> Callable[[Path], ExportFile]:
-    """What opens a file of a format, for items of which these are the fields. Raises ConfigurationError."""
+    """A function that opens a file in a format. known: fields of the items. Raises ConfigurationError."""
     if form != "parquet":
         return partial(LinesFile, FORMS[form], known)
     _pyarrow()

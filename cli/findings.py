@@ -36,7 +36,7 @@ def findings(
             metavar="SECONDS",
             min=1,
             max=999_999_999,
-            help="How long something may be done to an instance; an hour unless given.",
+            help="Report an instance whose transition takes longer; an hour by default.",
             show_default=False,
         ),
     ] = None,
@@ -69,7 +69,7 @@ def findings(
 
 
 def _age(seconds: float | None) -> str:
-    """In whole numbers of the largest unit that there is one of."""
+    """Format an age as a whole number of the largest unit that fits."""
     if seconds is None:
         return "-"
     size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= size), _UNITS[-1])

@@ -1,4 +1,4 @@
-"""How commands get at the fleet that the configuration names."""
+"""Opens the fleet that the configuration names, and finds its cells, for commands."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ IN_PROCESS_BUS = "memory://"
 
 @contextmanager
 def open_fleet(settings: FleetSettings, *, answer_timeout_s: float | None = None) -> Iterator[Fleet]:
-    """The fleet registry, closed at the end. Nothing is asked yet. Raises DatabaseUrlError.
+    """Open the fleet registry for the block, without connecting yet. Raises DatabaseUrlError.
 
     answer_timeout_s: see create_database_engine.
     """
@@ -39,22 +39,19 @@ LoadedSettings = Annotated[Settings, FromSettings(lambda settings, _: nullcontex
 
 
 def chosen_cells(fleet: Fleet, name: str | None) -> Sequence[Cell]:
-    """The cell called `name` (or with that uuid), or every cell that is not disabled.
-
-    Raises UnknownCellError.
-    """
+    """The cell with this name or uuid; without one, every enabled cell, by name. Raises UnknownCellError."""
     if name is not None:
         return (fleet.cell(name),)
     return tuple(cell for cell in sorted_by_name(fleet.cells()) if not cell.disabled)
 
 
 def named_cell(fleet: Fleet, name: str | None) -> str | None:
-    """The name of the cell that is called so, or has that uuid; None where none is meant. Raises UnknownCellError."""
+    """The name of the cell with this name or uuid; None for None. Raises UnknownCellError."""
     return None if name is None else fleet.cell(name).name
 
 
 def sorted_by_name(cells: Iterable[Cell]) -> Sequence[Cell]:
-    """In the order in which people count: cell2 before cell10."""
+    """Sort by name, with numbers in numeric order: cell2 before cell10."""
 
     def key(cell: Cell) -> list[tuple[str, int]]:
         return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", cell.name)]
@@ -63,5 +60,5 @@ def sorted_by_name(cells: Iterable[Cell]) -> Sequence[Cell]:
 
 
 def is_in_process(cell: Cell) -> bool:
-    """Whether the cell's bus is inside of the process of `fleetlight up`, where no other process can reach it."""
+    """Whether the cell's bus is inside the process of `fleetlight up`, where no other process can reach it."""
     return cell.transport_url.startswith(IN_PROCESS_BUS)

@@ -1,7 +1,7 @@
-"""What a command is given of the configuration, beside what a person types.
+"""Marks parameters of commands that are opened from the configuration and not typed.
 
-A command declares what it works with as a parameter (`fleet: OpenFleet`). In its place the command line has --config
-and --data-dir, which say of which fleet (`fleetlight.cli.groups.with_what_it_declares`).
+A command declares what it needs as a parameter (`fleet: OpenFleet`). In its place the command line has --config and
+--data-dir, which select the fleet (`fleetlight.cli.groups.with_what_it_declares`).
 """
 
 from collections.abc import Callable
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FromSettings:
-    """Marks a parameter, in its annotation, as what is opened of the settings, and closed when the command ends.
+    """In the annotation of a parameter: its value is opened from the settings, and closed when the command ends.
 
-    open: takes the settings, and the data folder that was named.
+    open: takes the settings, and the data folder given by --data-dir.
     """
 
     open: "Callable[[Settings, Path | None], AbstractContextManager[object]]"

@@ -1,6 +1,6 @@
-"""Commands and groups of commands with a help that shows no type beside a flag, which takes no value.
+"""Commands and groups of commands whose help shows no type for flags, since these take no value.
 
-A command refuses an option of other days, or of other programs, by what to type instead.
+A command that gets an option of earlier versions or of other programs says what to type instead.
 """
 
 import inspect
@@ -53,7 +53,7 @@ class PlainGroup(_WithPlainFlags, TyperGroup):
 
 
 def with_what_it_declares(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer is to see it: what it is given is opened at each call."""
+    """Wrap a command for typer: parameters marked with FromSettings are opened at each call."""
     declared = inspect.signature(command, eval_str=True)
     given = {
         name: mark
@@ -67,7 +67,7 @@ def with_what_it_declares(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(*, config: Path | None, data_dir: Path | None, **typed: object) -> None:
-        # Only here: help and completion read no settings, and an agent on a host has none.
+        # Read only here: help and completion need no settings, and an agent's host has none.
         from fleetlight.cli.settings import load_settings  # noqa: PLC0415
 
         settings = load_settings(config, data_dir)
@@ -75,7 +75,7 @@ def with_what_it_declares(command: Callable[..., None]) -> Callable[..., None]:
             opened = {name: stack.enter_context(mark.open(settings, data_dir)) for name, mark in given.items()}
             command(**typed, **opened)
 
-    # What typer reads: the options are in the help where the command declares the first of what it is given.
+    # The signature for typer: --config and --data-dir stand where the first marked parameter is declared.
     options = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
         for name, annotation in (("config", ConfigOption), ("data_dir", DataDirOption))

@@ -26,7 +26,7 @@ _LONGEST_VALUE = 60
 def history(
     name: Annotated[str, typer.Argument(metavar="INSTANCE", help="The instance, by name or uuid.", show_default=False)],
     *,
-    limit: Annotated[int, typer.Option(min=1, max=200, metavar="N", help="At most so many changes.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=200, metavar="N", help="Show at most this many changes.")] = 20,
     api: OpenApi,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -49,7 +49,7 @@ def history(
 
 
 def _as_rows(entry: Mapping[str, Any]) -> Sequence[Sequence[str]]:
-    """A row for each field that a change has changed; one of a change of which that is not known."""
+    """One row for each changed field; one row in all if a change has no known fields."""
     change = (entry["at"], str(entry["revision"]), entry["event"], entry["user_id"] or entry["publisher"])
     if not entry["changed"]:
         return [(*change, "-", "-", "-")]

@@ -1,4 +1,4 @@
-"""The application of the API in the process of a command, which sends requests to it without a server."""
+"""Runs the API's application within a command, which sends it requests without a server."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
@@ -21,7 +21,7 @@ _SERVER_ERRORS = 500
 
 
 class ApiInProcess:
-    """An application, and its parts."""
+    """The application of the API, and the parts it was built from."""
 
     def __init__(self, app: Application, parts: ApiParts) -> None:
         self._app = app
@@ -30,26 +30,26 @@ class ApiInProcess:
     async def call(
         self, method: str, path: str, *, query: str = "", headers: Mapping[str, str] = NO_HEADERS, body: bytes = b""
     ) -> InProcessResponse:
-        """The answer to a request of an operator."""
+        """Send a request with an operator's rights, and return the answer."""
         return await call(self._app.web, method, path, query=query, headers=headers, body=body)
 
     def stream(self, path: str, *, query: str = "") -> AbstractAsyncContextManager[InProcessStream]:
-        """The answer to a GET of an operator, while it is made."""
+        """Send a GET with an operator's rights, and return the answer as a stream."""
         return stream(self._app.web, path, query=query)
 
 
 @asynccontextmanager
 async def opened_api(settings: Settings, fleet: Fleet) -> AsyncIterator[ApiInProcess]:
-    """The application with the configured cells and index; closed at the end."""
+    """Open the application with the configured cells and index for the block."""
     async with open_parts(settings, fleet, NoIdentity()) as parts:
         with closing(create_app(parts)) as app:
             yield ApiInProcess(app, parts)
 
 
 def in_options(text: str, options: Mapping[str, str]) -> str:
-    """What the API complains of, in the words of a command.
+    """Rephrase an error message of the API for the user of a command.
 
-    options: the option that a person types for what the API calls by another name, which its complaint begins with.
+    options: maps the API's name of a parameter, with which the message begins, to the option of the command.
     """
     plain = text.removeprefix("Invalid body parameters: ").replace("Value error, ", "").replace("Input should", "must")
     name, separator, rest = plain.partition(": ")
@@ -57,11 +57,10 @@ def in_options(text: str, options: Mapping[str, str]) -> str:
 
 
 def document_of(answer: InProcessResponse, options: Mapping[str, str] = NO_HEADERS) -> Any:
-    """The JSON of a success. Raises ConfigurationError for what was refused, and CommandError for what failed.
+    """Decode the JSON of a successful answer. options: see in_options.
 
-    options: see in_options.
-
-    Raises CellError when it failed over a database, which callers over a network do not see.
+    Raises ConfigurationError if the request was refused, CommandError if it failed, and CellError if a database failed;
+    callers over a network do not see the latter.
     """
     raise_if_database_failed(answer)
     document = msgspec.json.decode(answer.body)
@@ -74,6 +73,6 @@ def document_of(answer: InProcessResponse, options: Mapping[str, str] = NO_HEADE
 
 
 def raise_if_database_failed(answer: InProcessResponse) -> None:
-    """Raises the CellError that the answer was made of, which names the database and what is wrong with it."""
+    """Raises the CellError behind a failed answer, which names the database and what is wrong with it."""
     if answer.status >= _SERVER_ERRORS and isinstance(answer.failure, CellError):
         raise answer.failure

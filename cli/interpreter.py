@@ -1,18 +1,18 @@
-"""What our processes set before they begin to work."""
+"""Settings of the Python interpreter that our processes make at the start."""
 
 import gc
 import sys
 
-# A list, and a page of rows on its way to the index, make some thousand objects that live as long as they do, and none
-# of them in a cycle.
+# A list, or a page of rows on its way to the index, creates some thousand objects, which live as long as it and have
+# no cycles.
 _YOUNG_OBJECTS = 50_000
 _TURN_OF_A_THREAD_S = 0.000_1
 
 
 def keep_collector_out_of_the_way() -> None:
-    """Look for garbage seldom, and never in what is there by now.
+    """Run the garbage collector seldom, and never over objects that exist by now.
 
-    Otherwise the collector walks through all modules again and again: half of the processor's time of a list, and a
+    Otherwise it walks through all modules again and again: this takes half of the processor time of a list, and a
     quarter of that of a sync.
     """
     gc.collect()
@@ -21,14 +21,14 @@ def keep_collector_out_of_the_way() -> None:
 
 
 def look_for_garbage_seldom() -> None:
-    """For the start as well: what is imported stays, and to look for garbage in it takes a tenth of a second."""
+    """Run the collector seldom, also during imports, where it would find nothing and take a tenth of a second."""
     gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
 
 
 def share_among_threads(count: int) -> None:
     """Let each of `count` threads, of which few work at any time, keep the interpreter for longer.
 
-    All that wait for it are woken each time that they may ask for it, by default each 5 ms: a worker of a thousand
-    cells spent two thirds of its time in the kernel. With fifty cells or fewer it stays as it is.
+    Whenever a thread may ask for the interpreter, by default each 5 ms, the system wakes all that wait: a worker of a
+    thousand cells spent two thirds of its time in the kernel. With fifty cells or fewer nothing changes.
     """
     sys.setswitchinterval(max(sys.getswitchinterval(), count * _TURN_OF_A_THREAD_S))

@@ -1,4 +1,4 @@
-"""The answers of the application to `fleetlight list`: items, or how many there are of each group."""
+"""Queries the API's application for `fleetlight list`: items, or counts by group."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ from fleetlight.resources.query_fields.definitions import QueryFields, ResultSta
 
 _COUNT = {"name": "count", "title": "Count", "kind": Kind.NUMBER.value, "doc": "How many there are"}
 _OPTIONS = {"order": "--order", "by": "--group-by", "as_of": "--as-of", "fields": "-o", "filter": "filter"}
-"""What a request calls them, and what a person has typed."""
+"""Maps names in the API's requests to options of the command."""
 
 
 async def look_up(
@@ -35,10 +35,10 @@ async def look_up(
     *,
     limit: int | None = None,
 ) -> Mapping[str, Any]:
-    """The whole answer; of names alone what they name, in their order unless another one is asked for.
+    """All answers of a query. If it asks for items by name only, they come in the order of the names unless sorted.
 
-    wanted: those names. limit: so many are enough; `has_more` says whether there are others that were not asked for.
-    Raises CommandError, also for a name of nothing.
+    wanted: those names. limit: this many items are enough; `has_more` then says whether there are others.
+    Raises CommandError, also if a name matches nothing.
     """
     if wanted is None or asked["order"]:
         return await _ask(api, asked, limit)
@@ -65,7 +65,7 @@ async def _ask(api: OperatorApi, asked: Mapping[str, Any], limit: int | None = N
 
 
 async def all_pages(app: ApiInProcess, asked: Mapping[str, Any], limit: int | None = None) -> dict[str, Any]:
-    """The whole answer, from all its pages, or from those that have `limit` items. Raises CommandError."""
+    """Fetch all pages of an answer, or those with the first `limit` items. Raises CommandError."""
     whole: dict[str, Any] = {"fields": [], "data": [], "complete": True}
     marker: str | None = None
     while True:
@@ -80,9 +80,9 @@ async def all_pages(app: ApiInProcess, asked: Mapping[str, Any], limit: int | No
 
 
 async def instance_uuid(api: OperatorApi, name: str) -> str:
-    """The uuid of the instance of that name, in any cell; a uuid is one itself, also of what is no longer listed.
+    """The uuid of the instance with this name in any cell; a uuid is returned as it is, even if it is not listed.
 
-    Raises CommandError where none is called so, and ConfigurationError, which names them, where several are.
+    Raises CommandError if no instance has the name, and ConfigurationError, with their uuids, if several have it.
     """
     if is_uuid(name):
         return name
@@ -104,7 +104,7 @@ async def instance_uuid(api: OperatorApi, name: str) -> str:
 
 
 async def count(api: OperatorApi, by: Sequence[str], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Groups as rows: the values of the fields in `by`, then how many there are. Raises CommandError."""
+    """Count items; returns rows with the values of the fields in `by`, then the count. Raises CommandError."""
     async with api.opened() as app:
         body = {**{name: asked[name] for name in ("what", "filter", "all_projects", "as_of")}, "by": by}
         answer = await app.call("POST", "/fleetlight/query/counts", body=msgspec.json.encode(body))

@@ -1,4 +1,4 @@
-"""`fleetlight list-fields`: what can be asked for, and filtered by."""
+"""`fleetlight list-fields`: lists the fields that queries can show and filter by."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ from fleetlight.resources.suggestions import did_you_mean
 app = typer.Typer()
 
 UNKNOWN_FIELD = 14
-"""The exit code for fields that do not exist, as Ganeti's commands have it."""
+"""The exit code for unknown fields, as of Ganeti's commands."""
 
 
 _KIND_NAMES = {
@@ -45,23 +45,22 @@ _COLUMNS = ("Name", "Type", "Title", "Description")
 def list_fields(
     word: Annotated[ItemWord, typer.Argument(metavar="TYPE", help=", ".join(ItemWord), show_default=False)],
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[FIELD]...", help="Only these, in this order.", show_default=False)
+        list[str] | None, typer.Argument(metavar="[FIELD]...", help="Show only these, in order.", show_default=False)
     ] = None,
     *,
     separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Between two columns, instead of blanks that align them.")
+        str | None, typer.Option(metavar="TEXT", help="Put this between columns, instead of aligning them by blanks.")
     ] = None,
-    no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave the line of titles out.")] = False,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Omit the line of titles.")] = False,
     output: OutputOption = Output.TABLE,
     _config: ConfigOption = None,
     _data_dir: DataDirOption = None,
 ) -> None:
     """Show the fields of instances, nodes, jobs and the like that `fleetlight list` can show and filter by.
 
-    Each with its name, its type, the title of its column, and what it means. Every fleet has the same ones: --config
-    and --data-dir are taken, so that a script can give them to every command, and not read.
-
-    The exit code is 14 when one of the fields that were named does not exist.
+    Each is shown with its name, its type, the title of its column, and its meaning. All fleets have the same fields:
+    --config and --data-dir are accepted, so that a script can pass them to every command, but not read.
+    The exit code is 14 if one of the given fields does not exist.
     """
     found = definitions(ITEM_TYPES[word.item_type], names or None)
     if output is Output.TABLE:
@@ -77,7 +76,7 @@ def list_fields(
 
 
 def warn_of_unknown(word: ItemWord, names: Sequence[str]) -> None:
-    """Say that there are no such fields, each with the one that may be meant."""
+    """Warn about unknown fields, and suggest a similar one for each."""
     for name in names:
         hint = did_you_mean(name, ITEM_TYPES[word.item_type])
         print_notice(f"Warning: there is no field '{name}'{hint or f'; see `fleetlight list-fields {word}`'}")

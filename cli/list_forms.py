@@ -1,4 +1,4 @@
-"""How `fleetlight list` shows each type of items: the fields unless others are chosen, and how values are written."""
+"""How `fleetlight list` shows each type of items: default fields, and formats of values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ _NIC_LISTS = ("ips", "macs", "modes", "links", "bridges", "networks")
 
 
 class ItemWord(StrEnum):
-    """What can be listed, in the words of the command line."""
+    """The types of items, as the command line names them."""
 
     INSTANCES = "instances"
     NODES = "nodes"
@@ -25,15 +25,15 @@ class ItemWord(StrEnum):
 
     @property
     def item_type(self) -> str:
-        """Its name in queries."""
+        """The name of the type in queries."""
         return self.value if self is ItemWord.OPERATING_SYSTEMS else self.value.removesuffix("s")
 
 
 @dataclass(frozen=True, slots=True)
 class ListForm:
-    """fields: those that are shown unless others are asked for; of contracts/ganeti-query, 7, and the cell.
+    """fields: the default fields, those of contracts/ganeti-query, 7, and the cell.
 
-    formats: how the values of some fields are written, instead of as their kind is.
+    formats: formats of some fields, in place of the format of their kind.
     """
 
     fields: Sequence[str]
@@ -41,21 +41,21 @@ class ListForm:
 
 
 def _parameters(value: object) -> str:
-    """Names with their values; contracts/ganeti-query, 7."""
+    """Format parameters as name=value (contracts/ganeti-query, 7)."""
     if not isinstance(value, dict):
         return str(value)
     return ", ".join(f"{name}={each}" for name, each in value.items()) or "(empty)"
 
 
 def _pending(value: object) -> str:
-    """Each mode with those that wait for it."""
+    """Format each lock mode with the jobs that wait for it."""
     if not isinstance(value, list) or not value:
         return "-"
     return ",".join(f"{mode}:{','.join(owners)}" for mode, owners in value)
 
 
 def _connections(value: object) -> str:
-    """Each group with mode, link and VLAN."""
+    """Format each group with mode, link and VLAN."""
     if not isinstance(value, list):
         return str(value)
     return ", ".join(f"{group} ({', '.join(map(str, how))})" for group, *how in value)
@@ -98,7 +98,7 @@ LIST_FORMS: Mapping[ItemWord, ListForm] = {
 
 
 def first_fields(word: ItemWord, chosen: str | None) -> Sequence[str]:
-    """The fields of a list: those that were chosen, after a + beside the usual ones."""
+    """The fields to list: the chosen ones, after the default fields if they begin with a +."""
     usual = LIST_FORMS[word].fields
     if chosen is None:
         return usual
@@ -107,7 +107,7 @@ def first_fields(word: ItemWord, chosen: str | None) -> Sequence[str]:
 
 
 def in_cell(expression: Sequence[Any] | None, cell: str | None) -> Sequence[Any] | None:
-    """The expression, of the items of one cell if one is named."""
+    """Restrict the expression to the items of one cell, if one is given."""
     if cell is None:
         return expression
     of_cell = ["==", "cell", cell]

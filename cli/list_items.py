@@ -1,4 +1,4 @@
-"""`fleetlight list`: items with chosen fields, as Ganeti's list commands print them."""
+"""`fleetlight list`: lists items with chosen fields, in the format of Ganeti's list commands."""
 
 import asyncio
 from collections.abc import Mapping
@@ -40,30 +40,30 @@ def list_items(
     word: Annotated[ItemWord, typer.Argument(metavar="TYPE", help=", ".join(ItemWord), show_default=False)],
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Only these, which may have * and ?.", show_default=False),
+        typer.Argument(metavar="[NAME]...", help="Show only these; * and ? are wildcards.", show_default=False),
     ] = None,
     *,
     fields: Annotated[
         str | None,
-        typer.Option("-o", metavar="FIELDS", help="Fields, with commas between them; after a + beside the usual ones."),
+        typer.Option("-o", metavar="FIELDS", help="Comma-separated fields; a leading + adds to the default ones."),
     ] = None,
-    is_filter: Annotated[bool, typer.Option("-F", "--filter", help="The argument is a filter.")] = False,
+    is_filter: Annotated[bool, typer.Option("-F", "--filter", help="Read the argument as a filter.")] = False,
     group_by: Annotated[
         str | None,
-        typer.Option(metavar="FIELDS", help="Count, by the values of these fields, instead of listing each."),
+        typer.Option(metavar="FIELDS", help="Count items by the values of these fields, instead of listing them."),
     ] = None,
     order: Annotated[
         str | None,
-        typer.Option(metavar="FIELDS", help="Fields to sort by, by name unless given; -FIELD from high to low."),
+        typer.Option(metavar="FIELDS", help="Fields to sort by, the name by default; -FIELD sorts from high to low."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only so many, the first in order.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only the first N items.")] = None,
     as_of: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Instances as they were at this time, as in 2026-11-24T10:00:00Z."),
+        typer.Option(metavar="TIME", help="Show instances as they were at this time, like 2026-11-24T10:00:00Z."),
     ] = None,
     cell: CellOption = None,
-    separator: Annotated[str | None, typer.Option(metavar="TEXT", help="Between columns, instead of blanks.")] = None,
-    no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave the line of titles out.")] = False,
+    separator: Annotated[str | None, typer.Option(metavar="TEXT", help="Put this between columns, not blanks.")] = None,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Omit the line of titles.")] = False,
     units: Annotated[Unit | None, typer.Option(metavar="h|m|g|t", help="The unit of sizes.")] = None,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show in words why values are missing.")] = False,
     output: OutputOption = Output.TABLE,
@@ -71,8 +71,8 @@ def list_items(
 ) -> None:
     """List instances, nodes, jobs and the like of all cells, with fields that you choose.
 
-    `fleetlight list-fields TYPE` tells which fields there are. The exit code is 14 when one that was asked for
-    does not exist, and 0 where values are missing. How far back --as-of goes depends on each cell: an answer says so.
+    `fleetlight list-fields TYPE` lists the fields. The exit code is 14 if a given field does not exist, and 0 if only
+    values are missing. How far back --as-of reaches depends on each cell; the error says so if it is too far.
     """
     known = ITEM_TYPES[word.item_type]
     is_numeric = known[known.name_field].kind is Kind.NUMBER
@@ -96,7 +96,7 @@ def list_items(
     from fleetlight.api.query.named_items import names_in, uuids_in  # noqa: PLC0415 -- other commands would start a quarter later
     from fleetlight.cli.item_answers import count, look_up  # noqa: PLC0415 -- other commands would start a quarter later
 
-    # The list would only say that it failed.
+    # Raises the cause if the fleet database is down; the list below would only say that it failed.
     api.fleet.cells()
     cell = named_cell(api.fleet, cell)
     wanted = names_in(expression, known)

@@ -1,4 +1,4 @@
-"""The screen of `fleetlight top`, by Textual: totals, the cells, and the changes as they come."""
+"""The screen of `fleetlight top`, made with Textual: totals, cells, and changes as they arrive."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from fleetlight.listing.cell_board import CellHealth
 _COLUMNS = ("CELL", "HEALTH", "ROUTE", "LAG", "AGE S", "INSTANCES", "JOBS", "FAILED")
 _INTERVAL_S = 2.0
 _MOST_CHANGES = 500
-_WORST_FIRST = list(CellHealth)[1:]  # what is disabled is as it was made to be
+_WORST_FIRST = list(CellHealth)[1:]  # without disabled cells, which are as an operator wants them
 _COLOURS = {CellHealth.OK: "green", CellHealth.DISABLED: "dim", CellHealth.BEHIND: "yellow"}
 
 
 class Watched(Protocol):
-    """See fleetlight.cli.watched_fleet.WatchedFleet."""
+    """What fleetlight.cli.watched_fleet.WatchedFleet offers."""
 
     async def board(self) -> Sequence[CellLine]: ...
 
@@ -32,7 +32,7 @@ class Watched(Protocol):
 
 
 class LiveView(App[None]):
-    """Ends with q or Ctrl-C. interval_s: between two looks at the cells."""
+    """Ends with q or Ctrl-C. interval_s: how often the cells are read."""
 
     CSS = """
     #totals { height: auto; }
@@ -52,7 +52,7 @@ class LiveView(App[None]):
         self._watched = watched
         self._interval_s = interval_s
         self._cells: Sequence[CellLine] = ()
-        # Kept, since what follows the fleet goes on for a moment after the screen has lost them.
+        # Kept as attributes, since the workers use them for a moment after the screen is gone.
         self._totals = Static("Looking at the cells …", id="totals")
         self._table = DataTable[Text](id="cells", cursor_type="row")
         self._reason = Static(id="reason")
@@ -88,7 +88,7 @@ class LiveView(App[None]):
                 await asyncio.sleep(self._interval_s)
 
     def _show_cells(self, board: Sequence[CellLine]) -> None:
-        """The row where the cursor is stays the one of its number, as in `top`."""
+        """Refresh the table; the cursor stays at the same row number, as in `top`."""
         self._cells = sorted(board, key=_rank)
         lines = [f"{name:<12}{text}" for name, text in summary_of_board(board)]
         self._totals.update(Text("\n".join(lines)))

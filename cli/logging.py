@@ -1,8 +1,8 @@
-"""How every process logs: one line per event, for people on a terminal and as JSON anywhere else.
+"""How every process logs: one line per event, readable on a terminal and as JSON anywhere else.
 
-What libraries log through the standard library goes the same way. Passwords never reach a log: those of URLs are
-masked wherever they appear, values under the name of a secret are left out, and a traceback has lines of our source
-but no variables, on a terminal as well: what a request brought is among them.
+Libraries that log through the standard library use the same format. Passwords never reach a log: those in URLs are
+masked wherever they appear, and values with the name of a secret are omitted. Tracebacks, also on a terminal, show
+lines of our source but no variables, because these may hold data of a request.
 """
 
 import logging
@@ -17,12 +17,12 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from fleetlight.resources.secret_names import HIDDEN, is_secret_name, mask_secret_parameters
 
-# A port is no password. A password that was never quoted may have a slash or another @ in it.
+# A port is no password. An unquoted password may contain a slash or another @.
 _URL_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):(?!\d+(?:[/,?#]|$))[^@\s]+@(?:[^@/\s]*@)*")
-# Where passwords of URLs can be: a long text without any is searched once, and not from each of its URLs to its end.
+# Limits the search to parts that can hold a password, so that a long text is not searched from each of its URLs on.
 _UP_TO_LAST_AT = re.compile(r"(?<!\S)\S*@")
 _FIRST = ("timestamp", "level", "event")
-# Libraries that tell about every request they make or step they take; what matters of it is in our own events.
+# Libraries that log every request or step; our own events have what matters.
 _CHATTY = {
     "alembic": logging.WARNING,
     "amqp": logging.WARNING,
@@ -39,7 +39,7 @@ _CHATTY = {
 class LogSettings(BaseModel):
     """Section `log`: what is logged.
 
-    level: the least important events that are.
+    level: the least important level that is logged.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -67,12 +67,12 @@ def configure_logging(settings: LogSettings) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
     )
     renderers: list[Processor] = (
-        # Its own way to show an error has the local variables of each function.
+        # structlog's default format of errors shows the local variables of each function.
         [structlog.dev.ConsoleRenderer(colors=True, exception_formatter=structlog.dev.plain_traceback)]
         if sys.stderr.isatty()
         else [_order, structlog.processors.JSONRenderer(default=str)]
     )
-    # Tracebacks become text before secrets are masked, since the text of an error may have them.
+    # Tracebacks become text before secrets are masked, since the text of an error may contain some.
     last: list[Processor] = [structlog.processors.format_exc_info, mask_secrets, *renderers]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
@@ -88,19 +88,19 @@ def configure_logging(settings: LogSettings) -> None:
 
 
 def log_beside_results() -> None:
-    """Send what a command of a person logs to standard error; structlog prints to standard output by default."""
+    """Send log events of an interactive command to standard error; structlog's default is standard output."""
     structlog.configure(logger_factory=lambda *_names: structlog.PrintLogger(sys.stderr))
     quieten_libraries()
 
 
 def quieten_libraries() -> None:
-    """Drop messages of libraries that help no operator; Python prints them even for commands that log nothing."""
+    """Drop messages of libraries that help no operator; Python prints them even if a command logs nothing."""
     for name, level in _CHATTY.items():
         logging.getLogger(name).setLevel(level)
 
 
 def mask_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Leave out the values of secrets, and the passwords inside URLs, however deep in a value they are."""
+    """Omit the values of secrets, and mask passwords inside URLs, at any depth of a value."""
     return _masked_values(event)
 
 
@@ -109,7 +109,7 @@ def _masked_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _masked(value: Any) -> Any:
-    """`value` as text, numbers, lists and mappings, without secrets."""
+    """Convert `value` to text, numbers, lists and mappings, without secrets."""
     match value:
         case None | bool() | int() | float():
             return value
@@ -126,6 +126,6 @@ def _order(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
 
 
 def mask_url_passwords(text: str) -> str:
-    """`text` with the password of every URL in it, and the secrets of its query, replaced by stars."""
+    """Replace the password of every URL in `text`, and the secrets in its query, by stars."""
     without_accounts = _UP_TO_LAST_AT.sub(lambda part: _URL_PASSWORD.sub(r"\1:***@", part.group()), text)
     return mask_secret_parameters(without_accounts)

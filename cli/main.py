@@ -1,4 +1,4 @@
-"""Where the `fleetlight` command begins: before anything is imported that takes a moment."""
+"""The entry point of the `fleetlight` command; it runs before any slow import."""
 
 import resource
 import signal
@@ -9,14 +9,14 @@ from types import FrameType
 from fleetlight.cli.errors import INTERRUPTED
 from fleetlight.cli.interpreter import look_for_garbage_seldom
 
-# More than any fleet needs; the hard limit of a container may be a thousand times as much.
+# More than any fleet needs; the hard limit of a container may be a thousand times as high.
 _ENOUGH_FILES = 2**20
 
 
 def main() -> None:
-    """Run the command line; ends the process.
+    """Run the command line, then end the process.
 
-    SIGTERM ends a command as Ctrl-C does, so that it saves what it has done; processes that serve end in their own way.
+    SIGTERM ends a command as Ctrl-C does, so that it saves its progress; servers install handlers of their own.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     look_for_garbage_seldom()
@@ -34,11 +34,11 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def allow_open_files() -> None:
-    """Let the process open as many files as it may: the 1,024 of a shell are used up by fewer than a hundred cells."""
+    """Raise the limit of open files: a shell's default of 1,024 is used up by fewer than a hundred cells."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_FILES)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return
-    # Some systems allow less than the hard limit says.
+    # Some systems allow less than their hard limit says.
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

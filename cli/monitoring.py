@@ -1,4 +1,4 @@
-"""`/metrics`, `/healthz` and `/readyz` of a process, at an address of their own: they tell the names of cells."""
+"""Serves `/metrics`, `/healthz` and `/readyz` of a process at a separate address, since they show names of cells."""
 
 import platform
 import socket
@@ -25,9 +25,9 @@ _log = structlog.get_logger(__name__)
 
 @contextmanager
 def monitored(settings: MonitoringSettings, registry: CollectorRegistry, probes: Probes) -> Iterator[None]:
-    """Serve the metrics in `registry`, those of the process, and probes, from a thread of its own; and tell systemd.
+    """Serve metrics of `registry` and of the process, and probes, from a thread; also report health to systemd.
 
-    Raises CommandError when the address cannot be had.
+    Raises CommandError if the address is not available.
     """
     with watched(probes):
         if settings.port is None:
@@ -40,7 +40,7 @@ def monitored(settings: MonitoringSettings, registry: CollectorRegistry, probes:
 
 @contextmanager
 def served(settings: MonitoringSettings, registry: CollectorRegistry, probes: Probes) -> Iterator[None]:
-    """As `monitored`, at a port that is set, without metrics of the process. Raises CommandError."""
+    """Serve as `monitored` does, at a port that must be set, without metrics of the process. Raises CommandError."""
     if settings.port is None:
         raise ValueError("no port is set")
     is_ipv6 = ":" in settings.host
@@ -67,7 +67,7 @@ def served(settings: MonitoringSettings, registry: CollectorRegistry, probes: Pr
 
 
 def add_process_metrics(registry: CollectorRegistry) -> None:
-    """What every process tells of itself."""
+    """Add the metrics that every process has."""
     ProcessCollector(registry=registry)
     build = Info("fleetlight_build", "1 for the version of the program, and that of its Python", registry=registry)
     build.info({"version": version("fleetlight"), "python": platform.python_version()})
@@ -77,7 +77,7 @@ def _application(hosts: ServedHosts, registry: CollectorRegistry, probes: Probes
     metrics: Callable[..., Iterable[bytes]] = make_wsgi_app(registry)
 
     def application(environment: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        # Several ones are joined by a comma, which no host has.
+        # The server joins repeated headers by commas, which no host contains.
         asked = [environment["HTTP_HOST"]] if "HTTP_HOST" in environment else []
         if not hosts.serves(asked):
             start_response("421 Misdirected Request", [("Content-Type", "text/plain; charset=utf-8")])
@@ -102,7 +102,7 @@ def _application(hosts: ServedHosts, registry: CollectorRegistry, probes: Probes
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True  # a client that reads slowly does not keep the process
+    daemon_threads = True  # so that a slow client does not hold up the end of the process
 
 
 class _Ipv6Server(_Server):
@@ -111,4 +111,4 @@ class _Ipv6Server(_Server):
 
 class _SilentHandler(WSGIRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
-        """A request every few seconds is no event."""
+        """Log nothing: scrapes every few seconds are no events."""

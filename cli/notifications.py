@@ -1,4 +1,4 @@
-"""`fleetlight notifications`: check files, put them on a cell's bus, write the schemas."""
+"""`fleetlight notifications`: checks files, sends them to a cell's bus, and writes the schemas."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ FilesArgument = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE...",
-        help="One notification each, as JSON: in the oslo.messaging envelope, without it, or as a bare sample.",
+        help="Files with one notification each, as JSON: with or without oslo.messaging envelope, or a bare sample.",
     ),
 ]
 
@@ -46,7 +46,7 @@ FilesArgument = Annotated[
     )
 )
 def check(files: FilesArgument, output: OutputOption = Output.TABLE) -> None:
-    """Check files with notifications, and show what is wrong in each. Exit code 1 if any is not."""
+    """Check files with notifications, and show what is wrong in each. Exit code 1 if any is invalid."""
     reports = [check_file(path) for path in files]
     if output is Output.TABLE:
         for report in reports:
@@ -69,21 +69,21 @@ def emit(
     cell: Annotated[
         str | None,
         typer.Option(
-            metavar="CELL", help="Name or uuid; unless given, the cell that the instance lives in, else the first one."
+            metavar="CELL", help="Name or uuid of the cell; by default that of the instance, or else the first."
         ),
     ] = None,
     key_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The key of a producer (`fleetlight accounts producer`), for native cells."),
+        typer.Option(metavar="FILE", help="A producer's key (`fleetlight accounts producer`), for native cells."),
     ] = None,
     settings: LoadedSettings,
     fleet: OpenFleet,
 ) -> None:
-    """Put notifications on the bus of a cell, in the order of the files.
+    """Send notifications to the bus of a cell, in the order of the files.
 
-    All files are checked first; invalid ones are refused, the others sent. Exit code 1 if any was not sent. Of
-    instances only a cell takes them that is let to (`fleetlight cell set`): from a producer that signs with its key,
-    or, in a fleet of a data folder, from its own outbox.
+    All files are checked first; invalid ones are refused, the others sent. Exit code 1 if any was not sent. A native
+    cell accepts announcements of instances only if this is enabled (`fleetlight cell set`), and only from a producer
+    that signs them or, in a data folder, from its own outbox.
     """
     key = None if key_file is None else _read_key(key_file)
     reports = [check_file(path) for path in files]
@@ -102,16 +102,16 @@ def emit(
 
 @app.command(epilog=examples("fleetlight notifications schemas ./schemas"))
 def schemas(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to; made when missing.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write to; created if missing.")],
 ) -> None:
-    """Write the JSON Schema of every payload, one file each."""
+    """Write the JSON Schema of every payload, each to its own file."""
     for path in export_schemas(directory):
         print_result(str(path))
 
 
 @dataclass(frozen=True, slots=True)
 class _Letter:
-    """A valid notification on its way: the file it is from, its message, and the instance it is about."""
+    """A valid notification to send: its file, its message, and the uuid of its instance, if any."""
 
     path: Path
     message: Message
@@ -140,7 +140,7 @@ def _destination(fleet: Fleet, name: str | None, letter: _Letter) -> Cell:
 
 
 def _read_key(path: Path) -> ProducerKey:
-    """Raises ConfigurationError."""
+    """Read a producer's key. Raises ConfigurationError."""
     try:
         return ProducerKey.read(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -150,7 +150,7 @@ def _read_key(path: Path) -> ProducerKey:
 
 
 def _problem(cell: Cell, letters: Sequence[_Letter], key: ProducerKey | None) -> str | None:
-    """Why the cell would not take these, as a sentence."""
+    """Why the cell would not accept these, as a sentence without its subject; None if it would."""
     if not cell.can.numbers_changes:
         return None
     if any(letter.instance_uuid for letter in letters) and not cell.takes_announcements:
@@ -162,7 +162,7 @@ def _problem(cell: Cell, letters: Sequence[_Letter], key: ProducerKey | None) ->
 
 
 def _send(cell: Cell, letters: Sequence[_Letter], settings: Settings, key: ProducerKey | None) -> int:
-    """Send to one cell and say so; returns how many were sent."""
+    """Send to one cell and print what was sent; returns how many were sent."""
     if problem := _problem(cell, letters, key):
         print_error(f"cell {cell.name} {problem}")
         return 0
@@ -182,8 +182,8 @@ def _send(cell: Cell, letters: Sequence[_Letter], settings: Settings, key: Produ
 
 
 def _send_through_outbox(cell: Cell, letters: Sequence[_Letter]) -> int:
-    # The bus is inside of `fleetlight up`, another process. Its relay publishes what is in the cell's outbox: now or,
-    # if the process is not running, later.
+    # The bus is inside `fleetlight up`, another process. Its relay publishes the cell's outbox: now or, if that process
+    # is not running, later.
     if not cell.can.takes_changes:
         raise CommandError(f"cell {cell.name} has no bus that can be reached from here")
     engine = create_database_engine(cell.database_url, cell_uuid=cell.uuid)
@@ -209,7 +209,7 @@ def _print_report(report: CheckReport) -> None:
 
 
 def _as_rows(report: CheckReport) -> Sequence[Sequence[str]]:
-    """A row for each problem; one for a file without any."""
+    """One row for each problem; one row for a file without problems."""
     if report.is_valid:
         return [(str(report.path), "yes", "-", "-")]
     return [(str(report.path), "no", problem.where, problem.what) for problem in report.problems]

@@ -1,4 +1,4 @@
-"""The index, as a command of a person uses it."""
+"""Opens the index for commands."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -17,17 +17,17 @@ from fleetlight.listing.explanation import why_live
 from fleetlight.listing.index_gateway import read_as_lists_do
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
-# A person waits.
+# Short, since a person waits.
 _ANSWERS_WITHIN_S = 5.0
 _PATIENCE = 20
 
 
 @contextmanager
 def opened_index(settings: IndexSettings) -> Iterator[IndexWriter]:
-    """The writing side, not prepared yet; closed at the end.
+    """Open a writer for the block, not prepared yet.
 
-    Raises IndexUnavailableError when the server says nothing for seconds: later requests of a command may take
-    as long as `index.write_timeout_s`, which is too long to learn that the server hangs.
+    Raises IndexUnavailableError if the server does not answer for seconds. Later requests may take
+    `index.write_timeout_s`, which is too long to learn that the server hangs.
     """
     examine_index(settings, _ANSWERS_WITHIN_S)
     with closing(open_writer(settings)) as writer:
@@ -36,22 +36,22 @@ def opened_index(settings: IndexSettings) -> Iterator[IndexWriter]:
 
 @dataclass(frozen=True, slots=True)
 class IndexedCells:
-    """progress: by uuid of the cell. items: by item type, and uuid of the cell, how many the index has; of cells that
-    it has all of.
+    """progress: by uuid of the cell. items: the number of items in the index, by item type and uuid of the cell; only
+    of cells of which the index has all items.
     """
 
     progress: Mapping[str, CellProgress] = field(default_factory=dict)
     items: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def followed_by(self, cell: Cell) -> FollowedBy:
-        """What tells of changes of a cell."""
+        """How the index learns of the cell's changes."""
         return followed_by(cell, self.progress.get(cell.uuid))
 
     def why_live(self, cell: Cell, *, now: int, limit_s: float) -> str | None:
-        """Why lists ask the cell itself, for instances or for other items; None where they take the index for all.
+        """Why lists ask the cell for instances or other items; None if they take both from the index.
 
-        Of cells that do not number their changes the index is to have instances alone.
-        now: microseconds. limit_s: `search.staleness_limit_s`.
+        The index holds only instances of cells that do not number their changes.
+        now: Unix time in microseconds. limit_s: `search.staleness_limit_s`.
         """
         followed = self.progress.get(cell.uuid)
         if (reason := why_live(followed, Freshness(now, limit_s), limit_s)) or not cell.can.numbers_changes:
@@ -61,12 +61,13 @@ class IndexedCells:
 
 
 def read_index(settings: IndexSettings) -> IndexedCells:
-    """What the index says of all cells, if lists can be answered by it.
+    """Read the progress and items of all cells, as lists read them.
 
-    Raises IndexUnavailableError, also when it does not answer within `index.search_timeout_s`, and IndexRequestError.
+    Raises IndexUnavailableError, also if the index does not answer within `index.search_timeout_s`, and
+    IndexRequestError.
     """
     limit_s = settings.search_timeout_s
-    # The searcher's own limits count what this process waits for the processor, as its lists have to.
+    # The searcher's own limits include the time that this process waits for the processor, as its lists need.
     patient = settings.model_copy(update={"search_timeout_s": limit_s * _PATIENCE})
     reading = in_background(lambda: asyncio.run(_read(patient)), "index-progress")
     if not have_answered([reading], limit_s):

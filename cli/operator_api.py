@@ -1,4 +1,4 @@
-"""The API as a command asks it: in its own process, as an operator."""
+"""The API as commands use it: within their process, with an operator's rights."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -21,13 +21,13 @@ _NOTHING: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class OperatorApi:
-    """Answers for the configured cells and index."""
+    """Sends requests to an API with the configured cells and index."""
 
     settings: Settings
     fleet: Fleet
 
     def opened(self) -> "AbstractAsyncContextManager[ApiInProcess]":
-        """The application; closed at the end."""
+        """Open the application for the block."""
         from fleetlight.cli.in_process import opened_api  # noqa: PLC0415 -- other commands would start a quarter later
 
         return opened_api(self.settings, self.fleet)
@@ -39,7 +39,7 @@ class OperatorApi:
         options: Mapping[str, str] = _NOTHING,
         headers: Mapping[str, str] = _NOTHING,
     ) -> tuple[Any, bool]:
-        """The document, and whether it covers every cell. Raises as `document_of` does, whose `options` they are."""
+        """The document, and whether it covers every cell. options: of `document_of`; raises as it does."""
         from fleetlight.cli.in_process import document_of  # noqa: PLC0415 -- for the same reason
 
         async def asked() -> "InProcessResponse":

@@ -13,7 +13,7 @@ _COMPLETION_TIMEOUT_S = 2.0
 
 
 def named_folder(text: str) -> Path:
-    """The folder that an option names: not the working directory because the variable of a script was empty."""
+    """Parse the folder of an option; refuses an empty text, which a script's unset variable would give."""
     if not text:
         raise typer.BadParameter("names no folder")
     return Path(text)
@@ -25,7 +25,7 @@ ConfigOption = Annotated[
         "--config",
         metavar="FILE",
         envvar="FLEETLIGHT_CONFIG",
-        help="TOML file with the settings; ./fleetlight.toml when there is one.",
+        help="TOML file with the settings; by default ./fleetlight.toml if it exists.",
     ),
 ]
 DataDirOption = Annotated[
@@ -35,14 +35,14 @@ DataDirOption = Annotated[
         metavar="DIR",
         parser=named_folder,
         envvar="FLEETLIGHT_DATA_DIR",
-        help="Folder of a fleet that `fleetlight up` runs; ./fleetlight-data unless a fleet database is configured.",
+        help="Data folder of `fleetlight up`; by default ./fleetlight-data, unless a fleet database is configured.",
     ),
 ]
 
 
 def cell_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The names of cells that begin with what was typed, for completion; none of a fleet that does not answer."""
-    # Only here: they take a moment, and every command imports this module.
+    """Complete names of cells; returns none if the fleet does not answer."""
+    # Imported only here, since these imports are slow and every command imports this module.
     from fleetlight.cells.errors import DatabaseUrlError, FleetUnreachableError  # noqa: PLC0415
     from fleetlight.cli.errors import CommandError  # noqa: PLC0415
     from fleetlight.cli.fleet import open_fleet, sorted_by_name  # noqa: PLC0415
@@ -67,27 +67,27 @@ OneCellArgument = Annotated[
 
 
 def one_cell(argument: str | None, option: str | None) -> str | None:
-    """The cell that is named behind the command, or by --cell. Raises typer.BadParameter where both are."""
+    """The cell named by argument or by --cell. Raises typer.BadParameter if both are given."""
     if None not in (argument, option):
         raise typer.BadParameter(f"name one cell: '{argument}' or --cell {option}")
     return option if argument is None else argument
 
 
 class Output(StrEnum):
-    """How a command prints what it has found: for people, or for programs."""
+    """The output format of a command: for people, or for programs."""
 
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
 
 
-OutputOption = Annotated[Output, typer.Option("--output", metavar="FORM", help="How to print it: table, json or csv.")]
+OutputOption = Annotated[Output, typer.Option("--output", metavar="FORM", help="The format: table, json or csv.")]
 
 
-# Cells that a sync and a rebuild read at once unless given.
+# How many cells a sync or rebuild reads at once by default.
 CELLS_AT_ONCE = 4
 RateOption = Annotated[
-    float | None, typer.Option(min=0.1, metavar="ROWS", help="Read at most so many rows a second, of all cells.")
+    float | None, typer.Option(min=0.1, metavar="ROWS", help="Read at most this many rows a second, of all cells.")
 ]
 ParallelOption = Annotated[int, typer.Option(min=1, max=64, metavar="CELLS", help="Cells to read at once.")]
 ProcessesOption = Annotated[
@@ -96,28 +96,28 @@ ProcessesOption = Annotated[
         min=1,
         max=64,
         metavar="NUMBER",
-        help="Processes to read cells in, at least a cell each; indexer.sync_processes unless given.",
+        help="Processes that read cells, each at least one cell; indexer.sync_processes by default.",
     ),
 ]
 
-HostOption = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on; api.host unless given.")]
+HostOption = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on; api.host by default.")]
 PortOption = Annotated[
-    int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any free one; api.port unless given.")
+    int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any free one; api.port by default.")
 ]
-AuthOption = Annotated[str | None, typer.Option(metavar="STRATEGY", help="How callers log in; api.auth unless given.")]
+AuthOption = Annotated[str | None, typer.Option(metavar="STRATEGY", help="How callers log in; api.auth by default.")]
 InsecureOption = Annotated[
     bool,
-    typer.Option("--insecure", help="Listen on other addresses than loopback although --auth none checks no login."),
+    typer.Option("--insecure", help="Allow addresses other than loopback with --auth none, which checks no login."),
 ]
 
 
 def examples(*commands: str) -> str:
-    """The text below the options of a command: one example a line."""
+    """Format the examples below the options of a command, one per line."""
     return "\n\n".join(("Examples:", *(f"$ {command}" for command in commands)))
 
 
 def program() -> str:
-    """This program, as it can be called from the working directory: for commands that are there to be pasted."""
+    """This program as one can call it from the working directory, for commands that people paste."""
     called = Path(sys.argv[0]).absolute()
     if called.name == "__main__.py":
         return f"{shlex.quote(sys.executable)} -m fleetlight.cli"

@@ -1,6 +1,6 @@
-"""What commands print: results to standard output, everything else to standard error.
+"""Prints what commands find: results to standard output, everything else to standard error.
 
-Colours, tables and progress bars are rich's, which leaves colours away when the output is not a terminal.
+Colours, tables and progress bars come from rich, which omits colours if the output is not a terminal.
 """
 
 import csv
@@ -33,44 +33,44 @@ from fleetlight.cli.options import Output
 from fleetlight.resources.fields import from_microseconds
 from fleetlight.views.csv_values import no_formula
 
-# A line that is too long for the terminal is still better than one with its end cut off.
+# A line wider than the terminal is better than a truncated one.
 _WIDER_THAN_ANY_TABLE = 1000
-# Between two columns.
+# The blanks between two columns.
 _GAP = 3
-# A last column of whole sentences can still be read with this width.
+# The least width at which a last column of sentences is readable.
 _NARROWEST = 30
 _NOTHING = "-"
-# Before the second line of a long one, and those after it.
+# The indentation of a wrapped line from its second line on.
 _FURTHER = " " * 6
-# Users choose names, other software writes messages, and a terminal does what these say: controls, line separators, and
-# what turns the direction of text (Unicode Standard Annex 9). Line breaks and tabs are ours too.
+# Users choose names and other software writes messages, and a terminal obeys control characters in them. These are
+# controls, line separators, and changes of text direction (Unicode Standard Annex 9); line breaks and tabs are kept.
 _CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
 _DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 _CONTROL_CHARACTERS = {code: f"\\u{code:04x}" for code in (*_CONTROLS, *_DIRECTIONS) if chr(code) not in "\n\t"}
 
 
 def print_result(text: str) -> None:
-    """One line of the result, as it is: never wrapped, never coloured. What is no text is written as in JSON."""
+    """Print a line of the result, never wrapped or coloured; control characters are escaped as in JSON."""
     typer.echo(_harmless(text))
 
 
 def print_paragraph(text: str) -> None:
-    """A long line of the result: on a terminal broken between words, its other lines indented; else as it is.
+    """Print a long line of the result. A terminal shows it wrapped between words, with further lines indented.
 
-    What has no blanks, such as a name or an address, stays whole, so that it can be copied.
+    Words such as names and addresses stay whole, so that they can be copied.
     """
     for line in _broken(_harmless(text)) if sys.stdout.isatty() else [_harmless(text)]:
         typer.echo(line)
 
 
 def print_summary(text: str) -> None:
-    """What a table says, in one sentence before it, where a person reads; for programs the rows are all."""
+    """Print a sentence that sums up the table below, on terminals only; programs need only the rows."""
     if sys.stdout.isatty():
         print_paragraph(f"{text}\n")
 
 
 def _broken(text: str) -> Sequence[str]:
-    """The lines of `text`, each as wide as the terminal at most."""
+    """Wrap `text` to the width of the terminal."""
     width = shutil.get_terminal_size().columns
     return [
         part
@@ -83,22 +83,22 @@ def _broken(text: str) -> Sequence[str]:
 
 
 def iso_time(moment: int | None) -> str | None:
-    """In whole seconds, with its zone. moment: microseconds; None where it is not known."""
+    """Format a moment to the second, with its time zone. moment: Unix time in microseconds, or None."""
     return None if moment is None else from_microseconds(moment).isoformat(timespec="seconds")
 
 
 def counted(number: int, what: str) -> str:
-    """`1 instance`, `2 instances`."""
+    """A number with its noun: `1 instance`, `2 instances`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def in_brackets(name: str | None) -> str:
-    """` (name)`, to stand behind what it is the name of; nothing for None."""
+    """` (name)`, to append to a noun; empty for None."""
     return "" if name is None else f" ({name})"
 
 
 def print_json(value: object) -> None:
-    """`value` as JSON for other programs."""
+    """Print `value` as JSON for other programs."""
     print_result(json.dumps(value, indent=2, ensure_ascii=False))
 
 
@@ -109,9 +109,9 @@ def print_rows(
     rows: Iterable[Sequence[str]],
     right_aligned: Sequence[str] = (),
 ) -> None:
-    """What a command has found, as --output says: the rows as a table or as CSV, or the document as JSON.
+    """Print a result in the format of --output: the rows as a table or CSV, or the document as JSON.
 
-    rows: a dash stands where there is no value, which CSV leaves empty.
+    rows: a dash stands for a missing value, which CSV leaves empty.
     """
     match output:
         case Output.TABLE:
@@ -123,17 +123,17 @@ def print_rows(
 
 
 def print_csv(columns: Sequence[object], rows: Iterable[Sequence[object]]) -> None:
-    """The rows as CSV, with their columns as the first line."""
+    """Print rows as CSV, with the column names in the first line."""
     writer = csv.writer(sys.stdout)
     writer.writerows([no_formula(value) for value in row] for row in (columns, *rows))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right_aligned: Sequence[str] = ()) -> None:
-    """A table for people; complete, however narrow the output is.
+    """Print a table for people, complete at any width.
 
-    On a terminal it keeps to the width of that: a long last column is broken, and columns that find no room stand below
-    their row, each behind its name. Anywhere else a row is one line, for programs that look for something in it, with
-    three blanks or more between columns and none at its end.
+    On a terminal it keeps to the terminal's width: it wraps a long last column, and puts columns without room below
+    their row, each after its name. Elsewhere each row is one line, so that programs can search it, with at least three
+    blanks between columns and none at the end.
     """
     lines = [[_harmless(" ".join(value.split("\n"))) for value in row] for row in rows]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDER_THAN_ANY_TABLE
@@ -152,7 +152,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right_ali
     console = Console(width=max(width, ends[0]))
     with console.capture() as captured:
         console.print(table)
-    # The values are harmless already; what a terminal does here is the table's.
+    # The values are escaped already; the remaining control characters are the table's own.
     head, rule, *shown = (above.rstrip() for above in captured.get().splitlines())
     typer.echo(f"{head}\n{rule}")
     if beside == len(columns):
@@ -166,23 +166,23 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right_ali
 
 
 def print_error(text: str) -> None:
-    """One sentence about what went wrong, without passwords."""
+    """Print one sentence about an error, with passwords masked."""
     console = Console(stderr=True, soft_wrap=True)
     console.print(Text.assemble(("error: ", "bold red"), _harmless(mask_url_passwords(text))))
 
 
 def print_notice(text: str) -> None:
-    """Something a person should know that is no part of the result."""
+    """Print a remark that is not part of the result, with passwords masked."""
     Console(stderr=True, soft_wrap=True).print(Text(_harmless(mask_url_passwords(text))))
 
 
 def is_terminal() -> bool:
-    """Whether a person can answer a question."""
+    """Whether a person is there to answer a question."""
     return sys.stdin.isatty()
 
 
 class _RateColumn(ProgressColumn):
-    """How much is done in a second, as of the last half minute."""
+    """Shows the speed per second, over the last half minute."""
 
     def render(self, task: Task) -> Text:
         rate = task.finished_speed or task.speed
@@ -190,7 +190,7 @@ class _RateColumn(ProgressColumn):
 
 
 def progress_bar() -> Progress:
-    """How far something is, on standard error if that is a terminal."""
+    """A progress bar on standard error, shown only on a terminal."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
@@ -206,10 +206,10 @@ def progress_bar() -> Progress:
 
 
 def one_line(text: str) -> str:
-    """`text` with its line breaks and tabs written as what a terminal would not show is."""
+    """`text` with control characters, line breaks and tabs escaped, so that it stays on one line."""
     return "".join(f"\\u{ord(character):04x}" if character in "\n\t" else character for character in _harmless(text))
 
 
 def _harmless(text: str) -> str:
-    """`text` without what a terminal would do and not show."""
+    """`text` with control characters escaped, except line breaks and tabs."""
     return text.translate(_CONTROL_CHARACTERS)

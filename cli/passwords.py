@@ -1,4 +1,4 @@
-"""Passwords that people type or pipe in, and passwords that are made up: never an argument, which others could see."""
+"""Passwords from a prompt or a pipe, and generated ones; never from arguments, which other users could see."""
 
 import secrets
 import string
@@ -13,7 +13,7 @@ _LENGTH = 20
 
 
 def asked_password() -> str:
-    """Typed twice on a terminal, else the first line of the standard input. Empty: raises ConfigurationError."""
+    """Prompt twice on a terminal, else read the first line of standard input. Raises ConfigurationError if empty."""
     if sys.stdin.isatty():
         password: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     else:
@@ -24,5 +24,5 @@ def asked_password() -> str:
 
 
 def new_password() -> str:
-    """Made up: letters and digits, which need quoting nowhere."""
+    """Generate a password of letters and digits, which needs no quoting."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))

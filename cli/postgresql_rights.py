@@ -1,4 +1,4 @@
-"""The accounts on PostgreSQL that a fleet has, and their rights to tables that were not there when they were made."""
+"""Grants the fleet's PostgreSQL accounts their rights on tables that were created after them."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -11,10 +11,10 @@ ROLE_PREFIX = "fleetlight_"
 
 
 def renew_rights(fleet_url: str, cells: Sequence[Cell]) -> Sequence[str]:
-    """Give each account that the fleet database knows its rights to what is there now, in that and in native `cells`.
+    """Grant each known account its rights on the current tables of the fleet database and of native `cells`.
 
-    Returns the names of these accounts, none where the databases are files. Only the owner of the databases may;
-    raises FleetUnreachableError and CellUnreachableError, for other accounts too.
+    Returns the accounts' names; empty if the databases are SQLite files. Only the owner of the databases may do this.
+    Raises FleetUnreachableError and CellUnreachableError, also for any other account.
     """
     if not fleet_url.startswith("postgresql"):
         return ()

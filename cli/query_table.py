@@ -1,6 +1,6 @@
-"""Answers of queries as lines of text, as Ganeti's list commands print them (contracts/ganeti-query, 7).
+"""Formats answers of queries as lines of text, as Ganeti's list commands do (contracts/ganeti-query, 7).
 
-Columns are aligned with blanks, or divided by a separator for programs. What has no value shows a placeholder.
+Columns are aligned with blanks, or divided by a separator for programs. A placeholder stands for a missing value.
 """
 
 import time
@@ -36,7 +36,7 @@ _VERBOSE = {
 
 
 class Unit(StrEnum):
-    """How sizes are written: each with the unit that suits it, or all in one unit, without its letter."""
+    """The unit of sizes: a fitting one for each, with its letter, or one for all, without."""
 
     HUMAN = "h"
     MEBIBYTES = "m"
@@ -45,7 +45,7 @@ class Unit(StrEnum):
 
 
 class TableOutcome(StrEnum):
-    """Whether an answer is what was asked for."""
+    """Whether an answer has all that was asked for."""
 
     NORMAL = "normal"
     UNKNOWN_FIELDS = "unknown fields"
@@ -54,9 +54,9 @@ class TableOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableStyle:
-    """unit: None for the one that suits: `m` with a separator, else `h`. separator: None aligns the columns.
+    """unit: None for `m` with a separator, else `h`. separator: None aligns the columns.
 
-    formats: how the values of some fields are written, by their names, instead of as their kind is.
+    formats: formats of some fields by name, in place of the format of their kind.
     """
 
     unit: Unit | None = None
@@ -67,7 +67,7 @@ class TableStyle:
 
 
 def table(definitions: Sequence[Mapping[str, Any]], rows: Iterable[Sequence[Cell]], style: TableStyle) -> list[str]:
-    """The lines of an answer, with the titles first if the style has a header."""
+    """Format an answer as lines, with the titles first if the style has a header."""
     unit = style.unit or (Unit.MEBIBYTES if style.separator else Unit.HUMAN)
     formats = [_format(definition, unit, style.formats or {}) for definition in definitions]
     placeholders = _VERBOSE if style.is_verbose else _TERSE
@@ -80,7 +80,7 @@ def table(definitions: Sequence[Mapping[str, Any]], rows: Iterable[Sequence[Cell
 
 
 def outcome(definitions: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[Cell]]) -> TableOutcome:
-    """Whether there were fields that do not exist, or else values that are missing."""
+    """Whether unknown fields were asked for, or else values are missing."""
     statuses = {cell[0] for cell in chain.from_iterable(rows)}
     asks_for_unknown = any(definition["kind"] == Kind.UNKNOWN for definition in definitions)
     if ResultStatus.UNKNOWN in statuses or (asks_for_unknown and not rows):
@@ -89,7 +89,7 @@ def outcome(definitions: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[Ce
 
 
 def size_text(mebibytes: float, unit: Unit) -> str:
-    """A size: with one digit behind the point, but for whole MiB; its letter only where the unit is chosen by size."""
+    """Format a size with one decimal, or none for MiB; with the unit's letter only for Unit.HUMAN."""
     if unit is not Unit.HUMAN:
         digits = 0 if unit is Unit.MEBIBYTES else 1
         return f"{mebibytes / MIB_IN[unit]:0.{digits}f}"
@@ -100,14 +100,14 @@ def size_text(mebibytes: float, unit: Unit) -> str:
 
 
 def time_text(seconds: object) -> str:
-    """The local time, to the second."""
+    """Format local time, to the second."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return "N/A"
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def joined(value: object) -> str:
-    """The elements of a list, with commas between them."""
+    """Join the elements of a list by commas."""
     return ",".join(str(element) for element in value) if isinstance(value, list) else str(value)
 
 
@@ -129,12 +129,12 @@ def _text(cell: Cell, as_text: Format, placeholders: Mapping[ResultStatus, str])
     status, value = cell
     if status != ResultStatus.NORMAL:
         return placeholders[ResultStatus(status)]
-    # A line is one item, whatever its owner has called it.
+    # Each item is one line, whatever its name contains.
     return one_line(as_text(value))
 
 
 def _aligned(lines: Sequence[Sequence[str]], are_right: Sequence[bool]) -> list[str]:
-    """The columns padded with blanks to their width; a last one to the left needs none."""
+    """Pad columns with blanks to a common width, except a last column that is aligned to the left."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     if widths and not are_right[-1]:
         widths[-1] = 0

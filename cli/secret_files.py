@@ -15,9 +15,9 @@ def new_password() -> str:
 
 
 def kept_or_new(path: Path, make: Callable[[], str]) -> tuple[str, bool]:
-    """What the file holds, or, when there is no such file, a new secret that it holds from now on; and if it is new.
+    """Read the secret in the file or, if there is none, write a new one; returns it, and whether it is new.
 
-    Raises CommandError when the file cannot be read or made, or holds none, and what `make` raises.
+    Raises CommandError if the file is empty or cannot be read or written, and what `make` raises.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

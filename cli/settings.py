@@ -1,8 +1,8 @@
-"""The configuration of every process: one TOML file, every key also in the environment.
+"""The configuration of every process: one TOML file, of which each key can also be set in the environment.
 
-A section belongs to the package that reads it (its `settings.py`). What is looked at, first one wins:
-`FLEETLIGHT_<SECTION>_<KEY>`, the file, and, for a fleet that `fleetlight up` runs, what its data folder says. Any key
-can also be given as `<key>_file`, the path of a file that holds the value: the way for secrets.
+The package that reads a section defines it (its `settings.py`). A value is taken from the first of
+`FLEETLIGHT_<SECTION>_<KEY>`, the file, and, for a fleet of `fleetlight up`, its data folder. Any key can also be given
+as `<key>_file`, the path of a file with the value, which is the way for secrets.
 """
 
 import json
@@ -41,7 +41,7 @@ from fleetlight.resources.suggestions import did_you_mean
 DEFAULT_CONFIG = Path("fleetlight.toml")
 _PREFIX = "FLEETLIGHT_"
 _FILE_SUFFIX = "_file"
-# Variables that are no keys: options of commands, and what the tests and docker-compose.yml read.
+# Variables that are no keys: options of commands, and those that the tests and docker-compose.yml read.
 _OTHER_VARIABLES = {
     "FLEETLIGHT_CONFIG",
     "FLEETLIGHT_DATA_DIR",
@@ -79,7 +79,7 @@ class MonitoringSettings(BaseModel):
 
     @property
     def served_hosts(self) -> ServedHosts:
-        """The hosts that requests may be for."""
+        """The host names for which requests are accepted."""
         return ServedHosts(frozenset(self.hosts)) if self.hosts or is_loopback(self.host) else ANY_HOST
 
 
@@ -112,7 +112,7 @@ class TracesSettings(BaseModel):
 
 
 class Settings(BaseSettings):
-    """All sections. The constructor takes those of the file; the environment goes before them."""
+    """All sections. The constructor takes those of the file; the environment overrides them."""
 
     model_config = SettingsConfigDict(
         env_prefix=_PREFIX, env_nested_delimiter="_", env_nested_max_split=1, extra="forbid", frozen=True
@@ -177,7 +177,7 @@ def load_settings(config: Path | None, data_dir: Path | None) -> Settings:
 
 
 def load_embedded_settings(config: Path | None, folder: DataFolder) -> Settings:
-    """The configuration of `fleetlight up`: the fleet is the one in `folder`, the rest as configured.
+    """The configuration of `fleetlight up`: the fleet in `folder`, everything else as configured.
 
     Raises ConfigurationError as load_settings does.
     """
@@ -188,7 +188,7 @@ def load_embedded_settings(config: Path | None, folder: DataFolder) -> Settings:
             "or run `fleetlight api`, `fleetlight indexer` and `fleetlight relay` instead"
         )
     ours = _sections_of(folder)
-    # What runs beside it needs the other processors.
+    # Other parts of `fleetlight up` need the other processors.
     ours["api"] = {**ours["api"], "processes": 1}
     if is_short_enough(folder.luxi_socket):
         ours["api"] = {**ours["api"], "luxi_socket": str(folder.luxi_socket)}
@@ -198,7 +198,7 @@ def load_embedded_settings(config: Path | None, folder: DataFolder) -> Settings:
 def with_api_options(
     settings: Settings, host: str | None, port: int | None, auth: str | None, processes: int | None = None
 ) -> Settings:
-    """`settings` with what the command line says about the section `api`. Raises ConfigurationError."""
+    """`settings` with the options of the command line for the section `api`. Raises ConfigurationError."""
     options = {"host": host, "port": port, "auth": auth, "processes": processes}
     given = {name: value for name, value in options.items() if value is not None}
     try:
@@ -213,8 +213,8 @@ def _sections_of(folder: DataFolder) -> Sections:
     return {
         "fleet": {"database_url": sqlite_url(folder.fleet_database)},
         "index": {"backend": "sqlite", "path": str(folder.index_database)},
-        # Off by default elsewhere; here one command runs every part, so the indexer cannot have been forgotten.
-        # It makes a damaged index anew by itself, and lists use that one without a restart.
+        # Off by default elsewhere. Here one command runs every part, so an indexer surely runs. It rebuilds a damaged
+        # index by itself, and lists use the new one without a restart.
         "search": {"enabled": True, "retry_after_s": 5.0},
         "api": {"auth": "tokens"},
         "identity": {"file": str(folder.identity_file)},
@@ -228,7 +228,7 @@ def _merged(defaults: Sections, configured: Sections) -> Sections:
 
 
 def _without_overridden(sections: Sections, by: Sections) -> Sections:
-    """`sections` without the keys that `by` gives in the other way: in a file instead of as a value, or as a value."""
+    """`sections` without keys that `by` gives in the other form: as `<key>` instead of `<key>_file`, or vice versa."""
     given = {(name, key) for name, section in by.items() if isinstance(section, dict) for key in section}
     return {
         name: {key: value for key, value in section.items() if (name, _other_way(name, key)) not in given}
@@ -237,7 +237,7 @@ def _without_overridden(sections: Sections, by: Sections) -> Sections:
 
 
 def _other_way(section: str, key: str) -> str | None:
-    """The name under which the same value can be given as well; None where there is none."""
+    """The other name for the same value, with or without `_file`; None if there is none."""
     known = _keys(section)
     other = key + _FILE_SUFFIX if key in known else key.removesuffix(_FILE_SUFFIX)
     return other if (other in known) != (key in known) else None
@@ -249,7 +249,7 @@ def _has_fleet_database(file_sections: Sections) -> bool:
 
 
 def _from_environment() -> Sections:
-    """The sections in the environment. Raises ConfigurationError when a variable names none, or cannot be read."""
+    """The sections in the environment. Raises ConfigurationError if a variable has no section, or is malformed."""
     problems = []
     for variable in sorted(name.upper() for name in os.environ if name.upper().startswith(_PREFIX)):
         section, _, key = variable.removeprefix(_PREFIX).lower().partition("_")
@@ -267,7 +267,7 @@ def _from_environment() -> Sections:
 
 
 def _malformed_variables() -> str:
-    """What to say of variables that have to be JSON and are not; pydantic names only their section."""
+    """Error messages for variables that must be JSON and are not; pydantic names only their section."""
     problems = []
     for variable, value in sorted((name.upper(), value) for name, value in os.environ.items()):
         section, _, key = variable.removeprefix(_PREFIX).lower().partition("_")
@@ -291,7 +291,7 @@ def _keys(section: str) -> dict[str, FieldInfo]:
 
 
 def _is_secret(section: str, key: str) -> bool:
-    """Whether a value of this key must not be shown: by its type, or by its name where nothing says what it is."""
+    """Whether to hide the value of this key: by its type, or by its name if the key is unknown."""
     field = _keys(section).get(key)
     if field is None:
         return is_secret_name(key)
@@ -324,7 +324,7 @@ def _file_sections(config: Path | None) -> Sections:
 
 
 def _with_value_files(name: str, section: Any) -> Any:
-    """`section` with each `<key>_file` replaced by what the file holds, without the line break at its end."""
+    """`section` with each `<key>_file` replaced by the content of the file, without the last line break."""
     if not isinstance(section, dict):
         return section
     known = _keys(name)
@@ -341,10 +341,11 @@ def _with_value_files(name: str, section: Any) -> Any:
         except OSError as error:
             raise ConfigurationError(f"{name}.{file_key}: cannot read {path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            # Without what it has: the text of the error would show it.
+            # The cause is left out of the message, since its text would show part of the secret.
             raise ConfigurationError(f"{name}.{file_key}: {path} is not UTF-8 text") from error
         if not values[key]:
-            # As what writes it leaves it when it is cut off. An empty password is refused as a wrong one, or worse.
+            # A writer that is cut off leaves an empty file, and an empty password would be refused as wrong, or
+            # accepted.
             raise ConfigurationError(f"{name}.{file_key}: {path} is empty")
     return values
 
@@ -359,7 +360,7 @@ def _validated(sections: Sections) -> Settings:
 
 
 def _problem(details: ErrorDetails) -> str:
-    """One line: the key (with the name of its environment variable), its value, what is allowed."""
+    """One line for an error: the key, its environment variable, its value, and what is allowed."""
     section, *rest = (str(part) for part in details["loc"])
     key = rest[0] if rest else ""
     name = ".".join((section, *rest))
@@ -369,7 +370,7 @@ def _problem(details: ErrorDetails) -> str:
     if details["type"] == "missing":
         return f"configuration: {name} ({variable}) is needed and not set"
     if not key and isinstance(details["input"], dict):
-        # About several keys of the section, which may have secret values.
+        # Not shown: the error concerns several keys of the section, some of which may be secret.
         return f"configuration: {name}: {details['msg'].removeprefix('Value error, ')}"
     value = "(not shown)" if _is_secret(section, key) else mask_url_passwords(repr(details["input"]))
     allowed = f"must be {_LIST}" if details["type"] == "tuple_type" else details["msg"].removeprefix("Value error, ")

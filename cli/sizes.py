@@ -1,4 +1,4 @@
-"""Sizes on the command line, which are all typed in one form: `512M`, `4G`, `2T`."""
+"""Sizes on the command line, all in one form: `512M`, `4G`, `2T`."""
 
 from typing import Any
 
@@ -7,17 +7,17 @@ import typer
 from fleetlight.resources.units import MIB_PER_GIB
 
 _MIB_IN = {"T": MIB_PER_GIB * MIB_PER_GIB, "G": MIB_PER_GIB, "M": 1}
-# What a column of a database takes.
+# The largest value of a database column.
 _MOST_MIB = 2**31 - 1
 
 
 def size_option(help_text: str, *, parser: Any = None, **attributes: Any) -> Any:
-    """An option that takes a size as it is typed everywhere; its value is in MiB unless the parser says otherwise."""
+    """An option that takes a size; its value is in MiB unless another parser is given."""
     return typer.Option(metavar="SIZE", parser=parser or size_mib, help=f"{help_text}, as 512M or 4G.", **attributes)
 
 
 def size_mib(text: str) -> int:
-    """A size of more than nothing, in MiB. Raises typer.BadParameter."""
+    """Parse a size greater than zero to MiB. Raises typer.BadParameter."""
     mebibytes = size_from_zero_mib(text)
     if not mebibytes:
         raise typer.BadParameter(f"'{text}' is nothing")
@@ -25,11 +25,11 @@ def size_mib(text: str) -> int:
 
 
 def size_from_zero_mib(text: str) -> int:
-    """A size, which may be nothing, in MiB. Raises typer.BadParameter."""
+    """Parse a size, which may be zero, to MiB. Raises typer.BadParameter."""
     number, unit = text[:-1], text[-1:].upper()
     if not (number.isascii() and number.isdigit()) or unit not in _MIB_IN:
         raise typer.BadParameter(f"'{text}' is no size such as 512M, 4G or 2T")
-    # The digits are counted first: Python refuses to read thousands of them.
+    # The digits are counted first, since Python refuses to parse thousands of them.
     mebibytes = int(number) * _MIB_IN[unit] if len(number) < len(str(_MOST_MIB)) + 1 else _MOST_MIB + 1
     if mebibytes > _MOST_MIB:
         raise typer.BadParameter(f"'{text}' is more than {size_text(_MOST_MIB)}")
@@ -37,7 +37,7 @@ def size_from_zero_mib(text: str) -> int:
 
 
 def disk_gib(text: str) -> int:
-    """A size of a disk in GiB, of which hosts count whole ones. Raises typer.BadParameter."""
+    """Parse the size of a disk to whole GiB, in which hosts count. Raises typer.BadParameter."""
     gibibytes, rest = divmod(size_from_zero_mib(text), MIB_PER_GIB)
     if rest:
         raise typer.BadParameter(f"'{text}' is no whole number of G, in which hosts count their disks")
@@ -45,6 +45,6 @@ def disk_gib(text: str) -> int:
 
 
 def size_text(mebibytes: int) -> str:
-    """The size as it can be typed: exact, in the largest unit that makes it a whole number."""
+    """Format a size as it can be typed: exact, in the largest unit that gives a whole number."""
     unit = next(unit for unit, mib in _MIB_IN.items() if (mebibytes and not mebibytes % mib) or mib == 1)
     return f"{mebibytes // _MIB_IN[unit]}{unit}"

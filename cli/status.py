@@ -1,4 +1,4 @@
-"""`fleetlight status`: whether everything is all right, in one screen, from the board of cells and the doctor."""
+"""`fleetlight status`: shows whether all is well on one screen, from the board of cells and the doctor."""
 
 import textwrap
 from collections import Counter
@@ -17,7 +17,7 @@ from fleetlight.cli.output import counted, print_csv, print_json, print_result
 app = typer.Typer()
 
 _WIDTH, _HEIGHT = 80, 24
-"""Of the terminal that has room for all of it, with the line where the next command is typed."""
+"""The size of a terminal that shows all of it, including the next prompt."""
 _NAMED = 3
 _LONGEST_FOUND = 240
 _NOT_KNOWN = "not known: the cells could not be looked at"
@@ -31,7 +31,7 @@ _NOT_KNOWN = "not known: the cells could not be looked at"
     )
 )
 def status(settings: LoadedSettings, output: OutputOption = Output.TABLE) -> None:
-    """Show in one screen whether everything is all right, and if not, what is wrong and what to do.
+    """Show on one screen whether everything is all right, and if not, what is wrong and what to do.
 
     It runs all checks of `fleetlight doctor`, which shows each of them, and looks at each cell.
 
@@ -52,7 +52,7 @@ def status(settings: LoadedSettings, output: OutputOption = Output.TABLE) -> Non
 
 
 def screen(found: Examination) -> Sequence[str]:
-    """At most 23 lines of at most 80 characters: what is the same to do is shown once, what has no room is counted."""
+    """At most 23 lines of 80 characters: one entry for faults with the same remedy, a count for those without room."""
     todo = faults_by_remedy(found.wrong)
     said = "Everything is well." if _is_well(found) else f"Not everything is well: {counted(len(todo), 'thing')} to do."
     lines = [said, "", *(line for name, text in summary_lines(found) for line in _wrapped(f"{name:<12}{text}", 12))]
@@ -66,7 +66,7 @@ def screen(found: Examination) -> Sequence[str]:
 
 
 def faults_by_remedy(faults: Sequence[Finding]) -> Mapping[str, Sequence[Finding]]:
-    """What is wrong, by what to do about it."""
+    """Group faults by their remedy."""
     found: dict[str, list[Finding]] = {}
     for fault in faults:
         found.setdefault(fault.remedy or "", []).append(fault)
@@ -74,7 +74,7 @@ def faults_by_remedy(faults: Sequence[Finding]) -> Mapping[str, Sequence[Finding
 
 
 def summary_lines(found: Examination) -> Sequence[tuple[str, str]]:
-    """The name of each line, and what it says."""
+    """The first lines of the screen, each a title and a text."""
     of_checks = found.counts()
     if found.board is None:
         return [("cells", _NOT_KNOWN), ("checks", of_checks)]
@@ -86,7 +86,7 @@ def _is_well(found: Examination) -> bool:
 
 
 def _fault_lines(remedy: str, faults: Sequence[Finding]) -> Iterator[str]:
-    """What it is about, what was found of the first, and what to do."""
+    """The lines of one remedy: what is wrong, the evidence of the first fault, and what to do."""
     names = ", ".join(fault.about for fault in faults[:_NAMED])
     more = len(faults) - _NAMED
     yield from _wrapped(f"{names} and {more} more" if more > 0 else names, 4)
@@ -99,7 +99,7 @@ def _wrapped(text: str, indent: int) -> Sequence[str]:
 
 
 def _document(found: Examination) -> Mapping[str, Any]:
-    """What the lines say, for programs; what is not known is null."""
+    """The content of the screen as JSON; null stands for unknown."""
     board = found.board or ()
     return {
         "well": _is_well(found),

@@ -1,4 +1,4 @@
-"""`fleetlight subscribe`: subscriptions, as the operator makes and sees them."""
+"""`fleetlight subscribe`: makes, shows and changes subscriptions as the operator."""
 
 import time
 from collections.abc import Sequence
@@ -37,13 +37,13 @@ app = typer.Typer(
 
 _POLL_INTERVAL_S = 0.2
 IdArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="The subscription, by the id that `list` shows.", show_default=False)
+    str, typer.Argument(metavar="ID", help="The id of the subscription, from `list`.", show_default=False)
 ]
 FailureArguments = Annotated[
     list[str] | None,
-    typer.Argument(metavar="EVENT...", help="Events, by the ids that `failures` shows.", show_default=False),
+    typer.Argument(metavar="EVENT...", help="The ids of events, from `failures`.", show_default=False),
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="Every event that was refused.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All events that the target refused.")]
 
 
 @app.command(
@@ -54,28 +54,28 @@ AllOption = Annotated[bool, typer.Option("--all", help="Every event that was ref
     )
 )
 def add(
-    name: Annotated[str, typer.Argument(help="What people call it.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="A name for people.", show_default=False)],
     *,
     url: Annotated[
         str,
         typer.Option(
             envvar="FLEETLIGHT_SUBSCRIPTION_URL",
             metavar="URL",
-            help="Of the webhook, or of the broker and its exchange; best in the environment if it has a password.",
+            help="URL of the webhook, or of broker and exchange; best set in the environment if it has a password.",
             show_default=False,
         ),
     ],
     filter_text: Annotated[
-        str, typer.Option("--filter", metavar="TEXT", help="Which instances; all unless given.")
+        str, typer.Option("--filter", metavar="TEXT", help="Filter of instances; all by default.")
     ] = "",
-    fields: Annotated[str, typer.Option(metavar="NAMES", help="Fields of events, with commas between them.")] = "",
+    fields: Annotated[str, typer.Option(metavar="NAMES", help="Comma-separated fields of events.")] = "",
     project: Annotated[
-        str | None, typer.Option(metavar="ID", help="Instances of this project alone; of all unless given.")
+        str | None, typer.Option(metavar="ID", help="Only instances of this project; of all by default.")
     ] = None,
     settings: LoadedSettings,
     fleet: OpenFleet,
 ) -> None:
-    """Make a subscription of the operator, which ends with no user, and show the key of its webhook, once."""
+    """Create a subscription of the operator, which does not end with a user, and show the key of its webhook, once."""
     document = {
         "name": name,
         "url": url,
@@ -102,7 +102,7 @@ def add(
 
 @app.command("list", epilog=examples("fleetlight subscribe list", "fleetlight subscribe list --output json"))
 def list_subscriptions(fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
-    """Show all subscriptions of the fleet, and how they are."""
+    """List all subscriptions of the fleet, and their states."""
     found = fleet.subscriptions.all()
     if not found and output is Output.TABLE:
         print_notice("there are no subscriptions")
@@ -124,7 +124,7 @@ def list_subscriptions(fleet: OpenFleet, output: OutputOption = Output.TABLE) ->
 
 @app.command(epilog=examples(f"fleetlight subscribe show {_ID}"))
 def show(subscription_id: IdArgument, fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
-    """Show one subscription, what was delivered, and why the last attempt failed."""
+    """Show one subscription, its deliveries, and why the last attempt failed."""
     document = _document(fleet.subscriptions.find(subscription_id))
     rows = [[name, _text(value)] for name, value in document.items()]
     print_rows(output, document, ("FIELD", "VALUE"), rows)
@@ -132,26 +132,26 @@ def show(subscription_id: IdArgument, fleet: OpenFleet, output: OutputOption = O
 
 @app.command(epilog=examples(f"fleetlight subscribe pause {_ID}"))
 def pause(subscription_id: IdArgument, fleet: OpenFleet) -> None:
-    """Deliver nothing until it is resumed; what changes meanwhile is delivered then."""
+    """Deliver nothing until the subscription is resumed, then also what changed meanwhile."""
     _change(fleet, subscription_id, SubscriptionState.PAUSED)
 
 
 @app.command(epilog=examples(f"fleetlight subscribe resume {_ID}"))
 def resume(subscription_id: IdArgument, fleet: OpenFleet) -> None:
-    """Go on where deliveries had stopped, also after the subscription was suspended."""
+    """Continue deliveries where they stopped, also after the subscription was suspended."""
     _change(fleet, subscription_id, SubscriptionState.ACTIVE)
 
 
 @app.command(epilog=examples(f"fleetlight subscribe remove {_ID}"))
 def remove(subscription_id: IdArgument, fleet: OpenFleet) -> None:
-    """Remove a subscription, whoever made it, with the events that were refused."""
+    """Remove a subscription, whoever created it, with the events that its target refused."""
     fleet.subscriptions.remove(fleet.subscriptions.find(subscription_id).id)
     print_result(f"{subscription_id}: removed")
 
 
 @app.command(epilog=examples(f"fleetlight subscribe failures {_ID}"))
 def failures(subscription_id: IdArgument, fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
-    """Show the events that the target has refused, and that are not replayed or skipped yet."""
+    """List the events that the target refused, and that are neither replayed nor skipped yet."""
     found = fleet.subscriptions.failures(fleet.subscriptions.find(subscription_id).id, None, MAX_FAILURES)
     if not found and output is Output.TABLE:
         print_notice("no event was refused")
@@ -165,7 +165,7 @@ def failures(subscription_id: IdArgument, fleet: OpenFleet, output: OutputOption
 def replay(
     subscription_id: IdArgument, ids: FailureArguments = None, *, every: AllOption = False, fleet: OpenFleet
 ) -> None:
-    """Let events be delivered again that the target has refused."""
+    """Deliver refused events again."""
     count = fleet.subscriptions.want(fleet.subscriptions.find(subscription_id).id, _chosen(ids, every))
     print_result(f"{counted(count, 'event')} to deliver again")
 
@@ -174,7 +174,7 @@ def replay(
 def skip(
     subscription_id: IdArgument, ids: FailureArguments = None, *, every: AllOption = False, fleet: OpenFleet
 ) -> None:
-    """Forget events that the target has refused: it never gets them."""
+    """Forget refused events: the target never gets them."""
     count = fleet.subscriptions.drop(fleet.subscriptions.find(subscription_id).id, _chosen(ids, every))
     print_result(f"{counted(count, 'event')} skipped")
 
@@ -183,10 +183,10 @@ def skip(
 def deliver_test(
     subscription_id: IdArgument,
     *,
-    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the outcome.")] = 30.0,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the result.")] = 30.0,
     fleet: OpenFleet,
 ) -> None:
-    """Deliver an event that means nothing, and say what came of it; ends with 1 unless the target took it."""
+    """Deliver a meaningless test event, and report the result. Exit code 1 unless the target accepts it."""
     found = fleet.subscriptions.find(subscription_id)
     if found.state is not SubscriptionState.ACTIVE:
         raise CommandError(f"it is {found.state}, and nothing is delivered: resume it first")
@@ -204,7 +204,7 @@ def deliver_test(
 
 
 def _outcome(fleet: Fleet, ordered: FailedDelivery, deadline: float) -> FailedDelivery | None:
-    """What is left of an event that was ordered; None when it was delivered."""
+    """The remaining record of a test event; None once it was delivered."""
     while True:
         left = fleet.subscriptions.failure(ordered.subscription_id, ordered.id)
         if left is None or not left.is_wanted or time.monotonic() >= deadline:
@@ -220,7 +220,7 @@ def _change(fleet: Fleet, subscription_id: str, state: SubscriptionState) -> Non
 
 
 def _check_question(content: SubscriptionContent, cells: Sequence[Cell]) -> None:
-    """Raises ConfigurationError, QueryError."""
+    """Check the query of a subscription. Raises ConfigurationError, QueryError."""
     try:
         question_of(content, cells)
     except (BadRequestError, NotFoundError) as error:
@@ -228,7 +228,7 @@ def _check_question(content: SubscriptionContent, cells: Sequence[Cell]) -> None
 
 
 def _chosen(ids: Sequence[str] | None, every: bool) -> Sequence[str] | None:
-    """None for all. Raises ConfigurationError."""
+    """The ids of the chosen events, None for all. Raises ConfigurationError."""
     if bool(ids) == every:
         raise ConfigurationError("name events by their ids, or all of them with --all")
     return ids or None

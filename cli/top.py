@@ -17,12 +17,12 @@ app = typer.Typer()
 def top(api: OpenApi) -> None:
     """Show cells, jobs and changes as they come, in the terminal, until q or Ctrl-C.
 
-    Cells that are not well come first; the line below them says why the chosen one is not, or why lists ask it. Works
+    Unhealthy cells come first; the line below them says why the selected cell is unhealthy, or why lists ask it. Works
     in terminals of 80 columns and 24 lines, also over ssh.
     """
     if not (is_terminal() and sys.stdout.isatty()):
         raise ConfigurationError("top needs a terminal; `fleetlight status` says the same once")
-    api.fleet.cells()  # A fleet that is not there is said before the screen is taken.
+    api.fleet.cells()  # fails before the screen opens if the fleet cannot be reached
     asyncio.run(_show(api))
 
 

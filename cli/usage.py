@@ -1,4 +1,4 @@
-"""`fleetlight usage`: how many hours instances ran and were reserved for."""
+"""`fleetlight usage`: shows for how many hours instances ran or were reserved."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -32,19 +32,19 @@ _OPTIONS = {name: f"--{name}" for name in ("from", "to", "by")}
 )
 def usage(
     *,
-    begin: Annotated[str, typer.Option("--from", metavar="TIME", help="Begin, as in 2026-11-01T00:00:00Z.")],
-    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End; now unless given.")] = None,
+    begin: Annotated[str, typer.Option("--from", metavar="TIME", help="The begin, like 2026-11-01T00:00:00Z.")],
+    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="The end; now by default.")] = None,
     by: Annotated[
-        str, typer.Option(metavar="GROUPS", help="What the sums are apart by: project, flavor, cell.")
+        str, typer.Option(metavar="GROUPS", help="Group the sums by these: project, flavor, cell.")
     ] = "project",
     output: OutputOption = Output.TABLE,
     api: OpenApi,
 ) -> None:
-    """Show how many hours instances ran and were reserved for in a period, deleted ones too.
+    """Show for how many hours instances ran or were reserved in a period; deleted instances are included.
 
-    An instance runs from its launch until it is deleted, stopped or not, as Nova counts it. Times its vCPUs, memory and
-    disk, by each change of its size as far back as its cell keeps changes (relay.changelog_retention_h); a notice says
-    of which cells not every change is known.
+    An instance runs from its launch until it is deleted, even while it is stopped, as Nova counts it. Its hours are
+    multiplied by its vCPUs, memory and disk, which may change; each cell keeps such changes for
+    relay.changelog_retention_h. A notice names cells of which not all changes are known.
     """
     asked = {"from": begin, "by": by} | ({} if end is None else {"to": end})
     found, is_complete = api.get("/fleetlight/usage", asked, _OPTIONS)
@@ -66,7 +66,7 @@ def _show(output: Output, found: Mapping[str, Any]) -> None:
 
 
 def _print_table(found: Mapping[str, Any]) -> None:
-    """A row for each group, and one of all."""
+    """Print a row for each group, and one for the total."""
     by = found["by"]
     total = {**dict.fromkeys(by, ""), **found["total"]} | ({by[0]: "total"} if by else {})
     rows = [

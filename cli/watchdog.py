@@ -1,6 +1,6 @@
-"""Signs of life of this process for systemd, as units with WatchdogSec= ask for (sd_notify(3), sd_watchdog_enabled(3)).
+"""Reports signs of life to systemd, for units with WatchdogSec= (sd_notify(3), sd_watchdog_enabled(3)).
 
-A process that hangs cannot end itself; systemd can, and starts it again. What counts as life is what /healthz says.
+A process that hangs cannot end itself, but systemd can restart it. A process counts as alive if its /healthz says so.
 """
 
 import os
@@ -13,11 +13,11 @@ from fleetlight.indexer.stream.liveness import Probes
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _TIMES_PER_LIMIT = 3
-"""One sign that gets lost, or is late, is not the end."""
+"""So that one sign may get lost or come late."""
 
 
 def wants_signs(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether systemd asks this process, or its parent, for signs of life."""
+    """Whether systemd expects signs of life from this process or its parent."""
     asked = environment.get("WATCHDOG_PID")
     is_ours = asked is None or int(asked) in {os.getpid(), os.getppid()}
     return is_ours and bool(environment.get("NOTIFY_SOCKET") and environment.get("WATCHDOG_USEC"))
@@ -25,14 +25,14 @@ def wants_signs(environment: Mapping[str, str] = os.environ) -> bool:
 
 @contextmanager
 def watched(probes: Probes, environment: Mapping[str, str] = os.environ) -> Iterator[None]:
-    """Give signs of life, as long as `probes` say so and the block lasts, where systemd asks for them."""
+    """Report signs of life during the block while `probes` are healthy, if systemd expects them."""
     if not wants_signs(environment):
         yield
         return
     stop = threading.Event()
     address = environment["NOTIFY_SOCKET"]
     interval_s = int(environment["WATCHDOG_USEC"]) / MICROSECONDS_PER_SECOND / _TIMES_PER_LIMIT
-    # A probe may hang, and must not keep the process from ending.
+    # A daemon thread, since a probe may hang and must not keep the process from ending.
     threading.Thread(target=_give_signs, args=(probes, address, interval_s, stop), name="watchdog", daemon=True).start()
     try:
         yield
@@ -41,12 +41,12 @@ def watched(probes: Probes, environment: Mapping[str, str] = os.environ) -> Iter
 
 
 def _give_signs(probes: Probes, address: str, interval_s: float, stop: threading.Event) -> None:
-    # "@" stands for the zero byte that begins the name of a socket without a file.
+    # "@" stands for a zero byte, with which the name of a socket without a file begins.
     name = f"\0{address[1:]}" if address.startswith("@") else address
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         while True:
             if probes.healthz().is_well:
-                with suppress(OSError):  # systemd is away for a moment, as when it is upgraded
+                with suppress(OSError):  # systemd may be down for a moment, for example during its upgrade
                     sender.sendto(b"WATCHDOG=1", name)
             if stop.wait(interval_s):
                 return

@@ -1,4 +1,4 @@
-"""What `fleetlight top` shows: the board of cells, and the feed of changes, of this process."""
+"""Reads what `fleetlight top` shows, from this process: the board of cells, and the feed of changes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _WAIT_S = 5
 
 @dataclass(frozen=True, slots=True)
 class ShownChange:
-    """kind: enter, change or leave. name, status: of the instance; its uuid, and none, of one that is gone."""
+    """kind: enter, change or leave. name, status: of the instance; if it is gone, its uuid and an empty status."""
 
     at: str
     cell: str
@@ -28,7 +28,7 @@ class ShownChange:
 
 
 class WatchedFleet:
-    """Follows the fleet from now on. All it reads raises CommandError or CellError, and can be read again."""
+    """Follows the fleet from now on. Any call may raise CommandError or CellError, and can be repeated."""
 
     def __init__(self, api: ApiInProcess) -> None:
         self._api = api
@@ -39,7 +39,7 @@ class WatchedFleet:
         return await read_board(self._api)
 
     async def changes(self) -> Sequence[ShownChange]:
-        """Those since the last call, for which it waits a few seconds; of the first call there are none."""
+        """Changes since the last call, for which it waits a few seconds; the first call returns none."""
         asked = {"fields": _FIELDS, "all_projects": "1", "wait": _WAIT_S, "after": self._cursor}
         answer = await self._api.call("GET", "/fleetlight/changes", query=urlencode(asked))
         if answer.status == HTTPStatus.GONE:

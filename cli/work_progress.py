@@ -1,4 +1,4 @@
-"""How far a long piece of work is, for each cell: bars on a terminal, now and then a line otherwise."""
+"""Shows the progress of long work for each cell: bars on a terminal, otherwise a line now and then."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +15,9 @@ Show = Callable[[int], None]
 
 @contextmanager
 def shown_progress(what: str) -> Iterator[Callable[[str, int | None], Show]]:
-    """Gives a function (name, expected) that gives a function to call with the number done so far.
+    """Yield a function (name, expected) that returns a callback, to be called with the number done so far.
 
-    what: the plural of what is counted. expected: how many there may be; more are no surprise. None: not known.
+    what: a plural noun. expected: the expected number, which may be exceeded; None if unknown.
     """
     with progress_bar() as bar:
 
@@ -46,7 +46,7 @@ def shown_progress(what: str) -> Iterator[Callable[[str, int | None], Show]]:
 
 
 def _pace(done: int, expected: int | None, took_s: float) -> str:
-    """How many were done in a second since the beginning, and how long the others will take at that rate."""
+    """The speed since the beginning, and the time that the rest will take at that speed."""
     if not done or took_s <= 0:
         return ""
     rate = done / took_s

@@ -1,1 +1,1 @@
-"""`fleetlight cell`, `host` and `database`: which cells there are, and what they run on."""
+"""`fleetlight cell`, `host` and `database`: the cells of the fleet, their hosts and their databases."""

@@ -1,4 +1,4 @@
-"""`fleetlight cell add KIND` and `fleetlight cell add-nova`: how cells join the fleet, or change addresses."""
+"""`fleetlight cell add KIND` and `fleetlight cell add-nova`: add cells to the fleet, or change their addresses."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +34,7 @@ from fleetlight.indexer.followed_by import FollowedBy
 
 
 class _KindsGroup(PlainGroup):
-    """Refuses `cell add NAME --kind KIND`, as it was once, with what to type instead."""
+    """Refuses the former `cell add NAME --kind KIND`, and says what to type instead."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         first = args[0] if args else "--help"
@@ -51,7 +51,7 @@ class _KindsGroup(PlainGroup):
 add = typer.Typer(
     name="add",
     cls=_KindsGroup,
-    help="Let a cell join the fleet, or change addresses and login of one that is there: a command for each kind.",
+    help="Add a cell to the fleet, or change the address and login of one: a command for each kind.",
     no_args_is_help=True,
     epilog=examples(
         "fleetlight cell add native cell4 --database-url postgresql://cell4@db/cell4 --transport-url amqp://bus4//",
@@ -62,7 +62,7 @@ add = typer.Typer(
 
 @contextmanager
 def _open_fleet_to_join(settings: Settings, data_dir: Path | None) -> Iterator[Fleet]:
-    """The fleet, if it is one that cells can join."""
+    """Open the fleet if cells can be added to it. Raises ConfigurationError for the fleet of a data folder."""
     if is_in_data_folder(settings.fleet, data_dir):
         raise ConfigurationError(
             "this is the fleet of a data folder, whose cells `fleetlight up` makes (`fleetlight up --cells N`) and "
@@ -98,7 +98,7 @@ AuthorityOption = Annotated[
         "--ca-certs",
         "--ca-file",
         metavar="FILE",
-        help="PEM file of the authority behind the certificate of the API, or of that certificate itself.",
+        help="PEM file with the certificate of the API's authority, or with the certificate of the API itself.",
     ),
 ]
 
@@ -122,8 +122,8 @@ def native(
 ) -> None:
     """Add a cell of Fleetlight's own, on SQLite or PostgreSQL. Can be repeated.
 
-    Of a cell that is there only what is given changes. The database is brought to the newest schema, and instances
-    that are in it are found from now on.
+    If the cell exists, only the given options change. The command brings the database to the newest schema, and
+    registers the instances that are in it.
     """
     before = _cell_before(fleet, name, CellKind.NATIVE)
     bus = _given_bus(transport_url, transport_url_file)
@@ -153,9 +153,9 @@ def nova_db(
     transport_url_file: UrlFileOption = None,
     fleet: FleetToJoin,
 ) -> None:
-    """Add one cell of Nova by its database: MySQL, MariaDB, PostgreSQL or SQLite, only ever read. Can be repeated.
+    """Add one cell of Nova by its database, which is only read: MySQL, MariaDB, PostgreSQL or SQLite. Can be repeated.
 
-    Of a cell that is there only what is given changes. `fleetlight cell add-nova` adds all cells of a deployment.
+    If the cell exists, only the given options change. `fleetlight cell add-nova` adds all cells of a deployment.
     """
     databases = (database_url, database_url_file, api_database_url, api_database_url_file)
     before = _cell_before(fleet, name, CellKind.NOVA_DB)
@@ -185,7 +185,7 @@ def nova_api(
     ] = None,
     clouds_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="clouds.yaml; where OpenStack's clients look for it, unless given."),
+        typer.Option(metavar="FILE", help="clouds.yaml; by default the one that OpenStack's clients would find."),
     ] = None,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A file that holds a token for X-Auth-Token.")
@@ -199,9 +199,9 @@ def nova_api(
     transport_url_file: UrlFileOption = None,
     fleet: FleetToJoin,
 ) -> None:
-    """Add a Nova deployment, or another one of Fleetlight's, by its compute API, only ever read. Can be repeated.
+    """Add a Nova deployment, or another Fleetlight, by its compute API, which is only read. Can be repeated.
 
-    Of a cell that is there only what is given changes.
+    If the cell exists, only the given options change.
     """
     login = UpstreamLogin(os_cloud, clouds_file, token_file, username, password_file, ca_certs)
     before = _cell_before(fleet, name, CellKind.NOVA_API)
@@ -234,9 +234,9 @@ def ganeti(
     ca_certs: AuthorityOption = None,
     fleet: FleetToJoin,
 ) -> None:
-    """Add a Ganeti cluster by its remote API, only ever read. Can be repeated.
+    """Add a Ganeti cluster by its remote API, which is only read. Can be repeated.
 
-    Of a cell that is there only what is given changes.
+    If the cell exists, only the given options change.
     """
     login = UpstreamLogin(username=username, password_file=password_file, ca_certs=ca_certs)
     before = _cell_before(fleet, name, CellKind.GANETI)
@@ -260,37 +260,38 @@ def add_nova(
     api_database_url_file: UrlFileOption = None,
     main_database_url: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Nova's [database]connection, which fills in addresses that are templates."),
+        typer.Option(metavar="URL", help="Nova's [database]connection, to fill in cell addresses that are templates."),
     ] = None,
     transport_url: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
             envvar="FLEETLIGHT_CELL_TRANSPORT_URL",
-            help="The bus of all cells, amqp or amqps; else each has the one that Nova knows it by.",
+            help="The bus of all cells, amqp or amqps; by default each cell has the bus that Nova knows for it.",
         ),
     ] = None,
     transport_url_file: UrlFileOption = None,
-    prefix: Annotated[str, typer.Option(metavar="TEXT", help="The beginning of the names of the cells.")] = "",
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="A prefix for the names of the cells.")] = "",
     one_server: Annotated[
-        bool, typer.Option("--one-server", help="Every cell is at the server of the API database, whatever Nova says.")
+        bool, typer.Option("--one-server", help="Read every cell at the server of the API database.")
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Only say whether the rows and the log of each cell can be read.")
+        bool, typer.Option("--check", help="Only check whether the rows and the log of each cell can be read.")
     ] = False,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let all cells of a Nova deployment join the fleet, as its API database knows them. Can be repeated.
+    """Add all cells of a Nova deployment that its API database knows. Can be repeated.
 
-    Nothing is ever written to Nova's databases. The accounts in Nova's own addresses are not used: the cells are read
-    with the account in the address of the API database, and their buses with `bus.username`. A cell keeps the bus that
-    it has, unless another one is given.
+    Nothing is ever written to Nova's databases. The accounts in Nova's own addresses are not used: Fleetlight reads the
+    cells with the account in the address of the API database, and their buses with `bus.username`. A cell keeps its bus
+    unless another one is given.
 
-    With --check nothing is added, and no fleet is needed. Each cell is tried as an indexer would: FOLLOWED BY is `log`
-    where the log of its database server tells at once what was committed, and `comparisons` where all rows have to be
-    compared now and then; WHY has what mends that. Exit code 0 if every cell can be followed by a log, 1 if not.
+    With --check nothing is added, and no fleet is needed: the command tries each cell as an indexer would. FOLLOWED BY
+    is `log` if the log of the database server shows each commit at once, and `comparisons` if an indexer would have to
+    compare all rows at intervals; WHY says how to change that. Exit code 0 if every cell can be followed by a log, 1 if
+    not.
     """
     api_database = given_url("--api-database-url", api_database_url, api_database_url_file)
     if check:
@@ -335,14 +336,14 @@ def _print_checked(checked: Sequence[CheckedNovaCell], output: Output) -> None:
 
 
 def _kind_in(args: Sequence[str]) -> str:
-    """The kind that `--kind` names; native, as it was without that."""
+    """The kind after `--kind`; without that option native, which was its default."""
     words = [word for each in args for word in each.split("=", 1)]
     named = [value for option, value in pairwise(words) if option == "--kind"]
     return next((kind for kind in CellKind if kind in named), CellKind.NATIVE)
 
 
 def _cell_before(fleet: Fleet, name: str, kind: CellKind) -> Cell | None:
-    """The cell of that name if it is there. Raises ConfigurationError for one of another kind."""
+    """The cell of that name, or None. Raises ConfigurationError if it is of another kind."""
     checked_name(name)
     before = next((cell for cell in fleet.cells() if cell.name == name), None)
     if before is not None and before.kind is not kind:
@@ -367,9 +368,9 @@ def _print_joined(joined: Joined) -> None:
 
 
 def _change_bus(fleet: Fleet, cell: Cell, transport_url: str) -> None:
-    """Raises ConfigurationError."""
+    """Give a cell another bus and keep the rest. Raises ConfigurationError for a cell whose bus is in one process."""
     if is_in_process(cell):
-        raise ConfigurationError(f"the bus of cell {cell.name} is inside of the process of `fleetlight up`")
+        raise ConfigurationError(f"the bus of cell {cell.name} is inside the process of `fleetlight up`")
     changed = fleet.add_cell(
         cell.name,
         cell.kind,
@@ -382,13 +383,13 @@ def _change_bus(fleet: Fleet, cell: Cell, transport_url: str) -> None:
 
 
 def _url_of(before: Cell | None, name: str, url: str | None, file: Path | None) -> str:
-    """What is given of an address of a cell; what it had where nothing is. Raises ConfigurationError without both."""
+    """The given URL for the field `name`, else the one that the cell had. Raises ConfigurationError without either."""
     known: str | None = getattr(before, name, None)
     return known if known and url is None and file is None else given_url(f"--{name.replace('_', '-')}", url, file)
 
 
 def _given_bus(url: str | None, file: Path | None) -> str | None:
-    """The address of a bus, if one is given. Raises ConfigurationError for one that cannot be used."""
+    """The given address of a bus, or None. Raises ConfigurationError for an address that cannot be used."""
     if url is None and file is None:
         return None
     transport = given_url("--transport-url", url, file)
@@ -397,5 +398,5 @@ def _given_bus(url: str | None, file: Path | None) -> str | None:
 
 
 def _kept_bus(given: str | None, before: Cell | None) -> str:
-    """The bus that is given; else the one that the cell had, if it had one."""
+    """The given bus, else the one that the cell had; empty without either."""
     return given or ("" if before is None else before.transport_url)

@@ -1,4 +1,4 @@
-"""`fleetlight cell`: which cells the fleet has, from the first day of a cell to its last."""
+"""`fleetlight cell`: list, change, disable, enable and remove the cells of the fleet."""
 
 import time
 from collections.abc import Callable
@@ -49,16 +49,16 @@ IsInDataFolder = Annotated[
     bool, FromSettings(lambda settings, data_dir: nullcontext(is_in_data_folder(settings.fleet, data_dir)))
 ]
 
-# An indexer or relay looks at the registry every fleet.cells_refresh_interval_s, and then has work to finish.
+# Indexers and relays read the registry every fleet.cells_refresh_interval_s, then finish the work at hand.
 _FINISHING_S = 10.0
 
 
 @app.command("list", epilog=examples("fleetlight cell list", "fleetlight cell list --output json"))
 def list_cells(settings: LoadedSettings, fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
-    """Show every cell of the fleet; passwords inside URLs are masked.
+    """List every cell of the fleet; passwords inside URLs are masked.
 
-    FOLLOWED BY is as in `fleetlight index status`: `changes`, `log` or `comparisons`; `-` of a disabled cell, and while
-    the index does not answer, of a cell that numbers no changes.
+    FOLLOWED BY is as in `fleetlight index status`: `changes`, `log` or `comparisons`. It is `-` for a disabled cell,
+    and, while the index does not answer, for a cell that does not number its changes.
     """
     known = sorted_by_name(fleet.cells())
     indexed: IndexedCells | None = None
@@ -110,15 +110,15 @@ def set_cell(
     ],
     fleet: OpenFleet,
 ) -> None:
-    """Set whether a native cell takes announcements; indexers know within fleet.cells_refresh_interval_s.
+    """Set whether a native cell takes announcements; indexers apply it within fleet.cells_refresh_interval_s.
 
-    It takes them only from its own outbox, and from producers with a key for it (`fleetlight accounts producer`).
-    Announcements of others become dead letters. What was announced before stays.
+    The cell takes them only from its own outbox, and from producers with a key for it (`fleetlight accounts producer`).
+    Announcements from others become dead letters. Instances that were announced before stay.
     """
     cell = fleet.cell(name)
     if not cell.can.numbers_changes:
         raise ConfigurationError(
-            f"cell {cell.name} is not native: what is announced there is a hint, and only its rows become servers"
+            f"cell {cell.name} is not native: an announcement there is only a hint, and servers come from its rows"
         )
     fleet.set_takes_announcements(cell.uuid, announcements)
     print_result(f"{cell.name}: takes {'announcements of its producers' if announcements else 'no announcements'}")
@@ -129,9 +129,9 @@ def disable(name: CellArgument, settings: LoadedSettings, fleet: OpenFleet) -> N
     """Stop following a cell: indexers and relays leave it within fleet.cells_refresh_interval_s.
 
     Its instances stay in every list: lists ask the cell itself as soon as the index is too old. The command waits until
-    they have left it, and removes its queue, which nothing would empty; what that had is read from the cell once
-    `fleetlight cell enable` has it followed again. In a data folder the relay of `fleetlight up` goes on as long as
-    that runs.
+    indexers and relays have left, and removes the cell's queue, which nothing would empty. After `fleetlight cell
+    enable` the indexer reads from the cell what the queue had. In a data folder the relay runs as long as `fleetlight
+    up`.
     """
     cell = _set_disabled(fleet, name, disabled=True)
     if cell.transport_url and not is_in_process(cell):
@@ -140,13 +140,13 @@ def disable(name: CellArgument, settings: LoadedSettings, fleet: OpenFleet) -> N
 
 @app.command(epilog=examples("fleetlight cell enable cell2"))
 def enable(name: CellArgument, fleet: OpenFleet) -> None:
-    """Follow a disabled cell again; its indexer catches up with what changed meanwhile."""
+    """Follow a disabled cell again; its indexer catches up with the changes that it missed."""
     _set_disabled(fleet, name, disabled=False)
 
 
 @app.command(epilog=examples("fleetlight cell acknowledge cell2"))
 def acknowledge(name: CellArgument, fleet: OpenFleet) -> None:
-    """Say that the database of a cell was meant to go back to a backup; until then it is named as a finding."""
+    """Confirm that the database of a cell was restored from a backup on purpose; this closes the finding."""
     cell = fleet.cell(name)
     was_open = fleet.restored_cells.acknowledge(cell.uuid)
     print_result(f"{cell.name}: {'acknowledged' if was_open else 'there is nothing to acknowledge'}")
@@ -161,9 +161,9 @@ def remove(
     fleet: OpenFleet,
     is_embedded: IsInDataFolder,
 ) -> None:
-    """Remove a disabled cell from the index and from the fleet, and its queues. Its database stays as it is.
+    """Remove a disabled cell and its queues from the index and the fleet. Its database stays as it is.
 
-    A cell of a data folder cannot be removed: `fleetlight up` would make it again.
+    A cell of a data folder cannot be removed: `fleetlight up` would create it again.
     The command waits until indexers and the relay have left the cell. If it is interrupted, run it again.
     """
     cell = fleet.cell(name)
@@ -215,7 +215,7 @@ def _remove_bus(settings: Settings, cell: Cell) -> None:
     try:
         remove_bus(cell.transport_url, cell.uuid, settings.bus)
     except BusError as error:
-        # A bus that is gone for good must not keep the cell.
+        # A broker that is gone for good must not prevent the removal of the cell.
         names = f"{work_queue_name(cell.uuid)} and {dead_name(cell.uuid)}"
         print_notice(
             f"{error}; should it come back, delete its queues {names} there, which no indexer empties any more"
@@ -228,7 +228,7 @@ def _is_relayed(cell: Cell) -> bool:
     try:
         return is_relayed(cell)
     except CellUnreachableError as error:
-        # A relay needs the database as well, and a cell that is gone for good must be removable.
+        # A relay needs this database too, and a cell whose database is gone for good must be removable.
         print_notice(f"{error}; so no relay can be active")
         return False
 
@@ -249,14 +249,14 @@ def _set_disabled(fleet: Fleet, name: str, *, disabled: bool) -> Cell:
 
 
 def _remove_queue(settings: Settings, fleet: Fleet, cell: Cell) -> None:
-    """Remove the cell's queue, as soon as neither indexer nor relay is left that would make it again."""
+    """Remove the cell's queue once no indexer or relay is left that would create it again."""
     ending = f"its queue {work_queue_name(cell.uuid)} stays, and fills up to its limit"
     deadline_s, on_wait = _waiting(settings, cell)
     with closing(CellLeases(fleet.open_leases("fleetlight cell disable"))) as leases:
         try:
             with leases.unfollowed(cell, deadline_s=deadline_s, on_wait=on_wait):
                 wait_for_relay(cell, _is_relayed, deadline_s, on_wait)
-                # If it was enabled meanwhile, its indexer needs the queue.
+                # If the cell was enabled meanwhile, its indexer needs the queue.
                 if fleet.cell(cell.uuid).disabled:
                     remove_work_queue(cell.transport_url, cell.uuid, settings.bus)
         except BusError as error:
@@ -266,7 +266,7 @@ def _remove_queue(settings: Settings, fleet: Fleet, cell: Cell) -> None:
 
 
 def _waiting(settings: Settings, cell: Cell) -> tuple[float, Callable[[LeaseHeldError], None]]:
-    """How long to wait until processes leave a cell that was disabled, and what to print then."""
+    """How long to wait for processes to leave a disabled cell, and a callback that announces the wait."""
     deadline_s = settings.fleet.cells_refresh_interval_s + _FINISHING_S
 
     def on_wait(error: LeaseHeldError) -> None:

@@ -1,4 +1,4 @@
-"""`fleetlight database`: the schemas of the fleet database and of the cells' databases."""
+"""`fleetlight database`: upgrade the schemas of the fleet database and of the cells' databases."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -26,7 +26,7 @@ app = typer.Typer(no_args_is_help=True, epilog=examples("fleetlight database upg
 def upgrade(settings: LoadedSettings, fleet: OpenFleet) -> None:
     """Bring the fleet database and the databases of all native cells to the newest schema; can be repeated.
 
-    Accounts that `fleetlight accounts postgresql` has made get their rights to new tables.
+    Roles from `fleetlight accounts postgresql` get their rights on new tables.
     """
     fleet_url = settings.fleet.database_url.get_secret_value()
     _upgrade(create_database_engine(fleet_url), upgrade_fleet, translated_fleet_failures())

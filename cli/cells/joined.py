@@ -1,4 +1,4 @@
-"""What became of a cell that was added to the fleet, of whatever kind."""
+"""The result of adding a cell of any kind to the fleet."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from fleetlight.cells.model import Cell
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A cell that is in the fleet now.
+    """A cell that is now in the fleet.
 
-    before: as it was; None of a new one. instances: how many it has; None where they were not counted. problem: why it
-        cannot be read yet. notes: what else to know of it.
+    before: the cell as it was, None if it is new. instances: their number, None if they were not counted. problem: why
+        the cell cannot be read yet. notes: further remarks for the operator.
     """
 
     cell: Cell
@@ -21,7 +21,7 @@ class Joined:
     notes: tuple[str, ...] = ()
 
     def changes(self) -> Iterator[tuple[str, str]]:
-        """What of a cell that was there is another one now: what it is called, and the address. A secret."""
+        """Yield the addresses that changed for a cell that existed: a title and the new address, which is a secret."""
         if self.before is None:
             return
         database = "address" if self.cell.kind.is_asked_over_http else "database"

@@ -1,4 +1,4 @@
-"""Cells of Fleetlight's own join the fleet."""
+"""Add native cells to the fleet."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -23,13 +23,13 @@ _LOOKED_FOR = 500
 
 
 def add_native_cell(fleet: Fleet, fleet_url: str, name: str, database_url: str, transport_url: str) -> Joined:
-    """Add a cell with the newest schema, and what is in it; fleet_url: the address of the fleet database.
+    """Add a cell, upgrade its database and register the instances in it. fleet_url: address of the fleet database.
 
-    Raises ConfigurationError when a known cell would get a database that has nothing of it.
+    Raises ConfigurationError if a known cell would get a database that has none of its instances.
     """
     known = fleet.cells()
     before = next((cell for cell in known if cell.name == name and cell.kind is CellKind.NATIVE), None)
-    # First the schema: a process that finds the cell in the registry may read it at once.
+    # Upgrade first: a process that finds the cell in the registry may read it at once.
     engine = check_database_url(database_url, name, known)
     if before is not None:
         _require_its_instances(fleet, replace(before, database_url=database_url))
@@ -44,10 +44,10 @@ def add_native_cell(fleet: Fleet, fleet_url: str, name: str, database_url: str, 
 
 
 def _require_its_instances(fleet: Fleet, cell: Cell) -> None:
-    """A database that was moved, or restored, has instances of the cell; another one has none.
+    """Refuse a database that has none of the cell's instances: one that was moved or restored would have some.
 
-    Looked at before anything is made there, for an empty database would pass for the cell.
-    cell: with the database that it is to have. Raises ConfigurationError, and CellUnreachableError where there is none.
+    This comes before the upgrade, since after it an empty database would look like the cell's.
+    cell: with its new database. Raises ConfigurationError, and CellUnreachableError if the database does not answer.
     """
     known = [mapping.instance_uuid for mapping in fleet.mappings_of_cell(cell.uuid, limit=_LOOKED_FOR)]
     if not known:

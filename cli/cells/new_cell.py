@@ -1,4 +1,4 @@
-"""What has to be right before a cell joins the fleet."""
+"""Checks of names and addresses before a cell is added to the fleet."""
 
 import re
 from collections.abc import Iterable
@@ -16,13 +16,13 @@ from fleetlight.cli.errors import ConfigurationError
 from fleetlight.cli.fleet import IN_PROCESS_BUS
 from fleetlight.notifications.errors import BusError
 
-# Names are in headers (Fleetlight-Route), in logs and on command lines.
+# Names appear in headers (Fleetlight-Route), in logs and on command lines.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def checked_name(name: str) -> str:
-    """Raises ConfigurationError for a name that could be mistaken for something else."""
+    """Return the name of a cell. Raises ConfigurationError if it is invalid, or looks like a uuid."""
     if not _NAME.fullmatch(name) or _UUID.fullmatch(name):
         raise ConfigurationError(
             f"'{name}' cannot be the name of a cell: use up to 63 letters, digits, dots, hyphens and underscores, "
@@ -32,7 +32,7 @@ def checked_name(name: str) -> str:
 
 
 def given_url(option: str, url: str | None, file: Path | None) -> str:
-    """The value of `option`, or what its file holds without the line break at the end. Raises ConfigurationError."""
+    """The value of `option`, or the content of its file without the last line break. Raises ConfigurationError."""
     if (url is None) == (file is None):
         raise ConfigurationError(f"give either {option} or {option}-file")
     if file is None:
@@ -46,22 +46,22 @@ def given_url(option: str, url: str | None, file: Path | None) -> str:
 
 
 def check_transport_url(url: str) -> None:
-    """Raises ConfigurationError for an address that is not one of a bus that other processes can reach."""
+    """Raises ConfigurationError if other processes cannot reach a bus at this address."""
     try:
         check_address(url)
     except BusError as error:
         raise ConfigurationError(f"--transport-url: {error}") from error
     if url.startswith(IN_PROCESS_BUS):
         raise ConfigurationError(
-            f"--transport-url: {IN_PROCESS_BUS} is the bus inside of the process of `fleetlight up`, which makes its "
+            f"--transport-url: {IN_PROCESS_BUS} is the bus inside the process of `fleetlight up`, which makes its "
             "cells itself: `fleetlight up --cells N`"
         )
 
 
 def check_database_url(url: str, name: str, others: Iterable[Cell]) -> Engine:
-    """An engine for the database of a new cell; nothing is opened yet.
+    """Create an engine for the database of a new cell, without connecting.
 
-    Raises ConfigurationError for a database that cannot be used, or is that of one of the `others`.
+    Raises ConfigurationError if the database cannot be used, or belongs to one of the `others`.
     """
     try:
         engine = create_database_engine(url)
@@ -88,6 +88,6 @@ def upgrade(engine: Engine, name: str) -> None:
 
 
 def is_same_place(one: str, other: str) -> bool:
-    """Whether two addresses are of one database, as far as they say; the account does not matter."""
+    """Whether two URLs name the same server, port and database; accounts are not compared."""
     places = [make_url(url) for url in (one, other)]
     return len({(url.get_backend_name(), url.host, url.port, url.database) for url in places}) == 1

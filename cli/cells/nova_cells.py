@@ -1,4 +1,4 @@
-"""Cells of Nova join the fleet: one by one, or all that an API database knows."""
+"""Add cells of Nova to the fleet: one, or all that an API database knows."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,16 +31,16 @@ _TRUE = {"1", "true", "yes", "on"}
 
 @dataclass(frozen=True, slots=True)
 class FoundBus:
-    """address: ours, without an account; empty where there is no bus that can be followed. note: what to know of it."""
+    """address: ours, without an account; empty if there is no bus to follow. note: a remark for the operator."""
 
     address: str = ""
     note: str | None = None
 
 
 def bus_of(transport_url: str | None) -> FoundBus:
-    """The bus in an address of Nova's, without the account: Nova's accounts are never used.
+    """Convert Nova's transport URL to our address of the bus, without the account: Nova's accounts are never used.
 
-    Of several brokers the first one is taken: a cluster gives all of them the same messages.
+    Of several brokers the first is taken, since all brokers of a cluster deliver the same messages.
     """
     url = transport_url or ""
     if _TEMPLATE.search(url):
@@ -67,17 +67,17 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class _Deployment:
-    """What a cell has of the deployment that it is in."""
+    """The addresses that a cell gets from its deployment."""
 
     api_database_url: str = field(repr=False)
     transport_url: str = field(default="", repr=False)
 
 
 def add_nova_cell(fleet: Fleet, name: str, database_url: str, api_database_url: str, transport_url: str) -> Joined:
-    """Add one cell, by the name that it has in its deployment, or with its address there.
+    """Add one cell, found in its deployment by its name or by its database.
 
-    Raises ConfigurationError, also when a known cell would get a database that has nothing of it, and CommandError when
-    the API database cannot be read.
+    Raises ConfigurationError, also if a known cell would get a database that has none of its servers, and CommandError
+    if the API database cannot be read.
     """
     _check("--database-url", database_url)
     known = cells_of(api_database_url)
@@ -104,13 +104,13 @@ def add_all_nova_cells(
     prefix: str,
     one_server: bool = False,
 ) -> Sequence[Joined]:
-    """Add every cell of a deployment, and what stands for the servers that are in none yet.
+    """Add every cell of a deployment, and a cell for the build requests: servers that are in no cell yet.
 
-    main_database_url: what fills in addresses that are templates. transport_url: the bus of all cells; empty: each has
-    the one that the deployment names, unless it has one already. prefix: what the names begin with. one_server: every
-    cell is at the server of the API database, whatever server Nova's address of it names.
-    A cell with an address that cannot be read keeps the one that it has; a new one gets none that works, and is down.
-    Raises ConfigurationError, and CommandError when the API database cannot be read.
+    main_database_url: fills in addresses that are templates. transport_url: the bus of all cells; if empty, each cell
+    keeps its bus, or gets the one that the deployment names. prefix: how the names of the cells begin. one_server:
+    every cell is at the server of the API database, whatever server its address in Nova names.
+    If the address of a cell cannot be read, a known cell keeps its address and a new one is added as down.
+    Raises ConfigurationError, and CommandError if the API database cannot be read.
     """
     known = cells_of(api_database_url)
     in_fleet = {cell.name: cell for cell in fleet.cells()}
@@ -139,10 +139,10 @@ def add_all_nova_cells(
 
 @dataclass(frozen=True, slots=True)
 class CheckedNovaCell:
-    """What a cell of Nova can be, as its servers say now.
+    """The result of checking one cell of Nova.
 
-    database_url: a secret; empty where it is not known. unreadable: why its rows cannot be read. log_problem: why it
-    cannot be followed by the log of its database server, and what mends that; both are None where nothing is wrong.
+    database_url: a secret; empty if unknown. unreadable: why its rows cannot be read, or None. log_problem: why the log
+    of its database server cannot be followed, and how to change that, or None.
     """
 
     name: str
@@ -152,7 +152,7 @@ class CheckedNovaCell:
 
     @property
     def followed_by(self) -> FollowedBy | None:
-        """By what an indexer would follow it; None where it cannot be read."""
+        """How an indexer would follow the cell; None if it cannot be read."""
         if self.unreadable is not None:
             return None
         return FollowedBy.LOG if self.log_problem is None else FollowedBy.COMPARISONS
@@ -161,7 +161,7 @@ class CheckedNovaCell:
 def check_all_nova_cells(
     api_database_url: str, *, main_database_url: str | None, prefix: str, one_server: bool = False
 ) -> Sequence[CheckedNovaCell]:
-    """Try to read the rows and the log of each cell that `add_all_nova_cells` would add, of which the rest is as there.
+    """Try to read the rows and the log of each cell that `add_all_nova_cells` would add; arguments as there.
 
     Nothing is added, and no fleet is needed.
     """
@@ -190,7 +190,7 @@ def check_all_nova_cells(
         return CheckedNovaCell(name, url, log_problem=_why_not_by_log(cell))
 
     names = [checked_name(prefix + name) for name in (BUILD_REQUESTS, *(cell.name for cell in known))]
-    # Beside each other, since a log is silent for up to a second.
+    # In parallel, since a log is silent for up to a second.
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         return list(threads.map(check, names, [None, *known]))
 
@@ -206,7 +206,7 @@ def _why_not_by_log(cell: Cell) -> str | None:
 
 
 class _Buses:
-    """The buses of the cells of a deployment; in_fleet: cells by name; the others are as of `add_all_nova_cells`."""
+    """The buses of a deployment's cells. in_fleet: cells by name; other arguments as for `add_all_nova_cells`."""
 
     def __init__(self, in_fleet: Mapping[str, Cell], api_database_url: str, transport_url: str) -> None:
         self._given = transport_url
@@ -219,7 +219,7 @@ class _Buses:
             with closing(Deployment(api_database_url)) as deployment:
                 self._urls = deployment.transport_urls()
         except FleetUnreachableError as error:
-            # The account may be one from before these were read.
+            # The account may date from a time when the deployment's transport URLs were not read.
             self._problem = f"its bus is not known ({error.reason}); give --transport-url"
 
     def of(self, name: str, nova_uuid: str) -> FoundBus:
@@ -237,7 +237,7 @@ def cells_of(api_database_url: str) -> Sequence[NovaCell]:
 
 @contextmanager
 def _reading_deployment(api_database_url: str) -> Iterator[Deployment]:
-    """Raises CommandError."""
+    """Open a deployment for reading. Raises CommandError if its API database cannot be read."""
     with closing(Deployment(api_database_url)) as deployment:
         try:
             yield deployment
@@ -246,9 +246,9 @@ def _reading_deployment(api_database_url: str) -> Iterator[Deployment]:
 
 
 def _require_its_servers(fleet: Fleet, name: str, database_url: str, api_database_url: str, nova_uuid: str) -> None:
-    """A database that was moved, or restored, has some of the newest servers of the cell; another one has none.
+    """Refuse a database that has none of the cell's newest servers: one that was moved or restored would have some.
 
-    One that cannot be read is not refused: it may be on its way. Raises ConfigurationError, CommandError.
+    A database that cannot be read is accepted, since it may not be up yet. Raises ConfigurationError, CommandError.
     """
     before = next((cell for cell in fleet.cells() if (cell.name, cell.nova_uuid) == (name, nova_uuid)), None)
     if before is None or _is_same_place(before.database_url, database_url):

@@ -1,4 +1,4 @@
-"""APIs of other software join the fleet as cells. Their secrets stay where they are."""
+"""Add APIs of other software as cells. Only the places of their secrets are stored, not the secrets."""
 
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -23,13 +23,13 @@ _LIKE = {
     CellKind.NOVA_API: "https://nova.example.org:8774/v2.1",
     CellKind.GANETI: "https://cluster.example.org:5080",
 }
-# The ways to log in, each with what belongs to it; an API has one of them.
+# The ways to log in, each with its options; an API uses one of them.
 _WAYS = (("cloud", "clouds_file"), ("token_file",), ("username", "password_file"))
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamLogin:
-    """The login at an API, as the options say it; see UpstreamAddress."""
+    """The options for logging in at an API; see UpstreamAddress."""
 
     cloud: str | None = None
     clouds_file: Path | None = None
@@ -43,14 +43,14 @@ class UpstreamLogin:
         return self != UpstreamLogin()
 
     def completed_by(self, known: UpstreamAddress) -> "UpstreamLogin":
-        """With what it does not say as it was; another way to log in takes the place of the one before."""
+        """Fill in missing options from `known`. Options of another login method than this one's are dropped."""
         ways = [way for way in _WAYS if any(getattr(self, name) is not None for name in way)] or _WAYS
         names = [*(name for way in ways for name in way), "ca_certs"]
         return replace(self, **{name: getattr(known, name) for name in names if getattr(self, name) is None})
 
 
 def upstream_address(kind: CellKind, url: str | None, login: UpstreamLogin, before: Cell | None = None) -> str:
-    """The address of a cell, with where its login is. before: a cell that keeps what is not given.
+    """The address of a cell's API, with where its login is stored. before: a cell that keeps what is not given.
 
     Raises ConfigurationError.
     """
@@ -86,7 +86,7 @@ def upstream_address(kind: CellKind, url: str | None, login: UpstreamLogin, befo
 def add_upstream_cell(
     fleet: Fleet, name: str, kind: CellKind, address: str, transport_url: str, *, before: Cell | None
 ) -> Joined:
-    """Add the API at `address` (`upstream_address`) as a cell, also while it is away. before: the one of that name."""
+    """Add the API at `address` (`upstream_address`) as a cell, even if it is down. before: the cell of that name."""
     cell = fleet.add_cell(name, kind, address, transport_url)
     try:
         with closing(open_adapter(cell, statement_timeout_s=_TIMEOUT_S)) as adapter:
@@ -96,5 +96,5 @@ def add_upstream_cell(
 
 
 def _absolute(path: Path | None) -> Path | None:
-    """Every process of the fleet reads it, wherever it is started."""
+    """Make a path absolute, since every process reads it, in whatever folder it was started."""
     return None if path is None else path.absolute()

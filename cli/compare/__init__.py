@@ -1,5 +1,5 @@
-"""`fleetlight compare`: Fleetlight beside the Nova that is there. It asks both the same, and only reads.
+"""`fleetlight compare`: sends the same read-only requests to Nova and to Fleetlight, and compares the answers.
 
-`questions`, `catalogue` and `access_log` say what is asked, `sites` asks it, `differences` and `explained` judge two
-answers, `cases` judges them over time, `tally` counts, and `report` shows what was found.
+`questions`, `catalogue` and `access_log` make requests, `sites` sends them, `differences` and `explained` compare two
+answers, `cases` compares repeated answers, `tally` counts, and `report` shows the result.
 """

@@ -1,6 +1,6 @@
-"""Requests out of the access logs of Nova, uWSGI, HAProxy, nginx and Apache; pure.
+"""Parses requests from access logs of Nova, uWSGI, HAProxy, nginx and Apache; pure.
 
-All of them write the line of the request between quotation marks, but uWSGI. HAProxy cuts it where it has no room.
+All but uWSGI put the request line between quotation marks. HAProxy truncates it if it is too long.
 """
 
 import re
@@ -12,7 +12,7 @@ from fleetlight.cli.compare.questions import Question
 
 _QUOTED = re.compile(r'"GET (?P<target>\S+?)(?: HTTP/[\d.]+)?"')
 _UWSGI = re.compile(r"\] GET (?P<target>\S+) => generated ")
-# Nova's own log of requests has it.
+# Only Nova's own request log has the microversion.
 _VERSION = re.compile(r"\bmicroversion: (?P<version>2\.\d+)\b")
 _LIST_OR_SERVER = re.compile(
     r"/v2(?:\.\d+)?(?:/[0-9a-f-]{32,36})?(?P<path>/servers(?:/detail|/[0-9a-fA-F-]{32,36})?)/?$"
@@ -21,14 +21,14 @@ _ESCAPED = re.compile(r"\\x([0-9A-Fa-f]{2})")
 
 
 def question_in(line: str) -> Question | None:
-    """The request of a list of servers, or of one, that a line tells of; None for any other line.
+    """Parse a log line that shows a request for one server or a list of servers; None for any other line.
 
-    Its version is empty where the line does not say which one it was.
+    The version is empty if the line does not show it.
     """
     found = _QUOTED.search(line) or _UWSGI.search(line)
     if found is None:
         return None
-    # What nginx and Apache take for no text stands there as bytes.
+    # nginx and Apache write bytes that are not printable as \xNN.
     target = _ESCAPED.sub(r"%\1", found["target"])
     try:
         address = urlsplit(target)
@@ -43,7 +43,7 @@ def question_in(line: str) -> Question | None:
 
 
 def questions_in(line: str, newest: str) -> Sequence[Question]:
-    """What a line asks; at the oldest and the newest microversion where it does not say which one it was."""
+    """The requests of a line; at the oldest and the newest microversion if it does not show the version."""
     found = question_in(line)
     if found is None:
         return ()

@@ -1,8 +1,9 @@
-"""One question over time: what changed between two answers is asked again before it is called a difference; pure.
+"""One request over time: a difference counts only if it is still there after repeated requests; pure.
 
-A round is Nova, Fleetlight, and, where they differ, Nova again. What differs from both answers of Nova in the same way
-stands. What still stands after `settle_s` is a difference. What goes before was late: Fleetlight shows a change some
-seconds after Nova, as its headers say. A question of which nothing ever stands is about servers that move.
+In a round we ask Nova, then Fleetlight, and Nova again if the two differ. A difference stands if it is the same to both
+answers of Nova. If it still stands after `settle_s`, it is reported. If it goes away before, it was late: Fleetlight
+shows a change some seconds after Nova, as its headers say. A request whose differences never stand is about servers
+that change all the time.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -13,13 +14,13 @@ from fleetlight.cli.compare.explained import Compared, explanation
 from fleetlight.cli.compare.questions import Question
 
 _MOST_MOVING_ROUNDS = 5
-# Parts of the time that a difference has to settle, after which it is asked for again.
+# When a standing difference is checked again, as fractions of `settle_s`.
 _LOOKS = (0.1, 0.3, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """again: what Nova has answered the second time, where it was asked."""
+    """again: Nova's second answer, if it was asked twice."""
 
     nova: Answer
     ours: Answer
@@ -30,9 +31,9 @@ class Round:
 class Case:
     """settle_s: see the module. waiting: see fleetlight.cli.compare.explained.Compared.
 
-    differing: what is a difference, once the case is over. late: what was late, and for how many seconds at most.
-    explained: pairs of a rule and what it explains. due_s: when to ask again, on the clock of `judge`; None when it is
-    over.
+    differing: the differences to report, once the case is over. late: differences that went away, with the longest time
+    in seconds that they lasted. explained: pairs of a rule and the difference it explains. due_s: when to ask again, on
+    the clock of `judge`; None once the case is over.
     """
 
     question: Question
@@ -50,6 +51,7 @@ class Case:
     _standing: Mapping[tuple[Kind, str, str], Difference] = field(default_factory=dict)
 
     def unexplained(self, nova: Answer, ours: Answer) -> Sequence[Difference]:
+        """The differences that no rule explains; the explained ones of the first round are kept in `explained`."""
         compared = Compared(self.question, nova, ours, self.waiting)
         named = [(explanation(compared, each), each) for each in differences(self.question, nova, ours)]
         if self.first is None:
@@ -57,7 +59,7 @@ class Case:
         return [each for name, each in named if name is None]
 
     def judge(self, round_: Round, now_s: float) -> None:
-        """Take in one more round, as of a moment of a monotonic clock."""
+        """Add a round, received at `now_s` on a monotonic clock."""
         found = self.unexplained(round_.nova, round_.ours)
         is_found_again = set[Difference]() if round_.again is None else {*self.unexplained(round_.again, round_.ours)}
         standing = {each.subject: each for each in found if each in is_found_again}
@@ -70,7 +72,7 @@ class Case:
         self.due_s = self._next_look(now_s)
 
     def _settle(self, standing: Mapping[tuple[Kind, str, str], Difference], now_s: float) -> None:
-        """What stood before and stands no longer was late."""
+        """Record differences that went away as late, and those that outlast `settle_s` as differing."""
         waited_s = now_s - self._since_s
         self.late |= {each: waited_s for subject, each in self._standing.items() if subject not in standing}
         self._standing = {subject: standing[subject] for subject in self._standing if subject in standing}

@@ -1,6 +1,6 @@
-"""Requests of every shape that a compute API takes, made of what the servers of the cloud look like; pure.
+"""Generates requests of every form that the compute API takes, with values from the cloud's own servers; pure.
 
-First each filter, sort key, page and microversion once, in a drawn order; then what is drawn of all of them, for ever.
+First each filter, sort key, page size and microversion once, in random order; then random combinations without end.
 """
 
 import random
@@ -15,7 +15,7 @@ NOBODY = "00000000-0000-4000-8000-000000000000"
 SAMPLED = 200
 _PAGES_BEHIND = 3
 _ALL = ("all_tenants", "1")
-# Each shows, or takes, something that those before it do not (contracts/nova-servers, 2).
+# Each of these microversions shows or takes something that earlier ones do not (contracts/nova-servers, 2).
 _MINORS = (1, 3, 5, 9, 16, 19, 26, 38, 46, 47, 63, 66, 69, 71, 73, 75, 83, 90, 96, 98, 100, 102, 104)
 _LIMITS = ("1", "2", "5", "17", "100", "1000")
 _SORT_KEYS = (
@@ -50,7 +50,7 @@ def _member(name: str) -> _Values:
 
 
 def _escaped(name: str) -> _Values:
-    """As an expression that finds the text."""
+    """The values of a member, escaped as regular expressions that match them."""
     return lambda row: [re.escape(str(row[name]))] if row.get(name) else []
 
 
@@ -109,9 +109,9 @@ _FILTERS: Mapping[str, _Values] = {
 
 
 class Catalogue:
-    """rows: servers of the cloud, with all that an administrator sees. newest: the minor version that both APIs have.
+    """rows: servers of the cloud, as an administrator sees them. newest: the newest minor version that both APIs have.
 
-    draw: what chance decides.
+    draw: the source of randomness.
     """
 
     def __init__(self, rows: Sequence[_Row], newest: int, draw: random.Random) -> None:
@@ -129,7 +129,7 @@ class Catalogue:
         return f"2.{self._minors[-1]}"
 
     def questions(self) -> Iterator[Question]:
-        """Without end."""
+        """Yield requests without end."""
         each_once = list(chain(self._by_version(), self._filtered(), self._sorted(), self._paged(), self._refused()))
         self._draw.shuffle(each_once)
         yield from each_once

@@ -43,12 +43,12 @@ _REQUESTS = 500
 _OK = 200
 _DURATION = re.compile(r"(?P<number>\d{1,6})(?P<unit>[smhd])")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-# With flavors by their ids, and with all that later versions show.
+# One version that shows flavors by id, and the newest one, which shows all members.
 _SAMPLED_AT = ("2.46", None)
 
 
 def duration_s(text: str) -> float:
-    """Seconds, from a whole number with its unit."""
+    """Parse a whole number with its unit to seconds. Raises BadParameter."""
     found = _DURATION.fullmatch(text)
     if found is None or int(found["number"]) == 0:
         raise typer.BadParameter(f"'{text}' is no duration such as 90s, 30m, 12h or 7d")
@@ -56,7 +56,7 @@ def duration_s(text: str) -> float:
 
 
 def report_file(text: str) -> Path:
-    """A file that a report can be written to at the end."""
+    """Check that a report can be written to this path at the end. Raises BadParameter."""
     path = Path(text)
     if path.suffix not in (".html", ".json"):
         raise typer.BadParameter(f"'{text}' ends neither with .html nor with .json")
@@ -84,29 +84,31 @@ def compare(
             show_default=False,
         ),
     ],
-    fleetlight: Annotated[str, typer.Option(metavar="CLOUD|URL", help="The same of Fleetlight.", show_default=False)],
+    fleetlight: Annotated[
+        str, typer.Option(metavar="CLOUD|URL", help="Fleetlight's compute API, in the same form.", show_default=False)
+    ],
     token: Annotated[
         str | None,
         typer.Option(
-            envvar="OS_TOKEN", metavar="TOKEN", help="For what is given as an address; best in the environment."
+            envvar="OS_TOKEN", metavar="TOKEN", help="The token for an API given as URL; best set in the environment."
         ),
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The same, in a file that another program keeps up to date."),
+        typer.Option(metavar="FILE", help="A file with that token, which another program renews."),
     ] = None,
     clouds_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="clouds.yaml; where OpenStack's clients look for it unless given."),
+        typer.Option(metavar="FILE", help="clouds.yaml; by default the one that OpenStack's clients would find."),
     ] = None,
     ca_certs: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="PEM file of the authority behind the certificates.")
+        Path | None, typer.Option(metavar="FILE", help="PEM file with the certificates of the APIs' authorities.")
     ] = None,
     log: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Ask what this access log of Nova, HAProxy, nginx or Apache tells of; - for standard input.",
+            help="Repeat the requests in this access log of Nova, HAProxy, nginx or Apache; - reads standard input.",
         ),
     ] = None,
     requests: Annotated[
@@ -114,16 +116,16 @@ def compare(
         typer.Option(
             min=1,
             metavar="N",
-            help=f"End after so many; {_REQUESTS} unless given, or --for, or a log.",
+            help=f"End after so many requests; {_REQUESTS} by default, unless --for or --log is given.",
             show_default=False,
         ),
     ] = None,
     for_s: Annotated[
         float | None,
-        typer.Option("--for", parser=duration_s, metavar="DURATION", help="End after so long: 90s, 30m, 12h, 7d."),
+        typer.Option("--for", parser=duration_s, metavar="DURATION", help="End after this time: 90s, 30m, 12h, 7d."),
     ] = None,
     rate: Annotated[
-        float, typer.Option(min=0.01, max=1000, metavar="N", help="Ask Nova at most so many requests a second.")
+        float, typer.Option(min=0.01, max=1000, metavar="N", help="Send Nova at most this many requests a second.")
     ] = 2.0,
     settle: Annotated[
         float,
@@ -131,24 +133,23 @@ def compare(
             min=0.1,
             max=86_400,
             metavar="SECONDS",
-            help="How long something has to differ; more than search.staleness_limit_s.",
+            help="How long a difference must last to be reported; more than search.staleness_limit_s.",
         ),
     ] = 10.0,
     report: Annotated[
         Path | None,
         typer.Option(
-            parser=report_file, metavar="FILE", help="Write the report there too: a page (.html), or JSON (.json)."
+            parser=report_file, metavar="FILE", help="Also write the report to this file, as a page (.html) or JSON."
         ),
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Ask Nova and Fleetlight the same, and show what differs, with the requests that show it.
+    """Send the same requests to Nova and Fleetlight, and report differences with requests that reproduce them.
 
-    It only reads, and answers nobody: lists of every shape, at every microversion, and single servers, or what an
-    access log tells of. What differs is asked again, so that servers that change are no difference. Differences that
-    are meant are counted by name. Ctrl-C ends with the report of what was seen.
-
-    Exit code 0 if nothing differs, 1 if something does, 3 if one of both cannot be reached.
+    The command only reads, and serves no callers. It asks for lists of every form at every microversion and for single
+    servers, or repeats the requests of an access log. It asks again where answers differ, so that a changing server is
+    no difference. Intended differences are counted by name. Ctrl-C ends the run with a report of what was seen. Exit
+    code 0 if nothing differs, 1 if something does, 3 if one of the APIs cannot be reached.
     """
     login = Login(token, token_file, clouds_file, ca_certs)
     if requests is None and for_s is None and log is None:
@@ -199,7 +200,7 @@ def compare(
 
 
 def _questions(log: Path | None, nova: Site, newest: int) -> "LogQuestions | Iterator[Question | None]":
-    """Raises ConfigurationError."""
+    """The source of requests: the log, or the catalogue. Raises ConfigurationError if the log does not exist."""
     if log is None:
         rows_seen = [row for version in _SAMPLED_AT for row in _sample(nova, version or f"2.{newest}")]
         return Catalogue(rows_seen, newest, random.Random()).questions()  # noqa: S311  # no secret
@@ -209,7 +210,7 @@ def _questions(log: Path | None, nova: Site, newest: int) -> "LogQuestions | Ite
 
 
 def _sample(nova: Site, version: str) -> list[Any]:
-    """Servers of all projects, or of ours where we may not see others."""
+    """Servers of all projects, or only of our project if Nova does not let us list others."""
     limit = ("limit", str(SAMPLED))
     for parameters in ((("all_tenants", "1"), limit), (limit,)):
         answer = nova.ask(Question(DETAILED, parameters, version))
@@ -239,7 +240,7 @@ def _print(found: dict[str, Any]) -> None:
         print_result("")
         for line in example_lines(each):
             print_paragraph(line)
-        # Never broken, so that they can be pasted.
+        # These lines are not wrapped, so that they can be pasted.
         for line in each["curl"]:
             print_result(line)
     if found["latencies"]:

@@ -1,4 +1,4 @@
-"""The asking: new questions while there are any, and those again whose differences have to settle."""
+"""Runs a comparison: sends new requests, and repeats those whose differences have yet to settle."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,18 +11,18 @@ from fleetlight.cli.compare.explained import placed_in, waiting_in
 from fleetlight.cli.compare.questions import Question
 from fleetlight.cli.compare.tally import Tally
 
-# Of either API, in a row: then it is away, and more questions tell nothing.
+# After this many failures in a row an API counts as down, and more requests would show nothing.
 _MOST_UNANSWERED = 5
 _MOST_UNSETTLED = 100
-# Requests that are spent on a smaller one that shows the same.
+# The most requests spent on finding a smaller one that shows the same difference.
 _MOST_SMALLER = 12
-# Servers that are remembered as build requests, and as such that are none any more.
+# The most servers remembered as build requests, and likewise as former build requests.
 _MOST_WAITING = 10_000
 _BY_WHOLE = (Kind.STATUS, Kind.NO_ANSWER, Kind.ERROR)
 
 
 class Asked(Protocol):
-    """See fleetlight.cli.compare.sites.Site."""
+    """Anything that answers requests, as fleetlight.cli.compare.sites.Site does."""
 
     def ask(self, question: Question) -> Answer: ...
 
@@ -32,9 +32,9 @@ def _show_nothing(_asked: int) -> None: ...
 
 @dataclass(slots=True)
 class Comparison:
-    """settle_s: how long a difference has to last. pace: waits until Nova may be asked once more.
+    """settle_s: how long a difference must last. pace: blocks until Nova may get the next request.
 
-    show: is told how many questions were asked. clock: monotonic. pause: waits so many seconds.
+    show: receives the number of requests so far. clock: monotonic. pause: sleeps for some seconds.
     """
 
     nova: Asked
@@ -51,9 +51,9 @@ class Comparison:
     _placed: dict[str, None] = field(default_factory=dict)
 
     def run(self, questions: Iterator[Question | None], *, most: int | None, for_s: float | None) -> None:
-        """Ask until the questions end, or so many were asked, or so long, or an API is away.
+        """Send requests until there are no more, or `most` were sent, or `for_s` is over, or an API is down.
 
-        questions: None where there is none yet.
+        questions: yields None while there is no request yet.
         """
         ends_s = None if for_s is None else self.clock() + for_s
         further = list[Question]()
@@ -79,11 +79,11 @@ class Comparison:
 
     @property
     def away(self) -> str | None:
-        """The API that did not answer again and again."""
+        """The API that failed to answer several times in a row; None if neither did."""
         return next((name for name, count in self._unanswered.items() if count >= _MOST_UNANSWERED), None)
 
     def _look(self, case: Case) -> list[Question]:
-        """One round. Returns the next page of a question that asks for more of them."""
+        """Run one round. Returns the next page as a request of its own, if the case wants more pages."""
         nova, ours = self._ask(self.nova, "nova", case.question), self._ask(self.ours, "fleetlight", case.question)
         again = None
         is_answered = not is_unanswered(nova, ours)
@@ -106,7 +106,7 @@ class Comparison:
         return []
 
     def _forget(self, case: Case) -> None:
-        """It does not wait to be asked again."""
+        """Take the case off the list of those to ask again."""
         self._unsettled = [each for each in self._unsettled if each is not case]
 
     def _end(self, case: Case) -> None:
@@ -117,7 +117,7 @@ class Comparison:
         self.tally.add(case, smallest)
 
     def _smallest(self, case: Case, difference: Difference) -> Question:
-        """The smallest request that was found to show the same."""
+        """The smallest request found that shows the same difference."""
         question, left = case.question, _MOST_SMALLER
         candidates = question.smaller(difference.server)
         while left > 0 and (candidate := next(candidates, None)) is not None:
@@ -141,9 +141,10 @@ class Comparison:
         return answer
 
     def _remember(self, answer: Answer, *, is_of_nova: bool) -> None:
-        """Which servers wait. What Nova shows in a cell does so no more, until Nova itself shows it as waiting again.
+        """Remember which servers wait for a cell.
 
-        Nova has a server that has just got into its cell in both places, and lists with a filter show it in its cell.
+        A server stops waiting when Nova shows it in a cell, until Nova shows it as waiting again. For a moment Nova has
+        a new server both as build request and in its cell, where lists with a filter find it.
         """
         for server in placed_in(answer) if is_of_nova else ():
             if server in self._waiting:

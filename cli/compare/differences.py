@@ -1,7 +1,7 @@
-"""What differs between two answers to one request, as callers see it; pure.
+"""Finds what differs between two answers to one request, as callers see it; pure.
 
-Addresses of the API are left out of links, and lists that have no order are sorted. What a page lacks because another
-row is missing, or too much, before it is a consequence and no difference of its own.
+It ignores the API's address in links, and the order of lists that have none. If a row is missing or surplus, the rows
+that this shifts over the end of the page are no differences of their own.
 """
 
 import re
@@ -20,7 +20,7 @@ from fleetlight.cli.compare.questions import VERSION_HEADER, Question
 ABSENT = "(absent)"
 _FIRST_ERROR = 400
 _TOO_MANY, _FAILED = 429, 500
-# What stands before the resource in a link: an address, a path before the API, a version, a project.
+# What precedes the resource in a link: an address, a path to the API, a version, a project.
 _HREF = re.compile(
     r"^https?://[^/]+(?:/[^?]*?)??(/v2(?:\.\d+)?)?(?:/[0-9a-f-]{32,36})?(/(?:servers|flavors|images)\b.*)$"
 )
@@ -29,7 +29,7 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Kind(StrEnum):
-    """A class of differences. VALUE has one class for each key."""
+    """The kinds of differences. VALUE is counted for each key by itself."""
 
     NO_ANSWER = "no answer"
     STATUS = "status"
@@ -44,9 +44,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """document: the body, decoded; None where it is no JSON. headers: as the HTTP client has them.
+    """document: the decoded body, None if it is not JSON. headers: as the HTTP client returns them.
 
-    status 0: there was no answer within the time limit, and `problem` says why. at_s: when it came, in Unix time.
+    status: 0 if no answer came within the time limit, for the reason in `problem`. at_s: when it came, in Unix time.
     """
 
     status: int
@@ -58,18 +58,18 @@ class Answer:
 
     @property
     def is_none(self) -> bool:
-        """Whether it says nothing about servers: it did not come, or a limit or a proxy has answered."""
+        """Whether it shows nothing about servers: no answer came, or it is from a rate limit or a proxy."""
         return self.status in (0, _TOO_MANY) or self.status > _FAILED
 
     @property
     def servers(self) -> Sequence[Mapping[str, Any]]:
-        """The rows of a list; of any other answer there are none."""
+        """The rows of a list; empty for any other answer."""
         found = self.document.get("servers") if isinstance(self.document, dict) else None
         return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
 
     @property
     def shown(self) -> Sequence[Mapping[str, Any]]:
-        """The rows of a list, or the one server."""
+        """The rows of a list, or the one server of another answer."""
         one = self.document.get("server") if isinstance(self.document, dict) else None
         return [one] if isinstance(one, dict) else self.servers
 
@@ -81,9 +81,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """key: of VALUE the member of the server, of LINKS what of them differs. server: an id, or empty.
+    """key: for VALUE the member of the server, for LINKS the part that differs. server: an id, or empty.
 
-    nova, ours: what each API has, as JSON.
+    nova, ours: the value of each API, as JSON.
     """
 
     kind: Kind
@@ -98,17 +98,17 @@ class Difference:
 
     @property
     def subject(self) -> tuple[Kind, str, str]:
-        """What differs, whatever each API has for it."""
+        """Identity of the difference, without the values."""
         return self.kind, self.key, self.server
 
 
 def is_unanswered(nova: Answer, ours: Answer) -> bool:
-    """Whether Nova has given nothing to hold our answer against: none, or a failure that is ours too."""
+    """Whether Nova's answer cannot be compared: there is none, or both APIs failed."""
     return nova.is_none or nova.status == ours.status == _FAILED
 
 
 def differences(question: Question, nova: Answer, ours: Answer) -> Sequence[Difference]:
-    """All that differs. nova: an answer that is not none."""
+    """All differences between two answers. nova: not one for which `is_none` is true."""
     if ours.status == 0:
         return [Difference(Kind.NO_ANSWER, nova=str(nova.status), ours=ours.problem)]
     if nova.status != ours.status:
@@ -133,7 +133,7 @@ def _versions(nova: Answer, ours: Answer) -> Iterator[Difference]:
 
 
 def _error(answer: Answer) -> str:
-    """The key and the code of a fault: programs read these, the message is for people (contracts/nova-servers, 10)."""
+    """Key and code of an error, which programs read; its message is for people (contracts/nova-servers, 10)."""
     if not isinstance(answer.document, dict):
         return _shape(answer)
     return ", ".join(
@@ -165,7 +165,7 @@ def _of_lists(question: Question, nova: Answer, ours: Answer) -> Iterator[Differ
 
 
 def _forget_shifted(ids: Sequence[str], surplus: Counter[str], most: int) -> None:
-    """Take out of `surplus` rows at the end of a page that are there for others, at most so many, that are not."""
+    """Remove at most `most` rows at the end of a page from `surplus`: a missing row ahead of them let them onto it."""
     for server in reversed(ids):
         if most == 0 or surplus[server] == 0:
             break
@@ -181,7 +181,7 @@ def _times(ids: Sequence[str], server: str) -> str:
 
 
 def _order(ids: Sequence[str], our_ids: Sequence[str]) -> Iterator[Difference]:
-    """The first row that is elsewhere, among those that both have."""
+    """Yield the first row at another place, among the rows that both lists have."""
     common = set(ids) & set(our_ids)
     theirs, others = ([server for server in dict.fromkeys(each) if server in common] for each in (ids, our_ids))
     for one, other in zip(theirs, others, strict=True):
@@ -204,7 +204,7 @@ def _next_links(nova: Answer, ours: Answer, *, has_same_end: bool) -> Iterator[D
     one, other = nova.next_link, ours.next_link
     if one is None or other is None:
         if one != other:
-            # That of the other API is shown without its address, which is no difference.
+            # The link is shown without the API's address, which is no difference.
             yield Difference(
                 Kind.LINKS, "next", "", *(ABSENT if link is None else _path(link) for link in (one, other))
             )
@@ -225,13 +225,13 @@ def _parameters(link: str) -> Mapping[str, Sequence[str]]:
 
 
 def _path(href: str) -> str:
-    """A link without what depends on the address of the API."""
+    """A link without the parts that depend on the API's address."""
     found = _HREF.match(href)
     return href if found is None else f"{found[1] or ''}{found[2]}"
 
 
 def comparable(value: Any, key: str = "") -> Any:
-    """A value without what may differ and means the same: addresses in links, and the order of sets."""
+    """A value without parts that may differ: the API's address in links, and the order of sets."""
     match value:
         case dict():
             return {name: comparable(each, name) for name, each in value.items()}
@@ -244,5 +244,5 @@ def comparable(value: Any, key: str = "") -> Any:
 
 
 def text_of(value: Any) -> str:
-    """JSON, the same for equal values."""
+    """Encode as JSON, the same for equal values."""
     return msgspec.json.encode(value, order="deterministic").decode()

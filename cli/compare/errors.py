@@ -8,6 +8,6 @@ from fleetlight.cli.errors import CommandError
 
 
 class NotReachableError(CommandError):
-    """One of both APIs cannot be reached, or stopped to answer; nothing is said about differences."""
+    """One of the APIs cannot be reached, or stopped answering; the comparison has no result."""
 
     exit_code = 3

@@ -1,6 +1,6 @@
-"""Differences that are meant, by name: those of docs/reference/compatibility.md that a list can show; pure.
+"""Rules for intended differences: those in docs/reference/compatibility.md that a list can show; pure.
 
-Each rule looks as closely as the answers allow, so that it hides nothing else. A report counts what each has explained.
+Each rule is as narrow as the answers allow, so that it hides no other difference. Reports count what each explains.
 """
 
 import json
@@ -16,13 +16,13 @@ from fleetlight.cli.compare.differences import ABSENT, Answer, Difference, Kind
 from fleetlight.cli.compare.questions import Question
 
 _ROWS = (Kind.MISSING, Kind.EXTRA)
-# With these alone a list has every server.
+# A list with no other parameters has every server.
 _NO_FILTERS = {"all_tenants", "sort_key", "sort_dir"}
-# By how much the clock of Nova may differ from ours.
+# How far Nova's clock may differ from ours.
 _CLOCKS_S = 300.0
 _FORBIDDEN, _NOT_FOUND, _BAD_REQUEST = "403", "404", "400"
 _ZONE = "OS-EXT-AZ:availability_zone"
-# What a build request has like the cell that takes it.
+# Members that a build request shares with the server in its cell.
 _ASKED_FOR = {"name", "tenant_id", "user_id", "flavor", "key_name"}
 # Sort keys, and the member of a server that shows each.
 _TEXTS: Mapping[str, str] = {
@@ -50,7 +50,7 @@ _MEMBERS: Mapping[str, str] = {
     "config_drive": "config_drive",
     "locked": "locked",
 }
-# Filters by text, and the member that shows what each looks at.
+# Filters by text, and the member that each compares.
 _PATTERNS: Mapping[str, str] = {
     "name": "name",
     "display_name": "name",
@@ -71,10 +71,10 @@ _LOOSE = re.compile(r"[^\w]|_")
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A question, and what both APIs have answered.
+    """A request, and the answers of both APIs.
 
-    waiting: ids of servers that either API has shown in state BUILD without a host, so build requests, and Nova not in
-    another since; a list without details does not show that.
+    waiting: ids of build requests: servers that either API showed in state BUILD without a host, and Nova in no other
+    state since. A list without details does not show this.
     """
 
     question: Question
@@ -83,14 +83,14 @@ class Compared:
     waiting: Set[str] = frozenset()
 
     def row(self, server: str) -> Mapping[str, Any]:
-        """The server as either answer has it; empty where none does."""
+        """The server in either answer; empty if neither has it."""
         rows = [*self.nova.shown, *self.ours.shown]
         return next((row for row in rows if row.get("id") == server), {})
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """meaning: why the two differ, in a sentence."""
+    """meaning: a sentence that says why the two differ."""
 
     name: str
     meaning: str
@@ -98,10 +98,10 @@ class Rule:
 
 
 def _build_requests(compared: Compared, difference: Difference) -> bool:
-    """It is about the place of a server that waits, or what its cell has otherwise, or rows that it moves on a page.
+    """Whether a build request causes the difference: by its place, by values its cell has, or by shifting other rows.
 
-    There are no more of the last than servers that wait are on the page: each of these takes the place of a row, and
-    once more when its cell has it already.
+    The number of shifted rows is at most that of build requests on the page: each takes the place of one row, and of
+    another one if the server is already in its cell.
     """
     if difference.kind is Kind.VALUE:
         return difference.server in waiting_in(compared.nova) and difference.key not in _ASKED_FOR
@@ -122,7 +122,7 @@ def _build_requests(compared: Compared, difference: Difference) -> bool:
 
 
 def _never_updated(compared: Compared, difference: Difference) -> bool:
-    """Nova shows the moment of its answer, and we the time of creation."""
+    """Nova shows the time of its answer, Fleetlight that of the creation."""
     if difference.key != "updated" or difference.ours != json.dumps(compared.row(difference.server).get("created")):
         return False
     try:
@@ -139,7 +139,7 @@ def _host_status_of_deleted(compared: Compared, difference: Difference) -> bool:
 
 
 def _zone_of_the_row(compared: Compared, difference: Difference) -> bool:
-    """A server without a host has its zone in Nova, too, from its row."""
+    """Only a server with a host: without one, Nova takes the zone from the row, too."""
     is_zone = difference.key == _ZONE and ABSENT not in (difference.nova, difference.ours)
     return is_zone and bool(compared.row(difference.server).get("hostId"))
 
@@ -166,10 +166,10 @@ def _repeated_parameters(compared: Compared, difference: Difference) -> bool:
 
 
 def _text_order(compared: Compared, difference: Difference) -> bool:
-    """Ours is by code point, as far as the rows show the keys; a page of such an order has other rows.
+    """Our order is by code point, as far as the rows show the sort keys, so a page may have other rows than Nova's.
 
-    What ours lacks then lies behind its last row, or before its first one, and so maybe before the marker. What it has
-    too much, Nova may have on another page: its order is not known.
+    A row missing from our page must then sort after its last row, or before its first one and so maybe before the
+    marker. A surplus row may be on another page of Nova's, whose order is unknown.
     """
     keys = compared.question.values("sort_key")
     texts = [place for place, key in enumerate(keys) if key in _TEXTS]
@@ -192,7 +192,7 @@ def _text_order(compared: Compared, difference: Difference) -> bool:
 
 
 def _is_sorted(rows: Sequence[Mapping[str, Any]], order: Sequence[tuple[str, str]]) -> bool:
-    """order: members, and `asc` or `desc`."""
+    """Whether rows are in this order, which is pairs of a member and `asc` or `desc`."""
     found = list(rows)
     # The last key first, since sorting is stable.
     for member, direction in reversed(order):
@@ -201,7 +201,7 @@ def _is_sorted(rows: Sequence[Mapping[str, Any]], order: Sequence[tuple[str, str
 
 
 def _by_member(member: str, row: Mapping[str, Any]) -> tuple[bool, str]:
-    """Nulls are lowest; numbers that are sorted by have one digit."""
+    """Sort nulls first; numbers compare as text, since sort keys that are numbers have one digit."""
     return row[member] is not None, str(row[member])
 
 
@@ -210,7 +210,7 @@ def _is_page(compared: Compared) -> bool:
 
 
 def _texts_of_the_database(compared: Compared, difference: Difference) -> bool:
-    """A row, or one of a page that such rows have moved, that only a comparison without case or accents finds."""
+    """Only rows that a comparison without case and accents finds, or rows that share a page with such."""
     names = [name for name, _ in compared.question.parameters if name in _PATTERNS]
     if difference.kind not in _ROWS or not names:
         return False
@@ -221,10 +221,10 @@ def _texts_of_the_database(compared: Compared, difference: Difference) -> bool:
 
 
 def _is_loose(row: Mapping[str, Any], question: Question, name: str) -> bool:
-    """Whether a filter by text finds the row with the case of letters, and not without, or the other way around."""
+    """Whether ignoring case and accents changes if a filter by text finds the row."""
     shown = row.get(_PATTERNS[name])
     if shown is None:
-        return _PATTERNS[name] == "tags"  # a list without details does not show them
+        return _PATTERNS[name] == "tags"  # a list without details does not show tags
     texts = shown if isinstance(shown, list) else [shown]
     wanted = question.values(name)[-1]
     parts = wanted.split(",") if _PATTERNS[name] == "tags" else [wanted]
@@ -232,7 +232,7 @@ def _is_loose(row: Mapping[str, Any], question: Question, name: str) -> bool:
 
 
 def _found(wanted: str, texts: Sequence[object], *, exactly: bool) -> bool:
-    """As an expression; without letters' case, and where nothing but letters and digits counts, otherwise."""
+    """Search by regular expression; if not exactly, also without case, and by letters and digits alone."""
     if exactly:
         return any(_matches(wanted, str(text)) for text in texts)
     return any(_matches(wanted, str(text), re.IGNORECASE) or _plain(wanted) in _plain(str(text)) for text in texts)
@@ -296,19 +296,19 @@ RULES: Sequence[Rule] = (
 
 
 def waiting_in(answer: Answer) -> Iterator[str]:
-    """The ids of servers that an answer shows as build requests."""
+    """Ids of the servers that an answer shows as build requests."""
     for row in answer.shown:
         if row.get("status") == "BUILD" and not row.get("hostId"):
             yield str(row.get("id"))
 
 
 def placed_in(answer: Answer) -> Iterator[str]:
-    """The ids of servers that an answer shows in a cell."""
+    """Ids of the servers that an answer shows in a cell."""
     for row in answer.shown:
         if row.get("hostId") or row.get("status", "BUILD") != "BUILD":
             yield str(row.get("id"))
 
 
 def explanation(compared: Compared, difference: Difference) -> str | None:
-    """The name of the rule that explains it; None if nothing does."""
+    """The name of the rule that explains the difference; None if no rule does."""
     return next((rule.name for rule in RULES if rule.explains(compared, difference)), None)

@@ -1,4 +1,4 @@
-"""The questions of an access log, from a file or from standard input, which need not end."""
+"""Reads requests from an access log: a file, or standard input, which may never end."""
 
 import sys
 import time
@@ -14,15 +14,15 @@ from fleetlight.cli.compare.questions import Question
 STANDARD_INPUT = Path("-")
 _WAITING_LINES = 1000
 _LOOK_S = 0.2
-# A log repeats what programs poll. What is asked again sooner tells nothing new.
+# Programs poll, so a log repeats itself. A request repeated sooner than this shows nothing new.
 _REPEATED_AFTER_S = 300.0
 _MOST_REMEMBERED = 10_000
 
 
 class LogQuestions:
-    """Each question of a log, but none again within five minutes. An iterator; None where there is no line yet.
+    """Iterates over the requests of a log, each at most once in five minutes. Yields None while there is no new line.
 
-    newest: the newest microversion. skipped: lines that tell of no list of servers, or of one that was just asked.
+    newest: the newest microversion. skipped: number of lines without a request for servers, or with a repeated one.
     """
 
     def __init__(self, path: Path, newest: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -58,7 +58,7 @@ def _lines_of_file(path: Path) -> Iterator[str | None]:
 
 
 def _lines_of_input(file: TextIO) -> Iterator[str | None]:
-    """None each time that a moment brings no line: what waits for a line cannot do anything else meanwhile."""
+    """Read lines in a thread, and yield None whenever none came for a moment, so that the caller need not block."""
     lines: Queue[str | None] = Queue(_WAITING_LINES)
 
     def read() -> None:

@@ -1,4 +1,4 @@
-"""One request of a list of servers, or of one server, as both APIs are asked it."""
+"""One request for a server or a list of servers, to be sent to both APIs."""
 
 import shlex
 from collections import Counter
@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from urllib.parse import quote, urlencode
 
 VERSION_HEADER = "OpenStack-API-Version"
-TOKEN_IN_SHELL = "$OS_TOKEN"  # noqa: S105  # a variable, so that no report has a token
+TOKEN_IN_SHELL = "$OS_TOKEN"  # noqa: S105  # a variable, so that no report contains a token
 BRIEF, DETAILED = "/servers", "/servers/detail"
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """path: behind the version, as in `/servers/detail`. parameters: decoded, in their order.
+    """path: without the version, as in `/servers/detail`. parameters: decoded, in order.
 
-    version: the microversion. pages: so many pages are asked for behind this one.
+    version: the microversion. pages: how many further pages to request after this one.
     """
 
     path: str
@@ -25,7 +25,7 @@ class Question:
 
     @property
     def target(self) -> str:
-        """The path and the query, for a line of a request."""
+        """Path and query for the request line."""
         query = urlencode(self.parameters, errors="surrogateescape")
         return f"{quote(self.path, errors='surrogateescape')}{'?' if query else ''}{query}"
 
@@ -40,21 +40,21 @@ class Question:
 
     @property
     def repeated(self) -> frozenset[str]:
-        """The names of parameters that it has more than once."""
+        """Names of the parameters that occur more than once."""
         return frozenset(name for name, count in Counter(name for name, _ in self.parameters).items() if count > 1)
 
     def values(self, name: str) -> Sequence[str]:
         return [value for each, value in self.parameters if each == name]
 
     def next_page(self, marker: str) -> "Question":
-        """The page behind the server `marker`."""
+        """The same request for the page after the server `marker`."""
         kept = tuple(each for each in self.parameters if each[0] != "marker")
         return replace(self, parameters=(*kept, ("marker", marker)), pages=self.pages - 1)
 
     def smaller(self, server: str) -> Iterator["Question"]:
-        """Requests that may show the same: of one server alone, or without one of the parameters.
+        """Smaller requests that may show the same difference: for one server, or without one parameter.
 
-        server: the id of the server that differs; empty if the difference is of no server.
+        server: the id of the server that differs; empty if the difference concerns none.
         """
         plain = replace(self, pages=0)
         if server and self.path == DETAILED:
@@ -63,6 +63,6 @@ class Question:
             yield replace(plain, parameters=self.parameters[:place] + self.parameters[place + 1 :])
 
     def curl(self, base: str) -> str:
-        """The line of a shell that asks the API at `base`."""
+        """A shell command that sends this request to the API at `base`."""
         version = shlex.quote(f"{VERSION_HEADER}: compute {self.version}")
         return f'curl -s -H "X-Auth-Token: {TOKEN_IN_SHELL}" -H {version} {shlex.quote(base + self.target)}'

@@ -1,4 +1,4 @@
-"""The report of a comparison, made of its JSON: lines for people, rows of a table, and one page of HTML; pure."""
+"""The report of a comparison, from its JSON: lines of text, rows of a table, and a page of HTML; pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -20,7 +20,7 @@ pre { overflow-x: auto; padding: .75rem; border: 1px solid; border-radius: 4px; 
 
 
 def verdict(report: Mapping[str, Any]) -> str:
-    """What the report comes to, in a sentence."""
+    """The result in one sentence."""
     compared = report["requests"] - report["unanswered"]
     if compared == 0:
         return "Nothing was compared."
@@ -41,7 +41,7 @@ def _counts(report: Mapping[str, Any]) -> str:
 
 
 def facts(report: Mapping[str, Any]) -> Iterator[str]:
-    """What else there is to know, a sentence each."""
+    """Further facts, a sentence each."""
     said = report["complete"] + report["not_complete"]
     routes = ", ".join(f"{name} in {count}" for name, count in report["routes"].items())
     if said:
@@ -53,7 +53,7 @@ def facts(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def rows(report: Mapping[str, Any]) -> Sequence[Sequence[str]]:
-    """A row for each class of differences."""
+    """One row for each class of differences."""
     return [
         [
             each["class"],
@@ -72,7 +72,7 @@ def latency_rows(report: Mapping[str, Any]) -> Sequence[Sequence[str]]:
 
 
 def example_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """How a class of differences shows: what each API has."""
+    """An example of a class of differences, with the value of each API."""
     about = [part for part in (found["what"], found["server"] and f"of server {found['server']}") if part]
     complete = found["said_complete"] and f"Fleetlight-Complete: {found['said_complete']}"
     yield f"{found['class']}: {' '.join([*about, f'({complete})' if complete else '']).strip()}".rstrip(": ")
@@ -81,7 +81,7 @@ def example_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def as_html(report: Mapping[str, Any]) -> str:
-    """One page, which loads nothing and runs nothing."""
+    """The report as one page, which loads nothing and runs no scripts."""
     parts = [
         f"<h1>{escape(verdict(report))}</h1>",
         f"<p>{escape(report['begun_at'])} to {escape(report['ended_at'])}: Nova at {escape(report['nova'])}, "

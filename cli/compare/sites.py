@@ -1,4 +1,4 @@
-"""Where the two APIs are, how we log in there, and one request to one of them, which is a GET whatever it asks."""
+"""The two APIs to compare: address, login, and sending one request, always a GET."""
 
 import time
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _OK, _UNAUTHORIZED = 200, 401
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How we log in where an address is given and not the name of a cloud. ca_certs: as of UpstreamAddress."""
+    """Login options for an API that is given by address rather than by cloud. ca_certs: see UpstreamAddress."""
 
     token: str | None = None
     token_file: Path | None = None
@@ -39,9 +39,9 @@ class Login:
 
 
 class Site:
-    """One API. Belongs to one thread at a time.
+    """One API, used by one thread at a time.
 
-    url: with its version, as in https://nova.example.org:8774/v2.1.
+    url: with the version, as in https://nova.example.org:8774/v2.1.
     """
 
     def __init__(self, name: str, url: str, credentials: Credentials, ca_certs: Path | None) -> None:
@@ -51,7 +51,7 @@ class Site:
         self.url = self._connection.name.rstrip("/")
 
     def ask(self, question: Question) -> Answer:
-        """The answer, of status 0 where there is none in time. Raises UpstreamError where we cannot log in any more."""
+        """Send a request; status 0 means that no answer came in time. Raises UpstreamError if the login is refused."""
         started_s = time.perf_counter()
         try:
             headers = {**question.headers, **self._credentials.headers(None)}
@@ -68,9 +68,10 @@ class Site:
         return Answer(answer.status, _decoded(answer.body), answer.headers, duration_s, at_s=time.time())
 
     def newest(self) -> int:
-        """The minor of the newest microversion of an API that lets us list servers.
+        """The minor number of the API's newest microversion.
 
-        Raises PassingError, UpstreamError as `ask` does, and ConfigurationError where it does not let us.
+        Raises PassingError if the API does not answer, UpstreamError, and ConfigurationError if it does not list
+        servers.
         """
         first = self.ask(Question(BRIEF, (("limit", "1"),)))
         if first.status == 0:
@@ -90,9 +91,9 @@ class Site:
 
 
 def open_site(name: str, place: str, login: Login) -> Site:
-    """name: for people. place: an address, or the name of a cloud in clouds.yaml, which has the login too.
+    """Open an API. name: for messages. place: an address, or the name of a cloud in clouds.yaml, which has the login.
 
-    Raises ConfigurationError for what can never work, and PassingError where the login is away.
+    Raises ConfigurationError if this can never work, and PassingError if the login service does not answer.
     """
     try:
         if "://" in place:
@@ -109,7 +110,7 @@ def open_site(name: str, place: str, login: Login) -> Site:
 
 
 def _address(cloud: Mapping[str, Any], credentials: Credentials, ca_certs: Path | None) -> str:
-    """That of the compute API, of the file itself or of Keystone's catalogue. Raises UpstreamError."""
+    """The address of the compute API, from clouds.yaml or from Keystone's catalogue. Raises UpstreamError."""
     written = cloud.get("compute_endpoint_override") or cloud["auth"].get("endpoint")
     if written:
         return str(written)
@@ -139,7 +140,7 @@ def _address(cloud: Mapping[str, Any], credentials: Credentials, ca_certs: Path 
 
 
 def _decoded(body: bytes) -> Any:
-    """None for what is no JSON."""
+    """Decode JSON; None for anything else."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

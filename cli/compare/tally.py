@@ -1,4 +1,4 @@
-"""What was found so far: counts, and for each class one example, so that it does not grow with what is asked."""
+"""The result of a comparison: counts, and one example for each class, so that its size does not grow over time."""
 
 import math
 import re
@@ -14,7 +14,7 @@ from fleetlight.cli.compare.explained import RULES
 from fleetlight.cli.compare.questions import Question
 
 _SHOWN = 200
-# Users write passwords there.
+# Members in which users write passwords.
 _NOT_SHOWN = {"metadata", "OS-EXT-SRV-ATTR:user_data"}
 _COMPLETE, _ROUTE = "Fleetlight-Complete", "Fleetlight-Route"
 _ROUTES = re.compile(r"\b(index-while-down|index|live|changelog|skipped)\b")
@@ -23,9 +23,9 @@ _MS = 1000
 
 @dataclass(slots=True)
 class Found:
-    """A class of differences. requests: that show it. count: differences, each of one server at most.
+    """A class of differences. requests, count: how many requests show it, and how many differences they show.
 
-    waited_s: after how long it was gone at most, if it was late. complete: what our answer said of itself.
+    waited_s: if it was late, the longest time until it went away. complete: what our answer said of its completeness.
     """
 
     question: Question
@@ -42,7 +42,7 @@ class Found:
 
 @dataclass(slots=True)
 class Latencies:
-    """Of one kind of request, in seconds, as both were asked it."""
+    """Response times of both APIs for one kind of request, in seconds."""
 
     nova: "array[float]" = field(default_factory=lambda: array("d"))
     ours: "array[float]" = field(default_factory=lambda: array("d"))
@@ -50,7 +50,7 @@ class Latencies:
 
 @dataclass(slots=True)
 class Tally:
-    """asked: questions, each of which is counted once, whether it was asked again or not."""
+    """asked: number of requests; one that was repeated counts once."""
 
     asked: int = 0
     same: int = 0
@@ -68,12 +68,12 @@ class Tally:
     routes: Counter[str] = field(default_factory=Counter)
 
     def add_unanswered(self) -> None:
-        """Nova gave no answer to hold ours against."""
+        """Count a request for which Nova gave no comparable answer."""
         self.asked += 1
         self.unanswered += 1
 
     def add(self, case: Case, smallest: Mapping[str, Question]) -> None:
-        """A case that is over. smallest: by class, the smallest request for those that were not seen before."""
+        """Count a finished case. smallest: the smallest request for each class of differences that is new."""
         if case.first is None or case.last is None:
             return
         self.asked += 1
@@ -126,7 +126,7 @@ class Tally:
             self.routes.update(set(_ROUTES.findall(ours.headers.get(_ROUTE, ""))))
 
     def document(self, nova_url: str, our_url: str) -> dict[str, Any]:
-        """All of it as JSON."""
+        """The whole report as JSON; the URLs are those of the two APIs."""
         urls = (nova_url, our_url)
         return {
             "nova": nova_url,
@@ -198,7 +198,7 @@ def _shown(name: str, found: Found, urls: tuple[str, str]) -> dict[str, Any]:
 
 
 def _excerpts(difference: Difference) -> tuple[str, str]:
-    """What each API has; of a long value the part where they begin to differ, and of a secret one its length."""
+    """The values of both APIs: long ones cut to where they begin to differ, of secret ones only the length."""
     texts = difference.nova, difference.ours
     if difference.key in _NOT_SHOWN:
         return f"{len(texts[0])} characters, not shown", f"{len(texts[1])} characters, not shown"
@@ -225,5 +225,5 @@ def _of_latencies(kind: str, latencies: Latencies) -> dict[str, Any]:
 
 
 def _percentile(times: Sequence[float], part: float) -> float:
-    """By nearest rank."""
+    """The percentile by nearest rank."""
     return sorted(times)[max(0, math.ceil(part * len(times)) - 1)]

@@ -1,1 +1,1 @@
-"""`fleetlight doctor`: everything asked at once, and for each finding what to do."""
+"""`fleetlight doctor`: runs all checks at once, and says for each finding what to do."""

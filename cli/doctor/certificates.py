@@ -1,6 +1,6 @@
-"""When the certificates of servers end, which is seen without an account and before a process fails for it.
+"""Checks when the certificates of servers expire, without an account, and before a process fails for it.
 
-Whether it is of a trusted authority, and of that server, each process checks that connects; here only its end is read.
+They read only the expiry date. Each process that connects verifies the authority and the name of the server.
 """
 
 import socket
@@ -25,19 +25,19 @@ from fleetlight.resources.clock import Clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _SOON = timedelta(days=14)
-"""Timers that renew certificates begin a month before the end: one that is nearer to it was not renewed."""
+"""Tools that renew certificates do so a month before expiry, so one this close to it was not renewed."""
 _RENEW = "renew it: docs/operations/runbooks/certificates.md"
 _TIMEOUT_S = 3.0
-"""Shorter than the deadline of checks: the check of the server itself names what hangs."""
+"""Shorter than the deadline of a check: if a server hangs, the check of that server itself reports it."""
 _AMQPS_PORT, _POSTGRESQL_PORT = 5671, 5432
 _SSL_REQUEST = (8).to_bytes(4, "big") + (80877103).to_bytes(4, "big")
-"""With which a client of PostgreSQL asks for TLS; one byte is the answer (PostgreSQL, "Message Formats")."""
+"""The message with which a PostgreSQL client asks for TLS; the answer is one byte (PostgreSQL, "Message Formats")."""
 _WILLING = b"S"
 
 
 @dataclass(frozen=True, slots=True)
 class TlsServer:
-    """Where a server may speak TLS. asks_first: it does so only when it was asked to, as PostgreSQL."""
+    """A server that may speak TLS. asks_first: the client must ask for TLS first, as with PostgreSQL."""
 
     host: str
     port: int
@@ -45,7 +45,7 @@ class TlsServer:
 
 
 def certificate_checks(settings: Settings, cells: Sequence[Cell], clock: Clock) -> list[Check]:
-    """One for each server that may speak TLS: of the index, of the buses and of the databases."""
+    """One check for each server that may speak TLS: servers of the index, the buses and the databases."""
     servers = dict.fromkeys([*_of_index(settings), *_of_databases(settings, cells), *_of_buses(cells)])
     return [
         Check(f"certificate of {server.host}:{server.port}", partial(_examine, server, clock), _RENEW)
@@ -82,7 +82,7 @@ def _examine(server: TlsServer, clock: Clock) -> Sequence[Finding]:
     try:
         certificate = _certificate(server)
     except OSError:
-        # Another check says whether it answers.
+        # Another check reports whether the server answers.
         return []
     if certificate is None:
         return []
@@ -96,7 +96,7 @@ def _examine(server: TlsServer, clock: Clock) -> Sequence[Finding]:
 
 
 def _certificate(server: TlsServer) -> bytes | None:
-    """In DER form; None where the server speaks no TLS. Raises OSError."""
+    """The certificate in DER form; None if the server does not speak TLS. Raises OSError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

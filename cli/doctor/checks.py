@@ -1,6 +1,6 @@
 """The doctor's checks of databases, buses, the index, clocks and disks.
 
-They run at once, each with a deadline: one that hangs costs no other one its answer.
+All run at once, each with a deadline, so that one that hangs does not hold up the others.
 """
 
 import shutil
@@ -36,7 +36,7 @@ from fleetlight.resources.clock import Clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 DEADLINE_S = 5.0
-"""For all checks that run at once, unless one may take longer."""
+"""The deadline of a check that does not set its own."""
 _CLOCK_LIMIT_S = 2.0
 _DISK_PERCENT = 90
 _GRANT = "`fleetlight accounts postgresql`, run by the owner of the databases, lets it"
@@ -62,7 +62,7 @@ _REMEDIES: Mapping[IndexHealth, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """about: of the finding when there is no answer. run: raises what means that. remedy: what to do then."""
+    """about: what the finding is about if the check fails. run: raises an error to fail. remedy: what to do then."""
 
     about: str
     run: Callable[[], Sequence[Finding]]
@@ -71,7 +71,7 @@ class Check:
 
 
 def answers(checks: Sequence[Check]) -> list[Finding]:
-    """What is found, in the order of the checks. Those that hang are left behind, in threads that end with us."""
+    """Run the checks and return their findings in order. Checks that hang stay in threads that end with the process."""
     running = [in_background(check.run, f"doctor-{check.about}") for check in checks]
     have_answered(running, max((check.deadline_s for check in checks), default=DEADLINE_S))
 
@@ -90,7 +90,7 @@ def answers(checks: Sequence[Check]) -> list[Finding]:
 
 @dataclass
 class IndexKnows:
-    """What is asked once for all cells: what the index says of them, and how many dead letters are kept.
+    """Facts that one query gives for all cells: their progress in the index, and their kept dead letters.
 
     indexed: None until the index has answered.
     """
@@ -100,7 +100,7 @@ class IndexKnows:
 
 
 def fleet_check(settings: Settings, clock: Clock) -> Check:
-    """The fleet database."""
+    """Check the fleet database."""
 
     def run() -> Sequence[Finding]:
         url = settings.fleet.database_url.get_secret_value()
@@ -115,14 +115,14 @@ def fleet_check(settings: Settings, clock: Clock) -> Check:
 
 
 def progress_check(settings: Settings, fleet: Fleet, known: IndexKnows) -> Check:
-    """What the index says of all its cells, and how many dead letters there are of each, for `known`."""
+    """Check that the index answers; store each cell's progress and number of dead letters in `known`."""
 
     def run() -> Sequence[Finding]:
         known.indexed = read_index(settings.index)
         try:
             known.dead_letters = fleet.failures.counts()
         except FleetUnreachableError as error:
-            # Most accounts may not read them; where the whole database is away its own check says so.
+            # Most accounts may not read dead letters. If the whole database is down, its own check reports it.
             return [unknown("dead letters", error.reason)]
         return []
 
@@ -131,7 +131,7 @@ def progress_check(settings: Settings, fleet: Fleet, known: IndexKnows) -> Check
 
 
 def cell_check(cell: Cell, clock: Clock) -> Check:
-    """The database of a cell, or the service that it is read from."""
+    """Check the database of a cell, or the service from which it is read."""
     about = f"cell {cell.name}"
 
     def run() -> Sequence[Finding]:
@@ -153,7 +153,7 @@ def cell_check(cell: Cell, clock: Clock) -> Check:
 
 
 def bus_check(cells: Sequence[Cell], settings: BusSettings) -> Check:
-    """The bus that some cells share."""
+    """Check the bus that these cells share."""
     about = f"bus of {', '.join(cell.name for cell in cells)}"
 
     def run() -> Sequence[Finding]:
@@ -167,10 +167,10 @@ def bus_check(cells: Sequence[Cell], settings: BusSettings) -> Check:
 
 
 def _of_queues(cells: Sequence[Cell], settings: BusSettings) -> Sequence[Finding]:
-    """Those that grow, or that no program reads: ours of the cells, and those of other software on the same bus."""
+    """Findings for queues that grow or have no reader: those of our cells, and of other software on the same bus."""
     _, binding = split_address(cells[0].transport_url)
     ours = [work_queue_name(cell.uuid) for cell in cells]
-    # Nova's notifier makes a queue of the name of each topic and priority, whether a program reads it or not.
+    # Nova's notifier creates a queue for each topic and priority, whether a program reads it or not.
     theirs = [] if cells[0].can.numbers_changes else [f"{topic}.info" for topic in binding.topics]
     found: list[Finding] = []
     for queue in queue_states(cells[0].transport_url, [*ours, *theirs], settings):
@@ -186,7 +186,7 @@ def _of_queues(cells: Sequence[Cell], settings: BusSettings) -> Sequence[Finding
 
 
 def index_check(settings: Settings) -> Check:
-    """The index as such."""
+    """Check the index itself: server, name, aliases and disks."""
 
     def run() -> Sequence[Finding]:
         found = examine_index(settings.index, DEADLINE_S)
@@ -201,7 +201,7 @@ def index_check(settings: Settings) -> Check:
 def following_check(
     cell: Cell, indexed: IndexedCells, dead_letters: Mapping[str, int], settings: Settings, clock: Clock
 ) -> Check:
-    """How far the index, which says `indexed`, follows a cell that is not disabled."""
+    """Check how far the index, in the state `indexed`, follows an enabled cell."""
     about = f"index of {cell.name}"
 
     def run() -> Sequence[Finding]:
@@ -231,7 +231,7 @@ def _why(log: LogState) -> str:
 
 
 def hosts_of(settings: Settings) -> Iterator[Finding]:
-    """Which hosts the listeners answer requests for, as this configuration says."""
+    """For which hosts each listener answers requests, by this configuration."""
     listeners = {"api": settings.api.served_hosts}
     if settings.monitoring.port is not None:
         listeners["monitoring"] = settings.monitoring.served_hosts
@@ -241,7 +241,7 @@ def hosts_of(settings: Settings) -> Iterator[Finding]:
 
 
 def disk_checks(settings: Settings, cells: Sequence[Cell]) -> list[Check]:
-    """The disks that files of ours are on; those of servers they tell themselves."""
+    """Check the disks with our own files; servers report on theirs themselves."""
     files = [file_of(settings.fleet.database_url.get_secret_value())]
     files += [file_of(cell.database_url) for cell in cells if cell.can.takes_changes]
     files += [str(settings.index.path)] if settings.index.backend == "sqlite" else []

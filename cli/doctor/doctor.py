@@ -1,4 +1,4 @@
-"""`fleetlight doctor`: everything that was looked at, one by one."""
+"""`fleetlight doctor`: prints all findings, one by one."""
 
 import typer
 
@@ -23,12 +23,11 @@ _COLUMNS = ("WHAT", "STATE", "FOUND", "WHAT TO DO")
 def doctor(settings: LoadedSettings, output: OutputOption = Output.TABLE) -> None:
     """Check everything that a fleet needs, and say for each fault what to do about it.
 
-    It checks databases with their versions, tables, rights and clocks; buses; the index with its aliases and disks,
-    and whether it follows each cell; and when certificates end. All checks run at once, with the configured accounts,
-    and end within seconds even where a server hangs.
+    It checks databases with their versions, tables, rights and clocks; buses; the index with its aliases and disks, and
+    whether it follows each cell; and when certificates expire. All checks run at once, with the configured accounts,
+    and end within seconds even if a server hangs.
 
-    What is wrong comes first; `fleetlight status` shows only that, in one screen.
-
+    Faults come first; `fleetlight status` shows only those, on one screen.
     Exit code 1 if anything is wrong, 2 if the configuration makes no sense.
     """
     found = examined(settings)

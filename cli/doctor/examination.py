@@ -1,4 +1,4 @@
-"""All checks, and their order. Those of cells need the fleet's list of cells first."""
+"""Runs all checks in order. The checks of cells come last, since they need the fleet's list of cells."""
 
 import asyncio
 from collections import Counter
@@ -53,12 +53,12 @@ _STANDING: Mapping[FindingKind | None, str] = {
     FindingKind.MAPPING_ELSEWHERE: "mappings",
     FindingKind.MAPPING_NOT_COMPARED: "mappings",
 }
-"""What the fleet database knows to be wrong now, not what was repaired, and what each is called here."""
+"""Findings of the fleet database that still stand, not repaired ones, and what the doctor calls the subject of each."""
 
 
 @dataclass
 class Examination:
-    """findings: in the order of the checks. board: of all cells; None where it could not be looked at."""
+    """findings: in the order of the checks. board: all cells; None if it could not be read."""
 
     findings: list[Finding] = field(default_factory=list)
     board: Sequence[CellLine] | None = None
@@ -68,14 +68,14 @@ class Examination:
         return [finding for finding in self.findings if finding.state is State.WRONG]
 
     def counts(self) -> str:
-        """How many findings there are of each state."""
+        """The number of findings in each state, as text."""
         states = Counter(each.state for each in self.findings)
         return ", ".join(f"{states[state]} {state}" for state in State if states[state])
 
 
 def examined(settings: Settings) -> Examination:
-    """What all checks find, and the board of cells; within twice DEADLINE_S."""
-    import_module("fleetlight.cli.in_process")  # It takes a moment, which no deadline is to count.
+    """Run all checks and read the board of cells; takes at most twice DEADLINE_S."""
+    import_module("fleetlight.cli.in_process")  # Before any deadline starts, since the import takes a moment.
     use = "" if settings.search.enabled else "; an API with it lists from the cells alone (search.enabled is off)"
     own = ok("configuration", f"fleetlight {version('fleetlight')}, index in {settings.index.backend}{use}")
     found = Examination([own, *hosts_of(settings)])
@@ -118,7 +118,7 @@ async def _look(settings: Settings, fleet: Fleet) -> Sequence[CellLine]:
 
 
 def _board_seen(board: Future[Sequence[CellLine]], found: Examination) -> Sequence[Finding]:
-    """Keep the board in `found`. What keeps it from being looked at, other checks say."""
+    """Store the board in `found`. If it cannot be read, other checks report the cause."""
     try:
         found.board = board.result(DEADLINE_S)
     except TimeoutError:
@@ -129,7 +129,7 @@ def _board_seen(board: Future[Sequence[CellLine]], found: Examination) -> Sequen
 
 
 def suspected(found: Examination) -> Iterator[Finding]:
-    """What the board says of cells of which no check says that anything is wrong."""
+    """Faults that only the board shows, for cells about which no check found anything wrong."""
     explained = {finding.about for finding in found.wrong}
     for cell in found.board or ():
         remedy = _BOARD_REMEDIES.get(cell.health)
@@ -164,7 +164,7 @@ def _about_cells(settings: Settings, known: IndexKnows, cells: Sequence[Cell]) -
 
 
 def as_json(finding: Finding) -> dict[str, str | None]:
-    """One finding, for programs."""
+    """A finding as JSON."""
     return {
         "about": finding.about,
         "state": finding.state.value,

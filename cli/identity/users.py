@@ -24,7 +24,7 @@ from fleetlight.cli.passwords import asked_password
 from fleetlight.resources.clock import system_clock
 
 app = typer.Typer(
-    help="The users that may log in.",
+    help="Manage the users who may log in.",
     no_args_is_help=True,
     epilog=examples("fleetlight identity user list", "fleetlight identity user add ada --project demo"),
 )
@@ -41,12 +41,12 @@ def add_user(
     name: NewName,
     *,
     project: ProjectOption = None,
-    role: Annotated[str, typer.Option(metavar="ROLE", help="The role in that project.")] = "member",
+    role: Annotated[str, typer.Option(metavar="ROLE", help="The user's role in that project.")] = "member",
     file: UsersFile,
 ) -> None:
-    """Add a user. The password is asked for, or is the first line of the standard input.
+    """Add a user. The command prompts for the password, or reads it from the first line of the standard input.
 
-    With --project, that is the user's default project.
+    --project sets the user's default project.
     """
     user = User(id=new_id(), name=checked_name(name), password_hash=hash_password(asked_password()))
 
@@ -63,7 +63,7 @@ def add_user(
 
 @app.command("list", epilog=examples("fleetlight identity user list"))
 def list_users(file: UsersFile, output: OutputOption = Output.TABLE) -> None:
-    """Show every user, never a password."""
+    """List every user, without passwords."""
     directory = file.read()
     users = [
         {
@@ -83,15 +83,15 @@ def list_users(file: UsersFile, output: OutputOption = Output.TABLE) -> None:
 
 @app.command("remove", epilog=examples("fleetlight identity user remove ada"))
 def remove_user(name: UserArgument, file: UsersFile) -> None:
-    """Remove a user with all credentials; tokens of the user are void at once."""
+    """Remove a user with all credentials; the user's tokens become invalid at once."""
     file.change(lambda directory: directory.without_user(directory.named_user(name)))
     print_result(f"{name}: removed")
 
 
 @app.command("set-password", epilog=examples("fleetlight identity user set-password ada"))
 def set_password(name: UserArgument, file: UsersFile) -> None:
-    """Give a user a new password, asked for or from the standard input; tokens of the user are void at once."""
-    user = file.read().named_user(name)  # before a password is typed in vain
+    """Set a user's password, from a prompt or the standard input; the user's tokens become invalid at once."""
+    user = file.read().named_user(name)  # fails before anyone types a password in vain
     password = asked_password()
     _replace_user(file, user.id, password_hash=hash_password(password), valid_from=system_clock())
     print_result(f"{name}: has a new password")
@@ -105,14 +105,14 @@ def set_password(name: UserArgument, file: UsersFile) -> None:
 
 @app.command("disable", epilog=examples("fleetlight identity user disable ada"))
 def disable_user(name: UserArgument, file: UsersFile) -> None:
-    """Refuse logins of a user; tokens of the user are void at once."""
+    """Refuse a user's logins; the user's tokens become invalid at once."""
     _replace_user(file, name, enabled=False)
     print_result(f"{name}: disabled")
 
 
 @app.command("enable", epilog=examples("fleetlight identity user enable ada"))
 def enable_user(name: UserArgument, file: UsersFile) -> None:
-    """Accept logins of a disabled user again."""
+    """Accept the logins of a disabled user again."""
     _replace_user(file, name, enabled=True)
     print_result(f"{name}: enabled")
 

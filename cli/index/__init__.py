@@ -1,1 +1,1 @@
-"""`fleetlight index`: what the index knows, and the work on the whole of it."""
+"""`fleetlight index`: commands that show the index, fill it, compare it and rebuild it."""

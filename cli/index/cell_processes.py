@@ -1,8 +1,8 @@
-"""Cells that are worked on in child processes, since the Python code of one process has one processor.
+"""Child processes that each work on some of the cells, since Python code uses one processor per process.
 
-What the cells of a command share stays in the parent: their leases, when to stop, what is shown and recorded. A child
-does with a cell what a thread of the parent would do, and asks the parent between two pages whether to go on. It ends
-with the parent, however that ends, so no child goes on without the lease.
+The parent keeps what the cells of a command share: leases, the stop signal, progress and records. A child does what a
+thread of the parent would do, and asks the parent between two pages whether to continue. A child ends with the parent,
+in whatever way that ends, so no child works on without the lease.
 """
 
 import os
@@ -33,18 +33,18 @@ from fleetlight.indexer.errors import ProcessEndedError, StopRequestedError
 J = TypeVar("J")
 R = TypeVar("R")
 Work = Callable[[J, Show], R]
-"""Does a job; between two pages it calls the function with the rows so far, and ends by what that raises."""
+"""Does a job. Between two pages it calls the function with the number of rows so far; an error from that ends it."""
 OpenWork = Callable[[Settings, float | None, Event], AbstractContextManager[Work[J, R]]]
-"""Opens what the jobs of one child need, in the child.
+"""Opens, inside the child, what its jobs need.
 
-Given are the rows a second that it may read, and what is set when all its work is to stop.
+It takes the settings, the limit of rows a second, and an event that is set when all work is to stop.
 """
 
 
 def number_of_processes(settings: Settings, wanted: int | None) -> int:
-    """How many read cells. wanted: of the command, if it says.
+    """How many processes read cells. wanted: the option of the command, if given.
 
-    Raises ConfigurationError where several are wanted that would wait for each other.
+    Raises ConfigurationError if several are wanted for an index that only one process at a time can write.
     """
     if settings.index.backend != "sqlite":
         return wanted or settings.indexer.sync_processes
@@ -60,10 +60,10 @@ def number_of_processes(settings: Settings, wanted: int | None) -> int:
 def cell_processes(
     settings: Settings, number: int, cells_at_once: int, rate: float | None, open_work: OpenWork[J, R]
 ) -> Iterator["CellProcesses[J, R] | None"]:
-    """Children for the block; None where one process is enough, which is the parent.
+    """Start children for the block. Yields None if one process is enough, which is then the parent.
 
-    To be entered before the parent opens anything. rate: rows a second, of all children. open_work: a function of a
-    module.
+    The caller enters it before it opens anything, since children are forked. rate: rows a second, of all children
+    together. open_work: a function at the top of a module.
     """
     if number == 1:
         yield None
@@ -77,14 +77,14 @@ def cell_processes(
 
 
 class CellProcesses(Generic[J, R]):
-    """The children of one command; threads may share it."""
+    """The children of one command; several threads may use it."""
 
     def __init__(self) -> None:
         self._processes: dict[Connection, BaseProcess] = {}
         self._free = SimpleQueue[Connection]()
 
     def start(self, number: int, cells_at_once: int, child: "_Child[J, R]") -> None:
-        # A fork takes milliseconds, but none of our threads with it. Otherwise a child begins by importing all, 1 s.
+        # A fork takes milliseconds, but is safe only without threads. A spawned child first imports everything, 1 s.
         context: ForkContext | SpawnContext
         context = get_context("fork") if threading.active_count() == 1 else get_context("spawn")
         connections: list[list[Connection]] = []
@@ -93,17 +93,17 @@ class CellProcesses(Generic[J, R]):
             process = context.Process(target=child.run, args=([theirs for _, theirs in pairs],))
             process.start()
             for ours, theirs in pairs:
-                theirs.close()  # so that it ends with the child
+                theirs.close()  # so that it closes when the child ends
                 self._processes[ours] = process
             connections.append([ours for ours, _ in pairs])
-        # The first cells go to different children.
+        # Interleave the connections, so that the first cells go to different children.
         for ours in chain.from_iterable(zip(*connections, strict=True)):
             self._free.put(ours)
 
     def do(self, cell: str, job: J, on_progress: Show) -> R:
-        """Let a child do a job, while this thread waits. cell: its name. on_progress: is called in this thread.
+        """Let a child do a job, and wait for it. cell: its name. on_progress: called in this thread.
 
-        Raises what the work and `on_progress` raise, and ProcessEndedError.
+        Raises what the work or `on_progress` raises, and ProcessEndedError if the child dies.
         """
         connection = self._free.get()
         try:
@@ -122,7 +122,7 @@ class CellProcesses(Generic[J, R]):
         return result
 
     def close(self) -> None:
-        """End the children, after what they are at."""
+        """Let each child finish its current job, then end it."""
         for connection in self._processes:
             with suppress(OSError):
                 connection.send(None)
@@ -133,15 +133,15 @@ class CellProcesses(Generic[J, R]):
 
 @dataclass(frozen=True, slots=True)
 class _Child(Generic[J, R]):
-    """rate: rows a second that it may read."""
+    """rate: rows a second that this child may read."""
 
     settings: Settings
     rate: float | None
     open_work: OpenWork[J, R]
 
     def run(self, connections: Sequence[Connection]) -> None:
-        """What the child does; each connection is for one job at a time."""
-        # Ctrl-C, and systemd, send them to all processes: the parent ends the work, and then its children.
+        """The main function of the child; each connection carries one job at a time."""
+        # Ctrl-C and systemd signal all processes: only the parent reacts, by ending the work and then its children.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
         if get_start_method(allow_none=True) == "spawn":
@@ -154,7 +154,7 @@ class _Child(Generic[J, R]):
 
 
 class _Opened(Generic[J, R]):
-    """The work of a child, opened for its first job: a command that is refused has none."""
+    """Opens the work of a child at its first job, since a refused command has no job."""
 
     def __init__(self, open_work: Callable[[], Work[J, R]]) -> None:
         self._open_work = open_work
@@ -168,7 +168,7 @@ class _Opened(Generic[J, R]):
 
 
 class _Reply(Enum):
-    """What the parent says to progress. END: the work on this cell alone."""
+    """The parent's reply to progress. END ends the work on this cell alone, STOP all work."""
 
     GO_ON = auto()
     END = auto()
@@ -187,7 +187,7 @@ class _Result:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """An error in parts: pickle makes one anew by calling its class with the text alone."""
+    """An error as parts, because pickle would call its class with the text alone."""
 
     kind: type[Exception]
     args: tuple[object, ...]
@@ -206,9 +206,9 @@ class _Failure:
 
 
 def _exchanged(connection: Connection, job: object, on_progress: Show) -> "tuple[Exception | None, _Result | _Failure]":
-    """What `on_progress` raised, and what the child answered when it had ended the job.
+    """Send a job. Returns the error that `on_progress` raised, if any, and the child's final answer.
 
-    Raises EOFError and ConnectionError when the child is gone.
+    Raises EOFError and ConnectionError if the child is gone.
     """
     connection.send(_Job(job))
     failure: Exception | None = None
@@ -222,7 +222,7 @@ def _exchanged(connection: Connection, job: object, on_progress: Show) -> "tuple
 
 
 def _served_or_ended(connection: Connection, work: Work[J, R], stop: Event) -> None:
-    """What cannot be sent, and so is a mistake of ours, ends the child: its parent would wait for it."""
+    """Serve jobs. An answer that cannot be pickled is our mistake: the child exits, lest its parent wait forever."""
     try:
         _serve(connection, work, stop)
     except BaseException:  # noqa: BLE001  # the edge: it is printed
@@ -255,7 +255,7 @@ def _reply(failure: Exception | None) -> _Reply:
 
 
 def _end_with_parent() -> None:
-    """At once: another process may have the lease by now, and what is saved here would be in its way."""
+    """Exit at once when the parent is gone: another process may hold the lease by now, and writes would collide."""
     parent = parent_process()
     if parent is not None:
         parent.join()

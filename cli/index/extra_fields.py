@@ -1,4 +1,4 @@
-"""`fleetlight index fields` and `fleetlight index find`: what newer producers say that this program does not know."""
+"""`fleetlight index fields` and `fleetlight index find`: fields of newer producers that this program does not know."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ def register(app: typer.Typer) -> None:
 
 
 def fields(settings: LoadedSettings, output: OutputOption = Output.TABLE) -> None:
-    """List fields that newer versions of producers have brought, and whether they can be searched for.
+    """List fields that newer producers have added, and whether instances can be found by them.
 
-    A field is only kept, and not indexed, where no schema describes it or its value contradicts the schema.
+    A field without a schema, or with a value that contradicts its schema, is stored but not indexed.
     """
     with opened_index(settings.index) as writer:
         rows = _rows(writer)
@@ -44,9 +44,9 @@ def fields(settings: LoadedSettings, output: OutputOption = Output.TABLE) -> Non
 
 
 def find(
-    field: Annotated[str, typer.Option("--field", metavar="NAME=VALUE", help="The field, and what it equals.")],
+    field: Annotated[str, typer.Option("--field", metavar="NAME=VALUE", help="The field and the value to find.")],
     *,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Show at most so many.")] = _DEFAULT_LIMIT,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Show at most this many instances.")] = _DEFAULT_LIMIT,
     settings: LoadedSettings,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -77,7 +77,7 @@ def find(
 
 
 def count_schema_violations(settings: IndexSettings) -> int:
-    """How many values are only kept since they contradict their schemas; raises IndexerError."""
+    """The number of values that are not indexed because they contradict their schemas. Raises IndexerError."""
     with opened_index(settings) as writer:
         return sum(row.count for row in _rows(writer) if row.is_schema_violation)
 
@@ -87,7 +87,7 @@ def _rows(writer: IndexWriter) -> list["_Row"]:
 
 
 def _require_indexed(name: str, rows: Sequence["_Row"]) -> None:
-    """Raise ConfigurationError unless some instance could be found by this field."""
+    """Raises ConfigurationError unless some instance could be found by this field."""
     if any(row.name == name and row.is_indexed for row in rows):
         return
     if any(row.name == name for row in rows):
@@ -99,7 +99,7 @@ def _require_indexed(name: str, rows: Sequence["_Row"]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One field, as it is in some documents. kind: None where no schema describes it."""
+    """One field in the state that some documents have it in. kind: None if no schema describes it."""
 
     name: str
     kind: str | None

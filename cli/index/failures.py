@@ -1,4 +1,4 @@
-"""`fleetlight index failures`: the messages that could not be indexed, and what to do with them."""
+"""`fleetlight index failures`: lists messages that could not be indexed, retries them and drops them."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from fleetlight.indexer.reconcile.dead_letter_retries import RetryResult, retry
 from fleetlight.resources.fields import from_microseconds
 
 app = typer.Typer(
-    help="Messages that could not be indexed: what they were, and trying them again.",
+    help="Messages that could not be indexed: list, retry and drop them.",
     no_args_is_help=True,
     epilog=examples("fleetlight index failures list", "fleetlight index failures retry --all"),
 )
@@ -35,14 +35,14 @@ _EXAMPLE = "0b6a1f3e-6f1c-5a7e-9a55-1de2f0c2a9b4"
 
 IdArguments = Annotated[
     list[str] | None,
-    typer.Argument(metavar="ID...", help="The failures, by the ids that `list` shows.", show_default=False),
+    typer.Argument(metavar="ID...", help="The failures, by their ids from `list`.", show_default=False),
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="Every failure, of the fleet or of --cell.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All failures of the fleet, or of --cell.")]
 
 
 @app.command("list", epilog=examples("fleetlight index failures list", "fleetlight index failures list --cell cell2"))
 def list_failures(*, cell: CellOption = None, fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
-    """Show the messages that could not be indexed, and are neither solved nor dropped yet."""
+    """List the messages that could not be indexed, and are neither solved nor dropped yet."""
     names = _names(fleet, cell)
     summaries = list(fleet.failures.summaries(names))
     dropped = fleet.failures.dropped()
@@ -67,11 +67,11 @@ def list_failures(*, cell: CellOption = None, fleet: OpenFleet, output: OutputOp
 
 @app.command(epilog=examples(f"fleetlight index failures show {_EXAMPLE}"))
 def show(
-    failure_id: Annotated[str, typer.Argument(metavar="ID", help="The failure.", show_default=False)],
+    failure_id: Annotated[str, typer.Argument(metavar="ID", help="The id of the failure.", show_default=False)],
     fleet: OpenFleet,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show one failure with its whole message; of the sender's request context only the id of the request is kept."""
+    """Show one failure with its whole message. Of the sender's request context only the request id is kept."""
     failure = _found(fleet, [failure_id])[0]
     names = _names(fleet, None)
     fields = _summary_as_json(failure.summary, names) | {
@@ -100,9 +100,9 @@ def retry_failures(
     settings: LoadedSettings,
     fleet: OpenFleet,
 ) -> None:
-    """Try failures again; each that succeeds is off the list.
+    """Retry failures; each that succeeds leaves the list.
 
-    Exit code 1 unless all of them are.
+    Exit code 1 unless all succeed.
     """
     solved = remaining = 0
     for results in retried(settings, fleet, _chosen(fleet, ids, every, cell)):
@@ -141,7 +141,7 @@ def drop(
 
 
 def _chosen(fleet: Fleet, ids: Sequence[str] | None, every: bool, cell: str | None) -> Iterator[str]:
-    """The ids that are meant, those of one cell together. Raises ConfigurationError, UnknownCellError."""
+    """The ids of the chosen failures, grouped by cell. Raises ConfigurationError, UnknownCellError."""
     if bool(ids) == every:
         raise ConfigurationError("name failures by their id, or all of them with --all")
     if ids and cell is not None:
@@ -160,7 +160,7 @@ def _found(fleet: Fleet, ids: Sequence[str]) -> list[Failure]:
 
 
 def retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[list[RetryResult]]:
-    """What came of the failures, batch by batch; those of a cell that cannot be reached stay."""
+    """Retry failures and yield the results, batch by batch; failures of an unreachable cell remain."""
     cells = {cell.uuid: cell for cell in fleet.cells()}
     fleet.clock.look()
     producers = ProducerKeyring(fleet.producer_keys, fleet.clock)
@@ -168,7 +168,7 @@ def retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[li
     with opened_index(settings.index) as writer:
         writer.prepare()
         for batch in batched(ids, _AT_ONCE):
-            # What another process has solved meanwhile is not there any more.
+            # find() leaves out failures that another process has solved meanwhile.
             found = sorted(fleet.failures.find(batch), key=lambda failure: failure.summary.cell_uuid)
             for cell_uuid, of_cell in groupby(found, key=lambda failure: failure.summary.cell_uuid):
                 failures = list(of_cell)
@@ -189,7 +189,7 @@ def retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[li
 
 
 def _names(fleet: Fleet, cell: str | None) -> dict[str, str]:
-    """Names of cells by uuid, in the order of the names: of the chosen cell, or of all. Raises UnknownCellError."""
+    """Names of the chosen cell, or of all cells in the order of their names, by uuid. Raises UnknownCellError."""
     cells = sorted_by_name(fleet.cells()) if cell is None else [fleet.cell(cell)]
     return {each.uuid: each.name for each in cells}
 

@@ -1,4 +1,4 @@
-"""`fleetlight index`: what the search index knows, filling it from the cells, and comparing it with them."""
+"""`fleetlight index`: shows the state of the search index, fills it from the cells, and compares it with them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -48,13 +48,12 @@ _NUMBERS = ("watermark", "published_sequence", "lag_changes", "dead_letters")
 
 @app.command(epilog=examples("fleetlight index status", "fleetlight index status --output json"))
 def status(settings: LoadedSettings, fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
-    """Show per cell how far the index follows it.
+    """Show how far the index follows each cell.
 
-    COMPLETE is of instances. FOLLOWED BY is `changes` of a cell that numbers them, `log` where the log of its database
-    server names what each commit touches, and `comparisons` where all of it is read now and then. NODES is how many
-    nodes the index has of a cell, `no` while it does not have all of them; lists ask the cell for its nodes then.
-
-    Exit code 1 unless the index is complete and up to date in every cell, and the fleet database maps its instances.
+    COMPLETE refers to instances. FOLLOWED BY is `changes` if the cell numbers them, `log` if the log of its database
+    server shows what each commit touches, and `comparisons` if all rows are read at intervals. NODES is the number of
+    the cell's nodes in the index, or `no` while some are missing; lists then ask the cell for its nodes. Exit code 1
+    unless the index is complete and up to date in every cell, and the fleet database maps its instances.
     """
     cells = chosen_cells(fleet, None)
     failures_kept = fleet.failures.counts()
@@ -121,11 +120,11 @@ extra_fields.register(app)
 def verify(
     *,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Make the index equal to the cells where it differs.")
+        bool, typer.Option("--repair", help="Make the index equal to the cells where they differ.")
     ] = False,
     fast: Annotated[
         bool,
-        typer.Option("--fast", help="Compare the revisions in the index alone, and not the documents."),
+        typer.Option("--fast", help="Compare only the revisions in the index, not the documents."),
     ] = False,
     cell: CellOption = None,
     settings: LoadedSettings,
@@ -134,13 +133,9 @@ def verify(
 ) -> None:
     """Compare the index, and the mappings of the fleet database, with the cells.
 
-    Safe while changes arrive: what is only not indexed yet is no difference.
-
-    Every instance is read, on both sides, and what the index says of it is compared.
-
-    INSTANCES are those of the cell, and DELETED says how many of them are deleted: the cell and the index keep those
-    for a while.
-
+    Safe while changes arrive: a change that is not indexed yet is no difference.
+    The command reads every instance on both sides and compares the documents.
+    INSTANCES counts those of the cell, and DELETED how many of these are deleted: cell and index keep them for a while.
     Exit code 0 if they agree (now), 1 if they differ or a cell could not be compared, 2 if something is misconfigured.
     """
     with (
@@ -164,10 +159,10 @@ def verify(
 
 
 def _report_stale(stale: Sequence[CellIndexStatus], following: str) -> None:
-    """following: the command that follows the cells."""
+    """Say for which cells the index is stale. following: the command that follows the cells."""
     if not stale:
         return
-    # Where the index has all that was published, it may be that no relay publishes.
+    # If the index has all that was published, the cause may be that no relay publishes.
     is_relayed = following == _FOLLOWER and any(each.lag_changes == 0 for each in stale)
     commands = f"do `fleetlight relay` and `{following}`" if is_relayed else f"does `{following}`"
     names = ", ".join(each.cell.name for each in stale)
@@ -178,21 +173,21 @@ def _report_stale(stale: Sequence[CellIndexStatus], following: str) -> None:
 
 
 def _report_live(statuses: Sequence[CellIndexStatus], reasons: Mapping[str, str | None]) -> None:
-    """Why lists ask cells themselves, but for those that are stale, of which more is said."""
+    """Say why lists ask cells themselves; stale cells are left out, since _report_stale explains them."""
     asked = [each for each in statuses if each.health is not IndexHealth.STALE]
     for reason, names in _names_by_reason((each.cell.name, reasons[each.cell.uuid]) for each in asked):
         print_notice(f"{names}: {reason}; lists ask the cell")
 
 
 def _report_compared(statuses: Sequence[CellIndexStatus]) -> None:
-    """Which cells only comparisons tell of, although their databases might have a log."""
+    """Say which cells are only compared, although their databases might have a log."""
     problems = ((each.cell.name, None if each.log is None else each.log.problem) for each in statuses)
     for problem, names in _names_by_reason(problems):
         print_notice(f"{names}: compared now and then, not followed by the log of the database server: {problem}")
 
 
 def _names_by_reason(cells: Iterable[tuple[str, str | None]]) -> Iterable[tuple[str, str]]:
-    """Each reason, and the names of the cells that it is said of. cells: their names, and what is said of each."""
+    """Group cells by reason: yields each reason with their names. cells: pairs of a name and its reason, or None."""
     names: dict[str, list[str]] = {}
     for name, reason in cells:
         if reason is not None:
@@ -233,9 +228,9 @@ def _report_schema_violations(settings: IndexSettings) -> None:
 def _count_dead_letters(
     settings: BusSettings, failures_kept: Mapping[str, int], indexed: IndexedCells, cell: Cell
 ) -> int:
-    """Those in the fleet database, and those that wait on the bus for an indexer to take them over."""
-    # A bus inside of `fleetlight up` cannot be asked from here, and a cell of other software need not have one that is
-    # listened to.
+    """The dead letters in the fleet database, plus those on the bus that no indexer has taken over yet."""
+    # The bus inside `fleetlight up` cannot be reached from here, and nobody listens to the bus of a cell that is
+    # followed by its log.
     has_no_bus = is_in_process(cell) or not cell.transport_url or indexed.followed_by(cell) is FollowedBy.LOG
     on_the_bus = 0 if has_no_bus else dead_letters(cell.transport_url, cell.uuid, settings)
     return failures_kept.get(cell.uuid, 0) + on_the_bus
@@ -270,6 +265,6 @@ def _as_row(status: CellIndexStatus, indexed: IndexedCells) -> list[str]:
 
 
 def _item_count(status: CellIndexStatus, counts: Mapping[str, int]) -> str:
-    """Of cells that do not number their changes the index has instances alone."""
+    """The count of items; `-` for cells that do not number changes, of which the index has only instances."""
     count = counts.get(status.cell.uuid)
     return str(count) if count is not None else "no" if status.cell.can.numbers_changes else "-"

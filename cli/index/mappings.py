@@ -1,4 +1,4 @@
-"""What `fleetlight index status` and `index verify` say of the mappings of instances, beside the rows of cells."""
+"""How `fleetlight index status` and `index verify` report on the mappings of instances."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
@@ -18,7 +18,7 @@ _SHOWN = 20
 
 
 def report_mappings(cells: Sequence[Cell], compared: Mapping[str, ComparedMappings], now: int) -> bool:
-    """Say what is wrong, or was until lately; returns whether all is well. now: microseconds since the epoch."""
+    """Print faults in mappings, and recent repairs. Returns whether all is well. now: Unix time in microseconds."""
     is_well = True
     for each in chain.from_iterable(of_compared_mappings(cell, compared.get(cell.uuid), now) for cell in cells):
         is_past = each.kind is FindingKind.MAPPING_REPAIRED
@@ -28,7 +28,7 @@ def report_mappings(cells: Sequence[Cell], compared: Mapping[str, ComparedMappin
 
 
 def mappings_as_json(known: ComparedMappings | None) -> dict[str, Any] | None:
-    """None of a cell that was never compared."""
+    """A cell's compared mappings as JSON; None if they were never compared."""
     if known is None:
         return None
     return {
@@ -40,7 +40,7 @@ def mappings_as_json(known: ComparedMappings | None) -> dict[str, Any] | None:
 
 
 def compared_mappings_of(cell: Cell, fleet: Fleet, *, repair: bool) -> MappingDifferences | None:
-    """What differs in the mappings of a cell; None of one that the fleet database does not map.
+    """Compare the mappings of a cell with its rows; None for a cell that the fleet database does not map.
 
     Raises CellUnreachableError and FleetUnreachableError.
     """
@@ -51,7 +51,7 @@ def compared_mappings_of(cell: Cell, fleet: Fleet, *, repair: bool) -> MappingDi
 
 
 def print_mapping_differences(cell: Cell, found: MappingDifferences, *, repair: bool) -> None:
-    """The first ones of each sort."""
+    """Print the first differences of each kind."""
     ending = "; repaired" if repair else ""
     _print(cell, found.missing, f"is not mapped in the fleet database{ending}")
     _print(cell, found.changed, f"is mapped with another project, user or deletion{ending}")

@@ -1,7 +1,7 @@
-"""Work on the index that was ordered over HTTP, carried out by an indexer: what the commands do, by the same functions.
+"""Carries out work on the index that was ordered over HTTP, in an indexer, by the functions that the commands use.
 
-An order is held by a lease of its kind, so one of each kind runs in the fleet at a time. When its indexer is killed the
-lease is free, and another one goes on: a sync or a rebuild where it was, the others from the beginning.
+A lease for each kind of work makes sure that one order of each kind runs at a time. If the indexer is killed, the lease
+becomes free and another indexer continues: a sync or a rebuild from where it was, other work from the beginning.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,20 +45,20 @@ _MOST_ATTEMPTS = 3
 
 @dataclass
 class OrderedWork:
-    """Carries out orders as long as an indexer runs; `run` in a thread."""
+    """Carries out orders while an indexer runs; `run` needs a thread of its own."""
 
     settings: Settings
     fleet: Fleet
     _running: dict[WorkKind, Future[None]] = field(default_factory=dict)
 
     def run(self, stop: Event) -> None:
-        """Look for orders each second until `stop` is set; what runs then is left to another indexer."""
+        """Look for orders each second until `stop` is set; another indexer then continues the current ones."""
         with (
             closing(self.fleet.open_leases("fleetlight indexer")) as leases,
             ThreadPoolExecutor(len(WorkKind), thread_name_prefix="index-work") as threads,
         ):
             while not stop.wait(_LOOK_INTERVAL_S):
-                with suppress(FleetUnreachableError):  # what else needs it says so
+                with suppress(FleetUnreachableError):  # other users of the fleet database report it
                     self._look(leases, threads, stop)
 
     def _look(self, leases: Leases, threads: ThreadPoolExecutor, stop: Event) -> None:
@@ -75,7 +75,7 @@ class OrderedWork:
 
     def _carry_out(self, order: WorkOrder, leases: Leases, stop: Event) -> None:
         try:
-            # FleetUnreachableError: it is not known what became of it, and it is begun again.
+            # FleetUnreachableError: the result is unknown, so the order is begun again.
             with suppress(FleetUnreachableError):
                 self._attempt(order, stop)
         finally:
@@ -85,7 +85,7 @@ class OrderedWork:
         store, clock = self.fleet.index_work, self.fleet.clock
         found = store.find(order.id)
         if found is None or not found.is_open:
-            return  # another indexer has ended it since it was looked for
+            return  # another indexer has ended it since we listed it
         if found.attempts >= _MOST_ATTEMPTS:
             result = f"given up: {_MOST_ATTEMPTS} indexers ended while they were at it"
             store.end(order.id, WorkState.FAILED, result, (), clock())
@@ -104,7 +104,7 @@ class OrderedWork:
             raise
         except (IndexerError, CellError) as error:
             self._end(order, WorkState.FAILED, Outcome(str(error)), progress)
-        except Exception as error:  # noqa: BLE001  # a mistake of ours: the indexer goes on, and the order says what it was
+        except Exception as error:  # noqa: BLE001  # a mistake of ours: the order records it, and the indexer goes on
             _log.exception("index_work.broken", id=order.id)
             self._end(order, WorkState.FAILED, Outcome(f"{type(error).__name__}: {error}"), progress)
         else:
@@ -178,7 +178,7 @@ class OrderedWork:
         progress.total = instances_of(self.fleet, self.fleet.cells())
         number = number_of_processes(self.settings, None)
         with rebuild_parts(self.settings, None, CELLS_AT_ONCE, progress.stop, processes=number) as (_, parts):
-            with suppress(IndexVersionError):  # it makes one of this program's version
+            with suppress(IndexVersionError):  # the rebuild creates one of this program's version
                 parts.current.prepare()
             rebuild_index(parts, RecordedRebuild(progress, _log_notice), back=False)
         return REBUILT

@@ -1,4 +1,4 @@
-"""`fleetlight index purge`: deleted instances that have been in the index for long enough leave it."""
+"""`fleetlight index purge`: removes instances from the index that were deleted long enough ago."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -33,8 +33,8 @@ def register(app: typer.Typer) -> None:
 def purge(*, cell: CellOption = None, settings: LoadedSettings, fleet: OpenFleet) -> None:
     """Remove instances from the index that were deleted longer than index.deleted_retention ago.
 
-    Indexers do so by themselves every hour. The cells keep their rows, and answer lists that reach so far back. One at
-    a time for each cell: while another process syncs, verifies or removes it, the exit code is 1.
+    Indexers do so by themselves every hour. The cells keep their rows, and answer lists that reach back that far. The
+    exit code is 1 if another process is syncing, verifying or removing one of the cells.
     """
     failed = []
     with (
@@ -62,7 +62,7 @@ def _say(seconds: float) -> None:
 
 
 def purge_outcome(purged: Iterable[tuple[Cell, Purged]]) -> Outcome:
-    """What came of it, as consoles show it."""
+    """Sum up the results for consoles."""
     rows, found = 0, []
     for cell, outcome in purged:
         if isinstance(outcome, int):
@@ -82,9 +82,9 @@ def purge_cells(
     progress: Progress,
     on_pause: Callable[[float], None] = lambda _seconds: None,
 ) -> Iterator[tuple[Cell, Purged]]:
-    """How many instances left the index of each cell, or why none did, cell by cell.
+    """Remove instances cell by cell; yields how many left the index, or the error that prevented it.
 
-    on_pause: gets how many seconds are waited, if anything is to be removed. Raises StopRequestedError.
+    on_pause: receives the seconds of the wait before a removal. Raises StopRequestedError.
     """
     retention_s = settings.index.deleted_retention.total_seconds()
     fleet.clock.look()

@@ -1,4 +1,4 @@
-"""`fleetlight index rebuild` and `fleetlight index drop-old`: a new index in the place of the current one."""
+"""`fleetlight index rebuild` and `fleetlight index drop-old`: replace the current index by a new one."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ from fleetlight.indexer.writing.throttle import Throttle
 
 REBUILT = Outcome("the new index is the current one; the old one is kept")
 _Horizon = tuple[Cell, int]
-"""A cell, and what it has forgotten."""
+"""A cell, and the horizon before which it has forgotten deleted instances."""
 
 WENT_BACK = Outcome("the previous index is the current one again; the other one is kept")
 
@@ -64,17 +64,17 @@ def rebuild(
     *,
     back: Annotated[bool, typer.Option("--back", help="Go back to the index that the last rebuild replaced.")] = False,
     abandon: Annotated[
-        bool, typer.Option("--abandon", help="Give up a rebuild that was begun; the index stays as it is.")
+        bool, typer.Option("--abandon", help="Give up an unfinished rebuild; the current index stays as it is.")
     ] = False,
     rate: RateOption = None,
     parallel: ParallelOption = CELLS_AT_ONCE,
     processes: ProcessesOption = None,
     settings: LoadedSettings,
 ) -> None:
-    """Fill a new index from the cells, compare it with them, and put it in the place of the current one.
+    """Fill a new index from the cells, compare it with them, and put it in place of the current one.
 
-    Lists and changes go on. One that was cut off, also by Ctrl-C, goes on where it was. The index that was replaced is
-    kept until `fleetlight index drop-old`, or until the next rebuild.
+    Lists and changes go on. An interrupted rebuild, also one stopped by Ctrl-C, continues where it was. The replaced
+    index is kept until `fleetlight index drop-old`, or until the next rebuild.
     """
     if back and abandon:
         raise ConfigurationError("--back and --abandon are two different things: leave one of them away")
@@ -110,23 +110,23 @@ def rebuild(
 
 
 def drop_old(settings: LoadedSettings) -> None:
-    """Drop the index that a rebuild has replaced; then there is no way back to it."""
+    """Drop the index that a rebuild has replaced; after that there is no way back to it."""
     with rebuild_parts(settings, None, 1, Event()) as (_, parts):
         _, old = _names(parts)
         print_result(f"old index{old} dropped" if drop_previous(parts) else "there is no old index")
 
 
 def _names(parts: RebuildParts) -> tuple[str, str]:
-    """The current and the previous index, as they follow the word index: where the server has names for them."""
+    """The names of the current and previous index, in brackets; empty if the server has none for them."""
     try:
         current, previous = parts.generations.names()
     except IndexerError:
-        return "", ""  # what was done is not called failed for this
+        return "", ""  # a missing name does not make the rebuild a failure
     return in_brackets(current), in_brackets(previous)
 
 
 class RecordedRebuild:
-    """fleetlight.indexer.reconcile.rebuild.RebuildObserver that records what is done. on_notice: of the observer."""
+    """A RebuildObserver (fleetlight.indexer.reconcile.rebuild) that records progress. on_notice: of the observer."""
 
     def __init__(self, progress: Progress, on_notice: Callable[[str], None]) -> None:
         self._progress = progress
@@ -143,7 +143,7 @@ class RecordedRebuild:
 
 
 class _PrintedRebuild(RecordedRebuild):
-    """The same, which people see as well."""
+    """A RecordedRebuild that also prints progress."""
 
     def __init__(self, fleet: Fleet, start: Callable[[str, int], Show], progress: Progress) -> None:
         super().__init__(progress, print_notice)
@@ -166,7 +166,7 @@ class _PrintedRebuild(RecordedRebuild):
 def rebuild_parts(
     settings: Settings, rate: float | None, parallel: int, stop: Event, *, processes: int = 1
 ) -> Iterator[tuple[Fleet, RebuildParts]]:
-    """What a rebuild works with, opened as the settings say. stop: ends what waits for the rate."""
+    """Open the parts of a rebuild, as the settings say. stop: ends waits for the rate limit."""
     with ExitStack() as stack:
         children = stack.enter_context(cell_processes(settings, processes, parallel, rate, _filling_rows))
         fleet = stack.enter_context(open_fleet(settings.fleet))
@@ -189,7 +189,7 @@ def rebuild_parts(
 def _filling_rows(
     settings: Settings, rate: float | None, stop: Event
 ) -> Iterator[Callable[[_Horizon, Show], SyncResult]]:
-    """What a child of a rebuild does."""
+    """Open the work of a rebuild's child: it fills the rows of one cell into the new index."""
     with (
         rebuild_parts(settings, rate, 1, stop) as (_, parts),
         closing(parts.generations.open_next()) as new,
@@ -214,7 +214,7 @@ def _filled_by(
 
 @contextmanager
 def _stopping(stop: Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the work between two steps, not in the middle of one."""
+    """Make Ctrl-C and SIGTERM end the work between two steps."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
     try:

@@ -1,7 +1,7 @@
-"""Work on the index that consoles see: how far it is, whether it is to stop, and what came of it.
+"""Records work on the index, so that consoles see its progress, can stop it, and see its result.
 
-Indexers record what they were ordered to do (fleetlight.cli.index.orders), commands what they do themselves, so that
-what one begins is seen and stopped by the other (docs/decisions/0034).
+Indexers record the orders they carry out (fleetlight.cli.index.orders), commands record their own work, so that each
+can see and stop what the other began (docs/decisions/0034).
 """
 
 import getpass
@@ -29,7 +29,7 @@ Record = Callable[[int, int | None, str | None], bool]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of work: a sentence, and what it found. has_failed: not everything could be done."""
+    """The result of work: a sentence, and findings. has_failed: some of the work could not be done."""
 
     result: str
     findings: Sequence[Finding] = ()
@@ -41,10 +41,10 @@ class Outcome:
 
 
 class Progress:
-    """How far work is, recorded each second at most. May be used by several threads.
+    """The progress of work, recorded once a second at most. Several threads may use it.
 
-    record: says so in the fleet database; False if the work is to stop. of_process: is set when the process is to end.
-    stop: is set when the work is to end.
+    record: stores progress in the fleet database; returns False if the work is to stop. of_process: set when the
+    process is to end. stop: set when the work is to end.
     """
 
     def __init__(self, record: Record, of_process: Event) -> None:
@@ -58,12 +58,12 @@ class Progress:
         self.phase: str | None = None
 
     def show(self, cell: str, done: int) -> None:
-        """So much is done of a cell; otherwise as `step`."""
+        """Set how much is done for a cell, and `step`."""
         self._done[cell] = done
         self.step()
 
     def step(self) -> None:
-        """Between two batches. Raises StopRequestedError if there is to be no other one, and FleetUnreachableError."""
+        """Call it between two batches. Raises StopRequestedError if the work is to stop, and FleetUnreachableError."""
         with self._guard:
             if time.monotonic() >= self._due_s:
                 self._due_s = time.monotonic() + _RECORD_INTERVAL_S
@@ -86,7 +86,7 @@ class Progress:
 
 
 class CommandWork(Progress):
-    """Progress of what a command does itself. outcome: what came of it, which the command sets at its end."""
+    """Progress of a command's own work. outcome: the result, which the command sets at its end."""
 
     outcome = Outcome("done")
 
@@ -100,10 +100,10 @@ class CommandWork(Progress):
 def recorded(
     fleet: Fleet, kind: WorkKind, cells: Collection[str], total: int | None, stop: Event
 ) -> Iterator[CommandWork]:
-    """Record what a command does meanwhile; a stop that is asked for elsewhere ends it as Ctrl-C does.
+    """Record a command's own work during the block; a stop requested elsewhere ends it as Ctrl-C does.
 
-    cells: uuids, none of a rebuild. stop: of the command. Without a fleet database that takes it there is no record,
-    and the command works nevertheless.
+    cells: uuids, empty for a rebuild. stop: the command's event. If the fleet database cannot store the record, the
+    command works without one.
     """
     with closing(fleet.open_leases(f"fleetlight index {kind}")) as leases:
         work_id = _begun(fleet, leases, kind, cells)
@@ -120,21 +120,18 @@ def recorded(
 
 
 def instances_of(fleet: Fleet, cells: Sequence[Cell]) -> int:
-    """How many instances the cells have, about. Raises FleetUnreachableError."""
+    """The approximate number of instances in the cells. Raises FleetUnreachableError."""
     return sum(fleet.count_mappings(cell.uuid) for cell in cells)
 
 
 def end_work(fleet: Fleet, work_id: str, progress: Progress, state: WorkState, outcome: Outcome) -> None:
-    """Record what came of it. Raises FleetUnreachableError."""
+    """Record the result of work. Raises FleetUnreachableError."""
     fleet.index_work.record(work_id, progress.done, progress.total, outcome.result)
     fleet.index_work.end(work_id, state, outcome.result, outcome.findings, fleet.clock())
 
 
 def end_abandoned(fleet: Fleet, leases: Leases, kind: WorkKind) -> None:
-    """End the records of commands that were killed, once no command does work of the kind.
-
-    Raises FleetUnreachableError.
-    """
+    """End the records of killed commands, if no command is doing this kind of work. Raises FleetUnreachableError."""
     if not leases.acquire(_lease(kind)):
         return
     try:
@@ -150,7 +147,7 @@ def _begun(fleet: Fleet, leases: Leases, kind: WorkKind, cells: Collection[str])
     try:
         fleet.clock.look()
         end_abandoned(fleet, leases, kind)
-        # Others have it alone for a moment, to see that no command does such work.
+        # While another process checks for abandoned records, it holds the lease exclusively for a moment.
         while not leases.acquire(_lease(kind), shared=True):
             time.sleep(_LEASE_INTERVAL_S)
         return fleet.index_work.begin_command(kind, cells, f"{_account()}, by a command", fleet.clock())
@@ -160,7 +157,7 @@ def _begun(fleet: Fleet, leases: Leases, kind: WorkKind, cells: Collection[str])
 
 
 def _recorded(fleet: Fleet, work_id: str | None, done: int, total: int | None, phase: str | None) -> bool:
-    with suppress(FleetUnreachableError):  # what else needs it says so
+    with suppress(FleetUnreachableError):  # other users of the fleet database report it
         return work_id is None or fleet.index_work.record(work_id, done, total, phase)
     return True
 
@@ -172,13 +169,13 @@ def _end(fleet: Fleet, work_id: str | None, work: Progress, state: WorkState, ou
 
 
 def _account() -> str:
-    """Of the operating system."""
+    """The account of the operating system."""
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a container need not have a name for it
+    except (OSError, KeyError):  # a container may have no name for the account
         return "an operator"
 
 
 def _lease(kind: WorkKind) -> str:
-    """Shared by the commands that do work of a kind."""
+    """The name of the lease that commands share while they do this kind of work."""
     return f"index-work-commands-{kind}"

@@ -1,4 +1,4 @@
-"""`fleetlight index sync`: everything that the cells have, into the index."""
+"""`fleetlight index sync`: writes everything that the cells have into the index."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -58,7 +58,7 @@ from fleetlight.resources.indexed_items import INDEXED_ITEMS, INSTANCES, RESOURC
 
 
 class SyncSource(StrEnum):
-    """Where the rows come from."""
+    """Where a sync reads rows."""
 
     CELLS = "cells"
     API = "api"
@@ -66,15 +66,15 @@ class SyncSource(StrEnum):
 
 _Seen = tuple[Cell, dict[str, int]]
 _SyncedSeen = tuple[SyncResult, dict[str, int]]
-"""A cell to be synced, and what came of it, each with what is `seen_at` of it (SyncWork)."""
+"""A cell to sync, and its result, each with the cell's `seen_at` (SyncWork)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncWork:
     """What the syncs of all cells share.
 
-    upstream: the address of the API to read; None: the cells themselves. wanted: types of resources. children: they
-    read the cells; None: this process does. seen_at: by the uuid of each cell, as of UnindexedMoves.
+    upstream: the address of the API to read; None to read the cells. wanted: types of resources. children: the
+    processes that read the cells; None for this process. seen_at: argument of UnindexedMoves, by uuid of the cell.
     """
 
     settings: Settings
@@ -91,9 +91,9 @@ class SyncWork:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """What came of one cell.
+    """The result of one cell.
 
-    instances: None if only others were wanted. items: by type, of a cell that tells of them.
+    instances: None if only other types were wanted. items: results of other types, for a cell that has them.
     """
 
     instances: SyncResult | None
@@ -119,13 +119,13 @@ def sync(
     *,
     resource_type: Annotated[
         str | None,
-        typer.Option("--type", metavar="TYPE", help=f"What to sync: {', '.join(RESOURCE_TYPES)}; all unless given."),
+        typer.Option("--type", metavar="TYPE", help=f"What to sync: {', '.join(RESOURCE_TYPES)}; all by default."),
     ] = None,
-    source: Annotated[SyncSource, typer.Option(help="The cells themselves, or the compute API in front of one.")] = (
+    source: Annotated[SyncSource, typer.Option(help="Read the cells, or the compute API in front of one cell.")] = (
         SyncSource.CELLS
     ),
     url: Annotated[
-        str | None, typer.Option(metavar="URL", help="With --source api: its address; upstream.url unless given.")
+        str | None, typer.Option(metavar="URL", help="The address for --source api; upstream.url by default.")
     ] = None,
     cell: CellOption = None,
     rate: RateOption = None,
@@ -135,13 +135,13 @@ def sync(
 ) -> None:
     """Write everything that the cells have into the index. Safe while changes arrive, and can be repeated.
 
-    One that was cut off, also by Ctrl-C, goes on where it was. One at a time for each cell: while another process syncs
-    or removes it, the exit code is 1.
+    An interrupted sync, also one stopped by Ctrl-C, continues where it was. The exit code is 1 if another process is
+    syncing or removing one of the cells.
 
-    --source api reads instances of other software, as which notifications announce them, into one cell. An API says
-    neither how many it has nor up to which change, so the progress has no total, and the index does not call the cell
-    more complete than before. The login there is in the section `upstream` of the configuration (upstream.token, or
-    upstream.username and .password).
+    --source api reads instances of other software, which announces them by notifications, into one cell. An API tells
+    neither how many instances it has nor up to which change it shows them, so progress has no total, and the index
+    considers the cell no more complete than before. The login is in the section `upstream` of the configuration
+    (upstream.token, or upstream.username and .password).
     """
     upstream = _upstream(settings, source, url, cell)
     wanted = _wanted_types(resource_type, source)
@@ -157,7 +157,7 @@ def sync(
         cells = chosen_cells(fleet, cell)
         writer.prepare()
         work = SyncWork(settings, fleet, writer, leases, Throttle(rate, stop), stop, upstream, wanted, children)
-        # An API does not say how many it has.
+        # An API does not tell how many instances it has.
         total = None if upstream else instances_of(fleet, cells)
         try:
             with (
@@ -172,7 +172,7 @@ def sync(
         except KeyboardInterrupt:
             print_notice("stopped; the same command goes on from here")
             raise typer.Exit(INTERRUPTED) from None
-    # Not earlier: what is printed beside progress bars ends up between them.
+    # Print only now: lines printed while progress bars are shown would end up between them.
     failed = [
         cell.name for cell, outcome in zip(cells, outcomes, strict=True) if not _is_complete(source, cell, outcome)
     ]
@@ -186,7 +186,7 @@ def _show(bar: Show, recording: Progress, cell: Cell, done: int) -> None:
 
 
 def sync_outcome(cells: Sequence[Cell], outcomes: Sequence[SyncedOrNot]) -> Outcome:
-    """What came of it, as consoles show it."""
+    """Sum up the results for consoles."""
     found = [finding for cell, synced in zip(cells, outcomes, strict=True) for finding in _findings(cell, synced)]
     rows = sum(each.instances.rows for each in outcomes if isinstance(each, Synced) and each.instances)
     return Outcome(f"{counted(rows, 'instance')} of {counted(len(cells), 'cell')} synced", found, bool(found))
@@ -205,7 +205,7 @@ def _findings(cell: Cell, synced: SyncedOrNot) -> Iterator[Finding]:
 
 
 def _upstream(settings: Settings, source: SyncSource, url: str | None, cell: str | None) -> str | None:
-    """The address to read from, None for the cells. Raises ConfigurationError."""
+    """The address of the API to read, None to read the cells. Raises ConfigurationError."""
     if source is SyncSource.CELLS:
         if url is not None:
             raise ConfigurationError("--url is the address of an API: add --source api")
@@ -219,7 +219,7 @@ def _upstream(settings: Settings, source: SyncSource, url: str | None, cell: str
 
 
 def _wanted_types(resource_type: str | None, source: SyncSource) -> Collection[str]:
-    """Raises ConfigurationError."""
+    """The types of resources to sync. Raises ConfigurationError."""
     if resource_type is not None and resource_type not in RESOURCE_TYPES:
         raise ConfigurationError(f"--type '{resource_type}' is not known: use {', '.join(RESOURCE_TYPES)}")
     if source is SyncSource.API:
@@ -230,7 +230,7 @@ def _wanted_types(resource_type: str | None, source: SyncSource) -> Collection[s
 
 
 def sync_cells(work: SyncWork, cells: Sequence[Cell], shows: Sequence[Show], parallel: int) -> list[SyncedOrNot]:
-    """Sync the cells, some at once; returns what came of each, in their order."""
+    """Sync the cells, `parallel` at once; returns their results in order."""
     with (
         searchable_meanwhile(work.writer, work.pace),
         ThreadPoolExecutor(parallel, thread_name_prefix="sync") as threads,
@@ -240,7 +240,8 @@ def sync_cells(work: SyncWork, cells: Sequence[Cell], shows: Sequence[Show], par
             for ended in wait(syncs, return_when=FIRST_EXCEPTION).done:
                 ended.result()
             outcomes = [sync.result() for sync in syncs]
-            # What was hidden in a cell that was read before the one which it lives in: now that one was read, too.
+            # An instance can be hidden if its old cell was read before its new one. Now the new one was read, so try
+            # again.
             return [
                 threads.submit(_synced_or_not, work, cell, show).result() if _is_unsettled(outcome) else outcome
                 for cell, show, outcome in zip(cells, shows, outcomes, strict=True)
@@ -256,7 +257,7 @@ def _is_unsettled(outcome: SyncedOrNot) -> bool:
 
 
 def _synced_or_not(work: SyncWork, cell: Cell, show: Show) -> SyncedOrNot:
-    """What came of one cell, or what only this cell failed with; raises what stops the others too."""
+    """Sync one cell; returns an error that concerns this cell alone, and raises one that stops the others too."""
     try:
         return _sync_cell(work, cell, show)
     except (CellRestoredError, CellUnreachableError, LeaseHeldError, LeaseLostError, UnknownCellError) as error:
@@ -264,7 +265,7 @@ def _synced_or_not(work: SyncWork, cell: Cell, show: Show) -> SyncedOrNot:
 
 
 def _is_complete(source: SyncSource, cell: Cell, outcome: SyncedOrNot) -> bool:
-    """Say what came of one cell; returns whether the index has all of it."""
+    """Print the result of one cell; returns whether the index has all of it."""
     if isinstance(outcome, Exception):
         print_error(str(outcome))
         return False
@@ -295,7 +296,7 @@ def _are_instances_complete(source: SyncSource, cell: Cell, outcome: SyncResult)
 
 def _sync_cell(work: SyncWork, target: Cell, show: Show) -> Synced:
     with work.leases.bulk(target) as confirm:
-        # It may have been removed before we had the lease.
+        # The cell may have been removed before we had the lease.
         cell = work.fleet.cell(target.uuid)
         on_progress = _between_pages(work, confirm, show)
         instances = _sync_instances(work, cell, on_progress) if INSTANCES in work.wanted else None
@@ -306,7 +307,7 @@ def _sync_cell(work: SyncWork, target: Cell, show: Show) -> Synced:
 def _sync_items(
     work: SyncWork, cell: Cell, wanted: Sequence[IndexedItems]
 ) -> Sequence[tuple[IndexedItems, Verification]]:
-    """What has no revision stays in its cell."""
+    """Sync items of the wanted types; the index has none that have no revision."""
     if not wanted:
         return ()
     with closing(open_changelog_adapter(cell)) as adapter:
@@ -317,7 +318,7 @@ def _sync_items(
 def syncing_cells(
     settings: Settings, rate: float | None, stop: Event
 ) -> Iterator[Callable[[_Seen, Show], _SyncedSeen]]:
-    """What a child of a sync does (fleetlight.cli.index.cell_processes)."""
+    """Open the work of a sync's child (fleetlight.cli.index.cell_processes)."""
     with (
         open_fleet(settings.fleet) as fleet,
         opened_index(settings.index) as writer,
@@ -362,7 +363,7 @@ def _sync_instances(work: SyncWork, cell: Cell, on_progress: Show) -> SyncResult
 
 
 def _compare(work: SyncWork, cell: Cell, on_progress: Show) -> SyncResult:
-    """A cell that does not number its changes; what the index has of it is complete as of the beginning."""
+    """Sync a cell that does not number its changes; the index is then complete as of the beginning of the sync."""
     done = 0
 
     def between_pages(rows: int) -> None:
@@ -392,7 +393,7 @@ def _compare(work: SyncWork, cell: Cell, on_progress: Show) -> SyncResult:
 
 
 def _sync_from_api(work: SyncWork, url: str, cell: Cell, on_progress: Show) -> SyncResult:
-    """Nothing is recorded of how far the cell is followed: an API cannot prove that anything is complete."""
+    """Sync from an API, and record no progress: an API cannot prove that anything is complete."""
     with ExitStack() as stack:
         settings = work.settings.upstream
         api = stack.enter_context(
@@ -417,7 +418,7 @@ def _sync_from_api(work: SyncWork, url: str, cell: Cell, on_progress: Show) -> S
         )
         checkpoints = Checkpoints(work.writer, cell.uuid, FROM_API)
         journal = CellJournal(cell.uuid, work.fleet.journals, work.writer)
-        # Also when it is cut off, and again for what was written after a follower has begun another one.
+        # Break off before, in case of an interruption, and after, in case a follower began a new journal meanwhile.
         journal.break_off()
         result = sync_source(source, own_writer, checkpoints=checkpoints, on_progress=on_progress)
         work.writer.make_searchable()

@@ -1,4 +1,4 @@
-"""What `fleetlight index verify` does for each cell, and how it shows what came of it."""
+"""The part of `fleetlight index verify` that compares each cell and shows the results."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ from fleetlight.indexer.writing.journaling import CellJournal
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.resources.indexed_items import INDEXED_ITEMS, IndexedItems
 
-# Some refreshes of the index, and a relay or an indexer that another one takes over from.
+# Enough for some refreshes of the index, and for another relay or indexer to take over.
 _CATCH_UP_TIMEOUT_S = 30.0
 _ROWS_AT_ONCE = 1000
 _SHOWN_DIFFERENCES = 20
@@ -41,11 +41,10 @@ _COLUMNS = ("CELL", "AGREES", "INSTANCES", "DELETED", "INDEXED", "FOREIGN", "DIF
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """One cell; verification is None if it could not be compared, and `problem` says why.
+    """The result of one cell; verification is None if it could not be compared, and `problem` says why.
 
-    deleted: how many of the rows of the cell are of instances that are deleted. items: of other types, of a cell that
-    tells of them. mappings: what differed in the fleet database, of a cell whose instances it maps; are_repaired: and
-    does so no more.
+    deleted: how many of the cell's rows are deleted instances. items: results of other types, for a cell that has them.
+    mappings: differences in the fleet database, for a cell that it maps; are_repaired: they have been repaired.
     """
 
     cell: Cell
@@ -81,10 +80,10 @@ def verify_cells(
     fast: bool,
     start: Callable[[Cell], Show] = lambda _: lambda _compared, _differences: None,
 ) -> list[Verified]:
-    """Verify one cell after the other; one that cannot be reached does not keep the others from being verified.
+    """Verify one cell after the other; a cell that is unreachable, or that another process works on, is only reported.
 
-    Nor does one that another process syncs, verifies or removes at the moment. fast: of native cells, revisions alone.
-    start: gives for each cell what shows how many were compared and differ. Raises StopRequestedError.
+    fast: compare only revisions, for native cells. start: returns for each cell a callback that shows how many were
+    compared and differ. Raises StopRequestedError.
     """
 
     def shown(cell: Cell) -> Show:
@@ -100,7 +99,7 @@ def verify_cells(
 
 
 def verification_outcome(verified: Sequence[Verified]) -> Outcome:
-    """What came of it, as consoles show it."""
+    """Sum up the results for consoles."""
     found = [finding for each in verified for finding in _findings(each)]
     agreeing = sum(each.agrees for each in verified)
     has_failed = any(each.verification is None for each in verified)
@@ -120,7 +119,7 @@ def _findings(verified: Verified) -> Iterator[Finding]:
 
 
 def print_verified(output: Output, verified: Sequence[Verified]) -> None:
-    """A line for each cell, and to people the first differences; as JSON, everything."""
+    """Print a line for each cell and, as a table, the first differences; as JSON, everything."""
     document = [_as_json(each) for each in verified]
     print_rows(output, document, _COLUMNS, map(_as_row, verified), right_aligned=_COLUMNS[2:])
     if output is not Output.TABLE:
@@ -135,7 +134,7 @@ def print_verified(output: Output, verified: Sequence[Verified]) -> None:
 
 
 def print_problems(verified: Sequence[Verified]) -> None:
-    """What kept cells from being compared, or may have made the index look older, or larger, than it is."""
+    """Print why cells could not be compared, and why the index may look older or larger than it is."""
     for each in verified:
         if each.problem is not None:
             print_error(each.problem)
@@ -149,7 +148,7 @@ def print_problems(verified: Sequence[Verified]) -> None:
 
 
 def _why_counts_differ(verified: Verified) -> str | None:
-    """Why cell and index agree and have different numbers of instances; None where that needs no word."""
+    """Why cell and index agree but count different numbers of instances; None if there is nothing to explain."""
     found = verified.verification
     if found is None or not verified.agrees or found.rows == found.documents or not found.has_caught_up:
         return None
@@ -176,7 +175,7 @@ def _verify_cell(
     repair: bool,
     fast: bool,
 ) -> Verified:
-    """show: what it raises ends the verification."""
+    """Verify one cell. An error that `show` raises ends the verification."""
     try:
         with leases.bulk(cell) as confirm:
             instances = (0, 0)
@@ -188,7 +187,7 @@ def _verify_cell(
                 show(compared, differences)
 
             def on_items(_compared: int, _differences: int) -> None:
-                on_progress(*instances)  # what is shown counts instances alone
+                on_progress(*instances)  # the display counts instances alone
 
             verification, deleted = _verification(cell, writer, fleet, on_progress, repair=repair, fast=fast)
             items = _verified_items(cell, writer, on_items, repair=repair) if cell.can.numbers_changes else ()
@@ -220,7 +219,7 @@ def _verification(
     repair: bool,
     fast: bool,
 ) -> tuple[Verification, int]:
-    """What came of it, and how many of the rows are deleted."""
+    """Compare one cell; returns the result, and how many of its rows are deleted."""
     comparison: Comparison
     if cell.can.numbers_changes:
         with closing(open_changelog_adapter(cell)) as adapter:
@@ -250,7 +249,7 @@ def _verification(
 
 @contextmanager
 def shown_verification(*, fast: bool) -> Iterator[Callable[[Cell], Show]]:
-    """Gives for each cell what shows how far its verification is; on terminals only."""
+    """Show the progress of verifying each cell, on terminals only; yields a function that starts a cell's display."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Bars(*columns, console=console, disable=not console.is_terminal) as bar:
@@ -315,7 +314,7 @@ def _as_row(verified: Verified) -> list[str]:
 
 
 def _print_differences(cell: Cell, verification: Verification, noun: str = "") -> None:
-    # What is not repaired is what a person has to see.
+    # Differences that are not repaired come first, since a person has to see them.
     differences = sorted(verification.differences, key=lambda difference: difference.is_repaired)
     for difference in differences[:_SHOWN_DIFFERENCES]:
         print_result(f"{cell.name}: {noun}{difference.uuid} {_sentence(difference)}")

@@ -1,4 +1,4 @@
-"""`fleetlight index work`: what indexers and commands do to the index, as `/fleetlight/index/work` has it."""
+"""`fleetlight index work`: shows and stops the work of indexers and commands, as `/fleetlight/index/work` does."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -21,19 +21,17 @@ _LOOK_INTERVAL_S = 1.0
 _SHOWN_CELLS = 3
 
 app = typer.Typer(
-    help="Work on the index, of consoles and of commands: how far it is, and stopping it.",
+    help="Work on the index, by consoles and commands: show its progress, and stop it.",
     no_args_is_help=True,
     epilog=examples("fleetlight index work list", f"fleetlight index work stop {_EXAMPLE}"),
 )
 
-IdArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="The work, by the id that `list` shows.", show_default=False)
-]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the work, from `list`.", show_default=False)]
 
 
 @app.command("list", epilog=examples("fleetlight index work list", "fleetlight index work list --output json"))
 def list_work(fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
-    """Show what is ordered, running, or has ended, the newest first: what consoles ordered, and what commands do."""
+    """List work that is ordered, running or has ended, newest first: ordered by consoles, or done by commands."""
     found = _shown(fleet, fleet.index_work.all())
     if not found and output is Output.TABLE:
         print_notice("there is no work")
@@ -47,13 +45,13 @@ def list_work(fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
 def show(
     work_id: IdArgument,
     *,
-    follow: Annotated[bool, typer.Option("--follow", help="Wait for its end; Ctrl-C ends only the waiting.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for the end; Ctrl-C ends only the waiting.")] = False,
     fleet: OpenFleet,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show how far work is, and what came of it.
+    """Show the progress of work, and its result.
 
-    Exit code 1 if it has failed or was stopped.
+    Exit code 1 if it failed or was stopped.
     """
     work = _followed(fleet, work_id) if follow else _one(fleet, work_id, fleet.index_work.find(work_id))
     print_rows(output, work, _COLUMNS, [_row(work)], right_aligned=_COLUMNS[4:8])
@@ -66,14 +64,14 @@ def show(
 
 @app.command(epilog=examples(f"fleetlight index work stop {_EXAMPLE}"))
 def stop(work_id: IdArgument, fleet: OpenFleet) -> None:
-    """Stop work between two batches, also that of a command on another machine; what has ended stays as it is."""
+    """Stop work after its current batch, even that of a command on another machine; ended work stays as it is."""
     fleet.clock.look()
     work = _one(fleet, work_id, fleet.index_work.stop(work_id, fleet.clock()))
     print_result(f"{work['id']}: {'stops after its batch' if work['state'] in OPEN else work['state']}")
 
 
 def _shown(fleet: Fleet, found: Iterable[WorkOrder]) -> list[Any]:
-    """As over HTTP."""
+    """The work, as the API shows it."""
     from fleetlight.api.operating.index_work import work_shown  # noqa: PLC0415 -- other commands would start later
 
     fleet.clock.look()
@@ -82,14 +80,14 @@ def _shown(fleet: Fleet, found: Iterable[WorkOrder]) -> list[Any]:
 
 
 def _one(fleet: Fleet, work_id: str, found: WorkOrder | None) -> Any:
-    """Raises ConfigurationError."""
+    """One piece of work, as the API shows it. Raises ConfigurationError if there is none."""
     if found is None:
         raise ConfigurationError(f"there is no work {work_id}: see `fleetlight index work list`")
     return _shown(fleet, [found])[0]
 
 
 def _followed(fleet: Fleet, work_id: str) -> Any:
-    """The work, once it has ended."""
+    """Wait until the work has ended, and return it."""
     with shown_progress("rows") as start:
         show_rows: Show | None = None
         while True:

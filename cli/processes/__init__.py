@@ -1,7 +1,7 @@
-"""The processes: all of them below one parent (`fleetlight up`), or each by itself.
+"""The processes: all below one parent (`fleetlight up`), or each by itself.
 
-`up` and `api` are parents: each prepares everything, holds the sockets of the API and serves nothing. `supervising`
-forks children in stages, starts those again that die, and stops them in order. `serving` is a child that serves the
-API. What processes ask each other (health, metrics, orders) goes to a Unix socket of each, and `summing` has the
-rule by which the gauges of several are one (docs/decisions/0027).
+`up` and `api` are parents: they prepare everything and hold the sockets of the API, but serve nothing. `supervising`
+forks children in stages, restarts those that die, and stops them in order. `serving` is a child that serves the API.
+Each process has a Unix socket for requests of the others (health, metrics, orders), and `summing` combines the gauges
+of several processes (docs/decisions/0027).
 """

@@ -1,4 +1,4 @@
-"""`fleetlight api`: the API by itself, for production; it may be one of many."""
+"""`fleetlight api`: runs the API by itself, for production; a fleet may have several."""
 
 from contextlib import nullcontext
 from functools import partial
@@ -49,7 +49,7 @@ def api(
         typer.Option(
             min=1,
             max=256,
-            help="Processes that serve at the one address; api.processes unless given, and without that as many as "
+            help="Processes that serve at the one address; api.processes by default, else as many as "
             "there are processors.",
         ),
     ] = None,
@@ -78,7 +78,7 @@ def _serve(shared: "SharedApiState", listener: socket, number: int, context: Chi
     with (
         open_fleet(shared.settings.fleet) as fleet,
         looking_for(fleet) as look_on,
-        # Said once, of all of them.
+        # Only the first process reports newer tables, on behalf of all.
         telling_of_newer_tables(fleet) if number == 1 else nullcontext(),
     ):
         shared.serve(fleet, listener, number, context, on_ready=look_on)

@@ -1,7 +1,7 @@
-"""Probes and metrics of an API process: threads answer, also while the event loop of the application is busy.
+"""Probes and metrics of an API process, answered by threads even while the application's event loop is busy.
 
-They wait a moment for what the loop has to do; then the last known state is the answer. Only an application with a loop
-that has not come round for long counts as dead.
+A thread waits a moment for the loop's answer, then gives the last known state. An application counts as dead only if
+its loop has not run for long.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from fleetlight.indexer.stream.liveness import ALIVE, Probe
 from fleetlight.listing.safe_connect import SafeConnect
 
 _PULSE_INTERVAL_S = 0.5
-# Less than the others wait for an answer (fleetlight.cli.processes.sibling_processes).
+# Less than other processes wait for an answer (fleetlight.cli.processes.sibling_processes).
 _LIVES_WITHIN_S = 25.0
 _TIMEOUT_S = 1.0
 _SLICE_S = 0.1
@@ -27,7 +27,7 @@ _SLICE_S = 0.1
 
 @contextmanager
 def answering_of_api(context: ChildContext, health: Health, safe_connect: SafeConnect) -> Iterator[None]:
-    """Answer the requests of the other processes about the application that runs in this event loop."""
+    """Answer other processes' requests about the application that runs in this event loop."""
     loop = asyncio.get_running_loop()
     registry = CollectorRegistry()
     registry.register(_Measured(health, loop))
@@ -44,7 +44,7 @@ def answering_of_api(context: ChildContext, health: Health, safe_connect: SafeCo
 
 
 class Pulse:
-    """When an event loop came round last. Made and ended in it; any thread may read it."""
+    """Records when an event loop last ran. It is created and ended in the loop; any thread may read it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -63,7 +63,7 @@ class Pulse:
 
 
 class ApiProbes:
-    """The probes of an application, for threads other than that of its loop."""
+    """The probes of an application, for use by threads outside its event loop."""
 
     def __init__(self, health: Health, loop: asyncio.AbstractEventLoop, pulse: Pulse) -> None:
         self._health = health
@@ -72,11 +72,11 @@ class ApiProbes:
         self._seen: Probe | None = None
 
     def healthz(self) -> Probe:
-        """Of this process alone: the health of the command is the sum of all its processes."""
+        """Whether this process lives; the command's health combines that of all its processes."""
         return ALIVE if self._lives() else Probe(False, {"status": "stuck"})
 
     def readyz(self) -> Probe:
-        """As of now, or what was seen last by a loop that is busy, with how long it has not come round (`busy_s`)."""
+        """The current state or, if the loop is busy, the last known one, with how long it has not run (`busy_s`)."""
         began = time.monotonic()
         looking = asyncio.run_coroutine_threadsafe(self._look(), self._loop)
         while self._lives() and time.monotonic() - began < _LIVES_WITHIN_S:
@@ -96,7 +96,7 @@ class ApiProbes:
 
 
 class _Measured(Collector):
-    """The metrics of an application, brought up to date when they are asked for, unless its loop is busy."""
+    """The metrics of an application, updated at each request unless its loop is busy."""
 
     def __init__(self, health: Health, loop: asyncio.AbstractEventLoop) -> None:
         self._health = health

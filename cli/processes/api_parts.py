@@ -1,4 +1,4 @@
-"""The parts that the application of the API is made of, opened as the settings say."""
+"""Opens the parts of the API's application, as the settings say."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -37,21 +37,22 @@ async def open_parts(
     limits: SharedLimits | None = None,
     traces: "Traces | None" = None,
 ) -> AsyncIterator[ApiParts]:
-    """What the application is made of, as the settings say; closed at the end.
+    """Open the parts of the application for the block.
 
-    indexer, command, limits, traces: what there is beside this process; see fleetlight.api.app.ApiParts.
+    indexer, command, limits, traces: parts outside this process; see fleetlight.api.app.ApiParts.
     """
 
     def cells() -> Sequence[Cell]:
-        # All that lists say of how fresh the index is they say by this clock.
+        # Lists measure the freshness of the index by this clock.
         fleet.clock.look()
         return fleet.cells()
 
     pool = CellPool(
         cells,
         partial(open_adapter, statement_timeout_s=settings.search.cell_timeout_s),
-        # An answer that is complete must not lack the servers of a cell that joined longer ago than the limit. Twice as
-        # often, so that lists need not wait for it, and are complete for a while after the fleet database has failed.
+        # A complete answer must not lack servers of a cell that joined longer ago than the staleness limit. The refresh
+        # runs at half that limit, so that lists never wait for it and stay complete for a while if the fleet database
+        # fails.
         refresh_interval_s=min(settings.fleet.cells_refresh_interval_s, settings.search.staleness_limit_s / 2),
         proves_for_s=settings.search.staleness_limit_s,
         deadline_s=settings.search.cell_timeout_s,

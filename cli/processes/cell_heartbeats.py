@@ -1,4 +1,4 @@
-"""Whether what runs for each cell gets its work done, for the `/healthz` of relays and workers."""
+"""Liveness of the threads that run for each cell, for the `/healthz` of relays and workers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.stream.liveness import ALIVE, Probe, SignOfLife
 
-# Much longer than anything that a relay or a worker waits for in one step, such as the confirms of a broker.
+# Much longer than a relay or worker waits in one step, for example for a broker's confirms.
 _TIMEOUT_S = 180.0
 
 
 class CellHeartbeats:
-    """The heartbeat of each cell's thread, by cell; they are the probes of the process
+    """The heartbeats of the cells' threads, which are also the probes of the process
     (fleetlight.indexer.stream.liveness).
     """
 
@@ -21,7 +21,7 @@ class CellHeartbeats:
 
     @contextmanager
     def of(self, cell: Cell) -> Iterator[SignOfLife]:
-        """A heartbeat that counts as long as the block takes."""
+        """A heartbeat that counts during the block."""
         heartbeat = self._heartbeats[cell] = SignOfLife()
         try:
             yield heartbeat
@@ -35,5 +35,5 @@ class CellHeartbeats:
         return Probe(False, {"status": "stuck", "cells": stuck}) if stuck else ALIVE
 
     def readyz(self) -> Probe:
-        """Such a process takes no requests, so it is ready as long as it runs."""
+        """Always ready: such a process takes no requests."""
         return ALIVE

@@ -1,4 +1,4 @@
-"""The probes of all processes of one command as one answer."""
+"""Combines the probes of all processes of a command into one answer."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -7,24 +7,24 @@ from fleetlight.cli.processes.sibling_processes import SiblingProcess, all_of
 from fleetlight.indexer.stream.liveness import ALIVE, Probe
 
 RESET_SAFE_CONNECT = "reset-safe-connect"
-"""An order to a process that answers lists."""
-# From good to bad.
+"""An order to a process that answers lists: use the index again."""
+# From best to worst.
 _STATUSES = ("ready", "degraded", "unavailable")
 
 
 class CommandProbes:
-    """The probes of a command. lists: the names of the processes that answer lists; each can, for all of them."""
+    """The probes of a command. lists: names of the processes that answer lists, any of which can answer any list."""
 
     def __init__(self, processes: Sequence[SiblingProcess], lists: Collection[str]) -> None:
         self._processes = processes
         self._lists = lists
 
     def reset_safe_connect(self) -> None:
-        """In each process that answers lists, except those that hang."""
+        """Reset safe-connect in each process that answers lists, except hanging ones."""
         all_of([each for each in self._processes if each.name in self._lists], _reset_safe_connect)
 
     def healthz(self) -> Probe:
-        """Alive as long as every process that runs gets its work done; one that does not run is started again."""
+        """Alive if every running process makes progress; the parent restarts those that do not run."""
         answers = all_of(self._processes, lambda process: process.healthz())
         ill = {name: probe for name, probe in answers.items() if not probe.is_well}
         if not ill:
@@ -33,7 +33,7 @@ class CommandProbes:
         return Probe(False, {**first.body, "processes": _states(answers)})
 
     def readyz(self) -> Probe:
-        """Whether lists can be answered, by one process at least; if not, the longest body of those that cannot."""
+        """Ready if at least one process can answer lists; otherwise the longest body of those that cannot."""
         answers = all_of(self._processes, lambda process: process.readyz())
         states = _states(answers)
         of_lists = [answers[name] for name in self._lists]
@@ -41,7 +41,7 @@ class CommandProbes:
         if not well:
             said = max((probe.body for probe in of_lists), key=len)
             return Probe(False, {**said, "status": _STATUSES[-1], "processes": states})
-        # One that is not well is named among the processes.
+        # A process that is not ready is named under `processes`.
         worst = max(well, key=lambda probe: _STATUSES.index(str(probe.body["status"])))
         runs = len(well) == len(of_lists) and all(
             state not in {"down", "starting", "stuck"} for state in states.values()
@@ -51,7 +51,7 @@ class CommandProbes:
 
 
 def _reset_safe_connect(process: SiblingProcess) -> None:
-    # The probes name one that hangs, and the one that is started after it uses the index.
+    # The probes report a hanging process, and the process that replaces it uses the index anyway.
     with suppress(OSError):
         process.order(RESET_SAFE_CONNECT)
 

@@ -1,4 +1,4 @@
-"""The deliverer of subscriptions, apart from the rest: what it needs takes long to import."""
+"""Runs the deliverer of subscriptions; a module of its own, since its imports are slow."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -51,9 +51,9 @@ def run_deliverer(
     beat: Callable[[], None] = lambda: None,
     waits: Waits | None = None,
 ) -> None:
-    """Deliver the subscriptions that no other process delivers, until `stop` is set, in an event loop of its own.
+    """Deliver the subscriptions that no other process delivers, in an event loop, until `stop` is set.
 
-    beat: called as long as it gets its work done. waits: between attempts, other than the usual ones.
+    beat: called whenever the deliverer makes progress. waits: waits between attempts, if not the default ones.
     """
     delivery = settings.delivery
     patience = Patience(waits or Waits(), delivery.max_attempts, round(delivery.suspend_after_d * _DAY_US))
@@ -104,7 +104,7 @@ def _cell_pool(settings: Settings, fleet: Fleet) -> CellPool:
 
 
 def _owners(settings: Settings) -> Owners:
-    """Raises IdentityConfigurationError."""
+    """The lookup of subscription owners. Raises IdentityConfigurationError."""
     if settings.api.auth in {"none", "keystone"}:
         return Owners(None, is_believed=settings.api.auth == "none")
     identity = open_identity(settings.api, settings.identity, settings.keystone)

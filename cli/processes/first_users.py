@@ -1,4 +1,4 @@
-"""The users that `fleetlight up` begins with, and the first login of a browser."""
+"""Creates the first users of `fleetlight up`, and the link for the first login of a browser."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,9 +16,9 @@ LINK_LIFETIME_S = 600
 
 
 def set_up_users(folder: DataFolder, projects: Sequence[str]) -> Mapping[str, str]:
-    """Make the users on the first start; returns their passwords by name, or nothing when there are users already.
+    """Create the users on the first start. Returns their passwords by name, or nothing if there are users already.
 
-    projects: ids of others than the users' own, to be there too.
+    projects: ids of further projects to create.
     """
     if folder.identity_file.exists():
         return {}
@@ -38,9 +38,9 @@ def set_up_users(folder: DataFolder, projects: Sequence[str]) -> Mapping[str, st
 
 
 def login_link(folder: DataFolder) -> str | None:
-    """A token that lets one browser in as the administrator, once and within LINK_LIFETIME_S.
+    """A token that logs one browser in as administrator, once and within LINK_LIFETIME_S.
 
-    None where operators have removed or disabled that user.
+    None if an operator has removed or disabled that user.
     """
     directory = DirectoryFile(folder.identity_file).read()
     admin = directory.user(ADMIN)

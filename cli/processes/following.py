@@ -1,4 +1,4 @@
-"""The indexer of a process: what follows all cells, as long as the process wants it to."""
+"""Runs an indexer, which follows all cells, within a process."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -42,11 +42,11 @@ _PREPARED_INTERVAL_S = 0.2
 
 
 Watching = Callable[[IndexerService, Callable[[], bool]], AbstractContextManager[None]]
-"""Makes a context that lasts as long as an indexer runs. It gets the indexer, and whether its index is suspected."""
+"""Makes a context for the lifetime of an indexer. It takes the indexer, and a function: is its index suspect?"""
 
 
 def _unwatched(_service: IndexerService, _is_suspected: Callable[[], bool]) -> AbstractContextManager[None]:
-    """For callers that do not look at the indexer while it runs."""
+    """For callers that do not watch the indexer."""
     return nullcontext()
 
 
@@ -60,7 +60,7 @@ def keep_indexing(
     keys: Keyring | None = None,
     traces: "Traces | None" = None,
 ) -> None:
-    """`run_indexer`, started again whenever the index fails it: for a process that has more to do than indexing."""
+    """`run_indexer`, restarted whenever the index fails, for a process that also does other work."""
     longest_wait_s = settings.indexer.retry_wait_max_s
     retrying = retrying_until(stop, IndexerError, _log_failure, first_wait_s=1, longest_wait_s=longest_wait_s)
     retrying(run_indexer, settings, fleet, metrics, stop, watching, keys=keys, traces=traces)
@@ -82,9 +82,8 @@ def run_indexer(
 ) -> None:
     """Bring the changes of all cells into the index until `stop` is set.
 
-    keys: what relays sign with, refreshed here; known to this call alone unless given. traces: of the process;
-    None: none are made.
-    Raises IndexUnavailableError when the index cannot be opened, IndexRequestError when it refuses something.
+    keys: the relays' keys, which this call refreshes; by default its own. traces: of the process; None makes no traces.
+    Raises IndexUnavailableError if the index cannot be opened, IndexRequestError if it refuses a request.
     """
 
     def open_receiver(cell: Cell) -> MessageSource:
@@ -94,7 +93,7 @@ def run_indexer(
     keyring = keys or Keyring(fleet.cell_keys, fleet.clock)
 
     def cells() -> Sequence[Cell]:
-        # All that is said of how fresh they are is said by this clock.
+        # The freshness of cells is measured by this clock.
         fleet.clock.look()
         keyring.refresh()
         producers.refresh()
@@ -142,7 +141,7 @@ def run_indexer(
 
         def after_preparation(run: Callable[[Event], None]) -> Callable[[Event], None]:
             def run_then(until: Event) -> None:
-                # Before that there is nothing to look at, and at the very first start not even an index.
+                # Before preparation there is nothing to work on; at the very first start there is not even an index.
                 while not service.is_prepared and not until.wait(_PREPARED_INTERVAL_S):
                     pass
                 run(until)
@@ -173,7 +172,7 @@ def run_indexer(
 
 
 def _open_receiver(settings: Settings, cell: Cell) -> MessageSource:
-    """Raises BusError."""
+    """The source of a cell's messages. Raises BusError."""
     binding = None
     if not cell.can.numbers_changes:
         if not cell.transport_url:
@@ -190,14 +189,14 @@ def _open_receiver(settings: Settings, cell: Cell) -> MessageSource:
 
 
 def _release_bus(settings: Settings, cell: Cell, *, is_gone: bool) -> None:
-    """Raises BusError."""
+    """Remove the queues of a cell that is gone, or the work queue of a disabled one. Raises BusError."""
     release = remove_bus if is_gone else remove_work_queue
     release(cell.transport_url, cell.uuid, settings.bus)
 
 
 @contextmanager
 def _beside(name: str, run: Callable[[Event], None]) -> Iterator[Future[None]]:
-    """`run` in a thread of its own, called `name`, as long as the block takes; raises what it has raised."""
+    """Run `run` in a thread called `name` during the block; raises what it raised."""
     stop = Event()
     with ThreadPoolExecutor(1, thread_name_prefix=name) as threads:
         running = threads.submit(run, stop)

@@ -1,4 +1,4 @@
-"""The sockets of the processes of an API."""
+"""Opens the sockets of an API's processes."""
 
 import os
 import socket
@@ -10,7 +10,7 @@ from fleetlight.cli.errors import CommandError
 
 
 def listen_as_configured(api: ApiSettings) -> Sequence[socket.socket]:
-    """The sockets to serve at, one for each process. Raises CommandError when the address cannot be had."""
+    """Open one socket for each API process. Raises CommandError if the address is not available."""
     try:
         return listen_together(api.host, api.port, processes_of(api))
     except OSError as error:
@@ -21,5 +21,5 @@ def listen_as_configured(api: ApiSettings) -> Sequence[socket.socket]:
 
 
 def processes_of(api: ApiSettings) -> int:
-    """How many processes serve the API: as many as processors that they may use, unless that is configured."""
+    """The number of API processes: as configured, else the number of processors that this one may use."""
     return len(os.sched_getaffinity(0)) if api.processes is None else api.processes

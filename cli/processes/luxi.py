@@ -1,4 +1,4 @@
-"""`fleetlight luxi`: Ganeti's local query socket as a process of its own."""
+"""`fleetlight luxi`: serves Ganeti's local query socket by itself."""
 
 import asyncio
 from pathlib import Path
@@ -25,7 +25,7 @@ def luxi(
     socket: Annotated[
         Path | None,
         typer.Option(
-            "--socket", metavar="PATH", help="Where to listen, instead of api.luxi_socket.", show_default=False
+            "--socket", metavar="PATH", help="The socket to listen at, instead of api.luxi_socket.", show_default=False
         ),
     ] = None,
     settings: LoadedSettings,
@@ -33,7 +33,7 @@ def luxi(
 ) -> None:
     """Answer Ganeti's local queries at a unix socket, without the API.
 
-    A user that can open the socket sees the whole fleet: its file is for the user and the group of this process.
+    Whoever can open the socket sees the whole fleet: only the user and the group of this process can.
     """
     path = socket or settings.api.luxi_socket
     if path is None:

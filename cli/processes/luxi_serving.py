@@ -1,4 +1,4 @@
-"""Ganeti's local queries, answered at a Unix socket: beside an API, or by a process of their own."""
+"""Answers Ganeti's local queries at a Unix socket, beside an API or in a process of its own."""
 
 import asyncio
 import signal
@@ -17,7 +17,7 @@ from fleetlight.cli.settings import Settings
 
 
 async def serve_luxi(path: Path, settings: Settings, fleet: Fleet) -> None:
-    """Answer at `path` until SIGINT or SIGTERM. Raises CommandError."""
+    """Answer at `path` until SIGINT or SIGTERM. Raises CommandError if the socket cannot be opened."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -29,7 +29,7 @@ async def serve_luxi(path: Path, settings: Settings, fleet: Fleet) -> None:
 
 @asynccontextmanager
 async def serving_socket(path: Path, settings: Settings, app: Application) -> AsyncIterator[None]:
-    """Answer Ganeti's local queries at `path` by the parts of `app`. Raises CommandError."""
+    """Answer Ganeti's local queries at `path`, with the parts of `app`. Raises CommandError."""
     services = app.services
     calls = LuxiCalls(
         app.query_engine, services.writes, services.admission, cell_timeout_s=settings.search.cell_timeout_s

@@ -1,8 +1,8 @@
-"""A process that is started on tables of a newer version says so, and goes on.
+"""Warns of a process that is older than the tables of its databases, and lets it run.
 
-It is not refused. While a fleet is upgraded, APIs and indexers of the version before go on until they are replaced
-(docs/operations/production.md); one that was started again meanwhile, after a crash for instance, answers lists as well
-as one that was not. What it misses there it fails at by itself, and then the log has said why.
+It is not refused: during an upgrade the old APIs and indexers run until they are replaced
+(docs/operations/production.md), and one restarted meanwhile, say after a crash, works as well as one that was not. If
+it needs something that the newer tables lack, it fails there, and the log already has the reason.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,15 +21,15 @@ from fleetlight.cells.model import Cell
 
 _log = structlog.get_logger(__name__)
 
-# Between two looks at databases that are away.
+# The pause between attempts to reach databases.
 _PAUSE_S = 10.0
 
 
 @contextmanager
 def telling_of_newer_tables(fleet: Fleet) -> Iterator[None]:
-    """Look, beside what the block does, at each database of the fleet once, as soon as it answers."""
+    """Check the schema of each database once, as soon as it answers, beside the block."""
     stop = Event()
-    # No thread waits for it, since a database may hang.
+    # A daemon thread, since a database may hang.
     Thread(target=_look, args=(fleet, stop), name="newer-tables", daemon=True).start()
     try:
         yield
@@ -47,7 +47,7 @@ def _look(fleet: Fleet, stop: Event) -> None:
                 has_seen_fleet = True
             unseen = [cell for cell in fleet.cells() if cell.can.takes_changes and cell.uuid not in seen]
         except FleetUnreachableError:
-            pass  # the process that needs it says so
+            pass  # other users of the fleet database report it
         else:
             seen.update(cell.uuid for cell in unseen if _has_seen(cell))
             if all(cell.uuid in seen for cell in unseen):
@@ -60,7 +60,7 @@ def _has_seen(cell: Cell) -> bool:
     try:
         engine = create_database_engine(cell.database_url, cell_uuid=cell.uuid, pool_size=1)
     except DatabaseUrlError:
-        return True  # as the process that works on it says
+        return True  # the part that works on this cell reports it
     try:
         with cell_failures(cell.name):
             _tell(f"cell {cell.name}", engine, newer_revision_of_cell)

@@ -1,4 +1,4 @@
-"""The parts of a process: threads that run until they are stopped, in an order that the process decides."""
+"""The parts of a process: threads that run until the process stops them, in an order that it decides."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,14 +15,14 @@ _log = structlog.get_logger(__name__)
 
 Run = Callable[[Event], object]
 
-# Their texts say what has to be done; anything else is a mistake of this program, and its traceback is needed.
+# The texts of these errors say what to do. Any other error is a mistake of this program, and needs its traceback.
 _IN_WORDS = (CommandError, CellError, IndexerError, NotificationError)
 
 
 class ProcessPart:
-    """One thread that runs `run(stop)`; when that raises, the whole process has to end.
+    """A thread that runs `run(stop)`; if that raises, the whole process has to end.
 
-    on_failure: called once, from the thread, if the part ended with an error.
+    on_failure: called once, from the thread, if `run` raised an error.
     """
 
     def __init__(self, name: str, run: Run, on_failure: Callable[[], None]) -> None:
@@ -39,15 +39,15 @@ class ProcessPart:
 
     @property
     def failure(self) -> BaseException | None:
-        """What the part ended with, if that was an error."""
+        """The error that the part ended with, if any."""
         return self._future.exception() if self._future.done() else None
 
     def ask_to_stop(self) -> None:
-        """Set the signal to stop, and do not wait."""
+        """Ask the part to stop, without waiting."""
         self._stop.set()
 
     def stop(self) -> None:
-        """Set the signal to stop, and return when the part has ended."""
+        """Ask the part to stop, and wait until it has ended."""
         self.ask_to_stop()
         self._executor.shutdown(wait=True)
 
@@ -62,7 +62,7 @@ class ProcessPart:
 
 
 def raise_failure(parts: Iterable[ProcessPart]) -> None:
-    """Raises CommandError if one of the parts has failed, with its words if they are meant for people."""
+    """Raises CommandError if a part failed, with the part's own text if that is meant for people."""
     failures = [part.failure for part in parts if part.failure is not None]
     for failure in failures:
         if isinstance(failure, _IN_WORDS):

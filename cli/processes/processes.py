@@ -1,4 +1,4 @@
-"""`fleetlight indexer`, `relay` and `deliverer`: the parts as processes of their own, for production."""
+"""`fleetlight indexer`, `relay` and `deliverer`: run each as a process of its own, for production."""
 
 import signal
 from collections.abc import Callable, Sequence
@@ -33,18 +33,18 @@ app = typer.Typer()
 
 _log = structlog.get_logger(__name__)
 
-# An indexer says for all cells at once how far they are followed, and looks into the fleet database in between.
+# The indexer's progress for all cells waits while it queries the fleet database, so that has to fail soon.
 _FLEET_TIMEOUT_S = 15.0
 _NOT_SHARED = (
-    "the fleet database is a SQLite file, on which indexers do not see each other: one more of them does no harm and "
-    "takes over, but only on PostgreSQL they see to it that each has its share of the cells"
+    "the fleet database is a SQLite file, through which indexers cannot coordinate: another one does no harm and "
+    "takes over, but they share the cells evenly only on PostgreSQL"
 )
 
 
 @app.command(epilog=examples("fleetlight indexer --config /etc/fleetlight.toml"))
 def indexer(settings: LoadedSettings) -> None:
     """Follow all cells and keep the index up to date."""
-    # Each command imports what it alone needs, which takes longer than all else.
+    # Each command imports the modules that only it needs, since imports are most of its start time.
     from fleetlight.cli.processes.following import run_indexer  # noqa: PLC0415
     from fleetlight.indexer.metrics import IndexerMetrics  # noqa: PLC0415
     from fleetlight.indexer.stream.probes import IndexerProbes  # noqa: PLC0415
@@ -66,7 +66,7 @@ def indexer(settings: LoadedSettings) -> None:
 
 @app.command(epilog=examples("fleetlight relay", "fleetlight relay --cell cell1"))
 def relay(*, cell: CellOption = None, settings: LoadedSettings) -> None:
-    """Publish the changes of native cells on their buses, also of cells that are added later.
+    """Publish the changes of all native cells on their buses; cells added later are included.
 
     Several may run: one is active per cell.
     """
@@ -83,7 +83,7 @@ def relay(*, cell: CellOption = None, settings: LoadedSettings) -> None:
         def relayed_cells() -> Sequence[Cell]:
             fleet.clock.look()
             keys.refresh()
-            # A cell that was named, and is disabled or removed since, is let go.
+            # A cell given by --cell that has been disabled or removed since is left.
             named = [each for each in fleet.cells() if cell is None or cell in {each.name, each.uuid}]
             return [each for each in named if each.can.takes_changes and not each.disabled and not is_in_process(each)]
 
@@ -112,7 +112,7 @@ def deliverer(settings: LoadedSettings) -> None:
     metrics, probes = DelivererMetrics(registry), DelivererProbes()
 
     def begin(fleet: Fleet) -> Run:
-        fleet.cells()  # whether the fleet database can be used shows now
+        fleet.cells()  # fails now if the fleet database cannot be used
         return partial(run_deliverer, settings, fleet, metrics, beat=probes.heartbeat.give)
 
     run_until_signal("deliverer", settings, registry, probes, begin)
@@ -122,7 +122,7 @@ def _refuse_in_process_buses(cells: Sequence[Cell]) -> None:
     for cell in cells:
         if is_in_process(cell):
             raise ConfigurationError(
-                f"the bus of cell {cell.name} ({cell.transport_url}) is inside of the process of `fleetlight up`, "
+                f"the bus of cell {cell.name} ({cell.transport_url}) is inside the process of `fleetlight up`, "
                 "which relays and indexes by itself"
             )
 
@@ -136,11 +136,11 @@ def run_until_signal(
     *,
     fleet_timeout_s: float | None = None,
 ) -> None:
-    """Run a part called `name` until SIGINT or SIGTERM, or until it fails. Raises CommandError then.
+    """Run a part called `name` until SIGINT or SIGTERM, or until it fails, which raises CommandError.
 
-    begin: makes the part when the fleet database answers; raises FleetUnreachableError when it does not yet.
-    registry, probes: those of the part, served all the time. fleet_timeout_s: how long the fleet database may take to
-        answer, where others would wait for it too.
+    begin: makes the part once the fleet database answers; raises FleetUnreachableError before. registry, probes: of the
+        part, served all the time. fleet_timeout_s: how long a query of the fleet database may take, if others wait for
+        it.
     """
     stop = Event()
 

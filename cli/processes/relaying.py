@@ -1,4 +1,4 @@
-"""Relays of the cells of a fleet, and whatever else runs for each cell, also of those registered while it runs."""
+"""Runs relays, or other work, for each cell of a fleet, including cells that are added meanwhile."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,11 +27,11 @@ _log = structlog.get_logger(__name__)
 
 
 SendHeartbeat = Callable[[], None]
-"""Called when work gets done, when there is none, and while a server is waited for that is away."""
+"""Called when work gets done, when there is none, and while a server that is down is awaited."""
 
 
 def no_heartbeat() -> None:
-    """For callers that take no heartbeats."""
+    """For callers that need no heartbeats."""
 
 
 def run_relay(
@@ -45,10 +45,10 @@ def run_relay(
     clock: Clock,
     traces: "Traces | None" = None,
 ) -> None:
-    """Relay the changes of one native cell until `stop` is set; connections of its own.
+    """Relay the changes of one native cell, over connections of its own, until `stop` is set.
 
-    keys: what to sign with. clock: of the fleet: heartbeats say by it up to when a cell is known. traces: of the
-    process; None: none are made.
+    keys: for signatures. clock: of the fleet, by which heartbeats say up to when a cell is complete. traces: of the
+    process; None makes no traces.
     """
     takeover_after_s = settings.fleet.takeover_after_s
     engine = create_database_engine(cell.database_url, cell_uuid=cell.uuid, idle_transaction_timeout_s=takeover_after_s)
@@ -85,8 +85,8 @@ def run_relays(
 ) -> None:
     """Relay the changes of some native cells, each in a thread of its own, until `stop` is set.
 
-    choose_cells, errors: as for `run_for_cells`. heartbeats: those of the threads are among them while they run. keys:
-    what to sign with, which the function that chooses the cells refreshes. clock, traces: as of `run_relay`.
+    choose_cells: as for `run_for_cells`; it also refreshes `keys`. heartbeats: includes those of the threads while they
+    run. keys: for signatures. clock, traces: as for `run_relay`.
     """
     relay = partial(run_relay, settings, metrics, keys=keys, clock=clock, traces=traces)
     run = partial(with_heartbeat, relay, heartbeats)
@@ -107,12 +107,12 @@ def run_for_cells(
     choose_cells: Callable[[], Sequence[Cell]],
     stop: Event,
 ) -> None:
-    """Have `run` for each of some cells, in a thread of its own, until `stop` is set.
+    """Call `run` for each chosen cell, in a thread of its own, until `stop` is set.
 
-    name: what such a thread is called in the log.
-    choose_cells: which; raises FleetUnreachableError. It is asked every `fleet.cells_refresh_interval_s`: a new cell is
-    taken in, one with changed addresses is begun anew, and one that is not chosen any more is left.
-    Raises CommandError when a thread made a mistake.
+    name: how the log names these threads. choose_cells: is called every `fleet.cells_refresh_interval_s`: new cells are
+    started, cells with changed addresses are restarted, and cells no longer chosen are stopped. It may raise
+    FleetUnreachableError.
+    Raises CommandError if a thread failed.
     """
     running: dict[Cell, ProcessPart] = {}
     while not stop.is_set():
@@ -140,5 +140,5 @@ def _run_usable(name: str, run: Callable[[Cell, Event], None], cell: Cell, stop:
     try:
         run(cell, stop)
     except DatabaseUrlError as error:
-        # The other cells go on, and this one as soon as its address is another one.
+        # The other cells go on; this one is started again once its address has changed.
         _log.error(f"{name}.cell_unusable", cell=cell.name, reason=str(error))

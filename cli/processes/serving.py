@@ -1,4 +1,4 @@
-"""An API process: it makes the parts of the API from the settings, and serves until a signal stops it."""
+"""An API process: it opens the parts of the API, and serves until a signal stops it."""
 
 import asyncio
 import secrets
@@ -35,15 +35,15 @@ Stop = Callable[[], None]
 
 
 _GIVE_WAY_S = 0.001
-# For what is closed when the requests that were under way are answered.
+# Time to close parts after the pending requests were answered.
 _CLOSING_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class SharedApiState:
-    """What the processes of an API share, made before they are forked.
+    """State that the processes of an API share, made before they are forked.
 
-    settings: with a key by which a watch goes on in each of them, also if none is configured.
+    settings: with a key that lets a client continue its watch at any of the processes, even if none is configured.
     """
 
     settings: Settings
@@ -52,7 +52,7 @@ class SharedApiState:
 
     @classmethod
     def of(cls, settings: Settings, new_key: Callable[[], str] = secrets.token_urlsafe) -> "SharedApiState":
-        """As configured; where no key is, with that of `new_key`. Raises IdentityConfigurationError."""
+        """Make the state as configured; if no watch key is, `new_key` makes one. Raises IdentityConfigurationError."""
         api = settings.api
         if api.watch_key is None:
             api = api.model_copy(update={"watch_key": SecretStr(new_key())})
@@ -60,7 +60,7 @@ class SharedApiState:
         return cls(settings.model_copy(update={"api": api}), identity, SharedLimits.of(api))
 
     def settings_of(self, number: int) -> Settings:
-        """Those of one process: the first one alone serves the socket of local queries."""
+        """The settings of one process: only the first serves the socket of local queries."""
         if number == 1:
             return self.settings
         return self.settings.model_copy(update={"api": self.settings.api.model_copy(update={"luxi_socket": None})})
@@ -75,13 +75,13 @@ class SharedApiState:
         indexer: Probes | None = None,
         on_ready: Callable[[Stop], None] = lambda _: None,
     ) -> None:
-        """Serve the API in this thread, the main one of a child; returns when it has ended cleanly after SIGTERM.
+        """Serve the API in the main thread of a child; returns after a clean end on SIGTERM.
 
-        number, context: of the child. indexer: see `open_parts`.
-        on_ready: called once requests are answered, with a function that any thread may call to stop.
+        number, context: of the child. indexer: see `open_parts`. on_ready: called once the API serves requests, with a
+        function by which any thread can stop it.
         """
         keep_collector_out_of_the_way()
-        # Other threads give way to the event loop after so long, and not after 5 ms each time that it has waited.
+        # Other threads yield to the event loop after this time, instead of after 5 ms each time it has waited.
         sys.setswitchinterval(_GIVE_WAY_S)
         self.limits.begin(number)
         settings = self.settings_of(number)
@@ -101,7 +101,7 @@ class SharedApiState:
 def api_children(
     listeners: Sequence[socket.socket], serve: Callable[[socket.socket, int, ChildContext], None], api: ApiSettings
 ) -> Sequence[Child]:
-    """Processes that serve the API, one for each socket. serve: in the child; its number, from 1 on."""
+    """One child for each socket of the API. serve: runs in the child; takes its number, counted from 1."""
     ends_within_s = api.shutdown_timeout_s + _CLOSING_S
     return [
         Child(f"api-{number}", partial(serve, listener, number), listener, ends_within_s, answers_lists=True)
@@ -151,7 +151,7 @@ async def _serve(
 
 @asynccontextmanager
 async def _luxi(settings: Settings, app: Application) -> AsyncIterator[None]:
-    """Serves the socket that is configured, if one is."""
+    """Serve the configured socket of local queries, if there is one, during the block."""
     if settings.api.luxi_socket is None:
         yield
         return

@@ -1,8 +1,7 @@
-"""Requests of the processes of one command to each other: for probes, for metrics, and orders.
+"""Requests between the processes of a command: probes, metrics and orders.
 
-Each has a Unix socket in a folder that the parent has made. The parent keeps it open, so that a request to a process
-that has just died is answered by the one that is started after it. A request is one word, its answer one value as
-MessagePack.
+Each process has a Unix socket in a folder that the parent created. The parent keeps the sockets open, so that a request
+to a process that has just died is answered by its successor. A request is one word, an answer one value in MessagePack.
 """
 
 import os
@@ -28,7 +27,7 @@ T = TypeVar("T")
 ANSWER_TIMEOUT_S = 30.0
 """How long a process may take to answer before it counts as stuck."""
 METRICS_TIMEOUT_S = 5.0
-"""How long the metrics of all wait for those of one: Prometheus gives up after ten seconds by default."""
+"""How long the combined metrics wait for one process: Prometheus gives up after ten seconds by default."""
 _LONGEST_REQUEST = 100
 _DOWN, _STARTING, _READY = range(3)
 _OK = "ok"
@@ -36,7 +35,7 @@ _STATES = ("down", "starting", _OK)
 
 
 class Sample(msgspec.Struct, frozen=True, array_like=True):
-    """One value of a metric. name: of the metric, with what its type adds."""
+    """One value of a metric. name: the metric's, with the suffix of its type."""
 
     name: str
     labels: dict[str, str]
@@ -44,7 +43,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Family(msgspec.Struct, frozen=True, array_like=True):
-    """A metric: what prometheus_client calls one, without what is never set here."""
+    """A metric family as in prometheus_client, without attributes that we never set."""
 
     name: str
     documentation: str
@@ -53,7 +52,7 @@ class Family(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Measured(msgspec.Struct, frozen=True, array_like=True):
-    """What a process has counted. process: its id, which a process that is started after it does not have."""
+    """The metrics of a process. process: its id, by which a successor can be told apart."""
 
     process: int
     families: list[Family]
@@ -69,7 +68,7 @@ _decode_measured = msgspec.msgpack.Decoder(Measured).decode
 
 
 def listen_for_requests(path: Path) -> socket.socket:
-    """The socket at which a process takes requests. Raises OSError."""
+    """Open the socket at which a process takes requests. Raises OSError."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen()
@@ -83,10 +82,10 @@ def answering(
     probes: Probes,
     orders: Mapping[str, Callable[[], object]],
 ) -> Iterator[None]:
-    """Answer the requests at `listener` while the block lasts, from threads.
+    """Answer the requests at `listener`, from threads, during the block.
 
-    registry: of this process; how much of the machine the process uses is put there. orders: what is done at
-    the request of another process, by its name.
+    registry: of this process; metrics of its use of the machine are added. orders: functions that other processes can
+    call, by name.
     """
     add_process_metrics(registry)
 
@@ -119,7 +118,7 @@ def answering(
 
 
 class _Server(ThreadingUnixStreamServer):
-    daemon_threads = True  # a sibling that does not read its answer does not keep the process
+    daemon_threads = True  # so that a sibling that does not read its answer does not hold up the end
 
     def __init__(self, listener: socket.socket, handler: type[StreamRequestHandler]) -> None:
         super().__init__(listener.getsockname(), handler, bind_and_activate=False)
@@ -127,13 +126,13 @@ class _Server(ThreadingUnixStreamServer):
         self.socket = listener
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """The sibling that sent the request has ended."""
+        """Ignore the error: the sibling that sent the request has ended."""
 
 
 class States:
-    """Which of `count` processes run, as the parent knows it; all of them see it, since the memory is shared.
+    """The states of `count` processes, in shared memory that the parent writes and all read.
 
-    In the other direction each of them gives signs of life.
+    In the other direction each process gives signs of life.
     """
 
     def __init__(self, count: int) -> None:
@@ -141,11 +140,11 @@ class States:
         self._signs = mmap(-1, count)
 
     def give_sign(self, number: int) -> None:
-        """To be called by the process of that number."""
+        """Give a sign of life; called by the process of that number."""
         self._signs[number] = (self._signs[number] + 1) % 256
 
     def sign(self, number: int) -> int:
-        """Another value than before, once the process has given a sign of life."""
+        """A value that changes whenever the process gives a sign of life."""
         return self._signs[number]
 
     def set_down(self, number: int) -> None:
@@ -158,12 +157,12 @@ class States:
         self._shared[number] = _READY
 
     def of(self, number: int) -> str:
-        """`down`, `starting` or `ok`."""
+        """The state: `down`, `starting` or `ok`."""
         return _STATES[self._shared[number]]
 
 
 class SiblingProcess:
-    """A process of the command, as any of them sees it. path: of its socket."""
+    """A process of the command, as its siblings see it. path: of its socket."""
 
     def __init__(self, name: str, path: Path, number: int, states: States) -> None:
         self.name = name
@@ -172,22 +171,22 @@ class SiblingProcess:
         self._states = states
 
     def healthz(self) -> Probe:
-        """Not well when it runs and does not answer; one that is down or starts is seen to by the parent."""
+        """Unwell only if it runs and does not answer; the parent handles processes that are down or starting."""
         return self._probe("healthz", is_alive=True)
 
     def readyz(self) -> Probe:
-        """Not well either while it is down or starts."""
+        """Unwell also while it is down or starting."""
         return self._probe("readyz", is_alive=False)
 
     def measured(self) -> Measured | None:
-        """None when it does not answer."""
+        """Its metrics; None if it does not answer."""
         try:
             return _decode_measured(self._ask("metrics", METRICS_TIMEOUT_S)) if self._state == _OK else None
         except (OSError, msgspec.MsgspecError):
             return None
 
     def order(self, word: str) -> None:
-        """Have it carry out an order; one that does not run has nothing to do. Raises OSError."""
+        """Let the process carry out an order; without effect if it does not run. Raises OSError."""
         if self._state == _OK:
             self._ask(word)
 
@@ -200,7 +199,7 @@ class SiblingProcess:
             try:
                 answered = _decode_probe(self._ask(word))
             except (TimeoutError, BlockingIOError):
-                # So many requests wait there that it takes no more; or it may have been started meanwhile.
+                # Either its queue of requests is full, or it was restarted meanwhile.
                 if self._state == _OK:
                     return Probe(False, {"status": "stuck"})
             except (OSError, msgspec.MsgspecError):
@@ -210,7 +209,7 @@ class SiblingProcess:
         return Probe(is_alive, {"status": self._state})
 
     def _ask(self, word: str, timeout_s: float = ANSWER_TIMEOUT_S) -> bytes:
-        """Raises OSError; when it runs and does not answer TimeoutError, or BlockingIOError if many requests wait."""
+        """Send a request. Raises OSError; TimeoutError or BlockingIOError mean that it runs but does not answer."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout_s)
             connection.connect(str(self._path))
@@ -234,8 +233,8 @@ def families_of(registry: CollectorRegistry) -> list[Family]:
 
 
 def all_of(siblings: Sequence[SiblingProcess], ask: Callable[[SiblingProcess], T]) -> Mapping[str, T]:
-    """What `ask` returns of each, by name; at once, so that those that are stuck cost the time of one."""
-    # No process waits for their answers when this one is to end, as others do at the same time.
+    """Call `ask` for each sibling at once; returns results by name. Stuck siblings cost the time of one."""
+    # Daemon threads, so that the end of this process does not wait for answers of siblings that end at the same time.
     threads = DaemonThreads(max(1, len(siblings)), "sibling")
     answers = {sibling.name: threads.submit(partial(ask, sibling)) for sibling in siblings}
     threads.shutdown(wait=False)

@@ -1,8 +1,8 @@
-"""Signals to stop, which are answered at once and always.
+"""Handles signals to stop at once and reliably.
 
-A handler in Python runs in the main thread, between two of its instructions. A signal that comes just before the main
-thread begins to wait for a lock is not answered until that wait ends, and the wait for a signal has no other end. So
-what waits for signals reads them from a socket, into which the interpreter writes at once.
+Python runs a signal handler in the main thread, between two instructions. If a signal comes just before the main thread
+waits for a lock, the handler runs only after that wait, which may never end when it is a wait for a signal. So we read
+signals from a socket, into which the interpreter writes at once.
 """
 
 import signal
@@ -16,9 +16,9 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def woken_by_signals(numbers: Sequence[int] = STOPPING) -> Iterator[socket.socket]:
-    """What can be read when one of the signals has come: the number of each, as a byte.
+    """Yield a socket from which each arriving signal can be read, as a byte with its number.
 
-    To be entered by the main thread, once at a time in a process.
+    Only the main thread may enter it, and a process only once at a time.
     """
     woken, waking = socket.socketpair()
     woken.setblocking(False)
@@ -37,9 +37,9 @@ def woken_by_signals(numbers: Sequence[int] = STOPPING) -> Iterator[socket.socke
 
 @contextmanager
 def signals_answered(answer: Callable[[signal.Signals], object], numbers: Sequence[int] = STOPPING) -> Iterator[None]:
-    """Call `answer` for each of the signals that comes while the block lasts, in a thread of its own.
+    """Call `answer` for each of the signals that arrives during the block, in a thread of its own.
 
-    To be entered by the main thread, once at a time in a process.
+    Only the main thread may enter it, and a process only once at a time.
     """
     with woken_by_signals(numbers) as woken:
         woken.setblocking(True)

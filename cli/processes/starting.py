@@ -1,9 +1,8 @@
-"""The start of the processes of a fleet: they begin as soon as the fleet database answers.
+"""Starts the processes of a fleet as soon as the fleet database answers.
 
-They wait for a database that is away, since servers and processes come up in any order, and a service manager that
-starts the process again could only do the same. A database that cannot be used ends the process: an operator has to
-repair that. A database may take a connection and never answer: so a background thread asks it, and the end of the
-process does not wait for that thread.
+They wait for a database that is down, since servers and processes start in any order, and a service manager could do no
+more than start them again. A database that cannot be used ends the process, since only an operator can repair it. A
+database may accept a connection and never answer, so a daemon thread queries it, and the process can end without it.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,10 +30,10 @@ _TIMEOUT_S = 5.0
 
 
 def when_reachable(begin: Callable[[], T], stop: Event) -> T | None:
-    """What `begin` returns, tried until the fleet database answers; None when `stop` was set before.
+    """Call `begin` until the fleet database answers, and return its result; None if `stop` is set first.
 
-    begin: called in another thread; raises FleetUnreachableError. Anything else that it raises, FleetUnusableError too,
-    is raised.
+    begin: runs in another thread; raises FleetUnreachableError to be called again. Any other error is raised, including
+    FleetUnusableError.
     """
     retrying = retrying_until(
         stop,
@@ -43,13 +42,13 @@ def when_reachable(begin: Callable[[], T], stop: Event) -> T | None:
         unless=FleetUnusableError,
         longest_wait_s=_LONGEST_WAIT_S,
     )
-    # Growing for sure, and hardly random: an operator at the log of a first start sees what comes next.
+    # The waits grow steadily, with little randomness, so that an operator reading the log can follow a first start.
     waits = wait_exponential(multiplier=0.5, max=_LONGEST_WAIT_S) + wait_random(max=0.5)
     return retrying.copy(wait=waits)(lambda: _unless_stopped(begin, stop))
 
 
 def _unless_stopped(begin: Callable[[], T], stop: Event) -> T:
-    """What `begin` returns or raises; FleetUnreachableError when it has done neither and `stop` is set."""
+    """The result or error of `begin`; raises FleetUnreachableError if `stop` is set before there is one."""
     beginning = in_background(begin, "fleet-begin")
     while not wait([beginning], _STOP_INTERVAL_S).done:
         if stop.is_set():
@@ -66,7 +65,7 @@ def _log_wait(error: FleetUnreachableError, attempt: int, wait_s: float) -> None
 
 
 class ProbesOfStart:
-    """The probes of a process that is alive, and not ready, until it has reached the fleet database; then `probes`."""
+    """The probes of a process that is starting: alive, but not ready; once it has started, those in `probes`."""
 
     def __init__(self, probes: Probes) -> None:
         self._probes = probes
@@ -83,10 +82,10 @@ class ProbesOfStart:
 
 @contextmanager
 def looking_for(fleet: Fleet) -> Iterator[Callable[[Callable[[], None]], None]]:
-    """For a process that serves also while the fleet database is away, and answers accordingly.
+    """Look for the fleet database, for a process that serves even while that is down.
 
-    Gives a function that then goes on looking, in a thread of its own, until the block ends. It takes what is to be
-    called when the database turns out to be one that cannot be used. Raises FleetUnusableError, before or after.
+    Yields a function that goes on looking in a thread until the block ends. It takes a callback for a database that
+    turns out to be unusable. Raises FleetUnusableError at the beginning or the end.
     """
     stop = Event()
     is_away = False

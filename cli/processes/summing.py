@@ -1,7 +1,6 @@
-"""The metrics of several processes as those of one.
+"""Combines the metrics of several processes.
 
-What is counted is summed: counters, and the parts of histograms. Of a gauge each process has a value of its own, of
-which the largest is taken, unless the gauge is named here.
+Counters and histograms are summed. For a gauge the largest value is taken, unless the gauge is named here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,23 +19,23 @@ SUMMED_GAUGES = frozenset(
         "fleetlight_lists_in_the_making",
     }
 )
-"""How much of something each has, or uses."""
+"""Gauges of amounts that each process has or uses."""
 SMALLEST_GAUGES = frozenset(
     {"process_start_time_seconds", "fleetlight_api_index_watermark", "fleetlight_api_fleet_reachable"}
 )
-"""Since when, up to where, or whether, all of them."""
+"""Gauges of a start, a limit or a state that all processes have to share."""
 _CREATED = "_created"
 _Key = tuple[str, tuple[tuple[str, str], ...]]
 _Values = dict[_Key, float]
 
 
 class SummedMetrics(Collector):
-    """The metrics of `processes`; what one had counted when it was last asked counts on after it has died."""
+    """The combined metrics of `processes`; counts of a dead process, as last read, stay in the sums."""
 
     def __init__(self, processes: Sequence[SiblingProcess]) -> None:
         self._processes = processes
         self._last: dict[str, Measured] = {}
-        # What was counted by processes that have died.
+        # The counts of processes that have died.
         self._before: _Values = {}
         self._guard = Lock()
 
@@ -54,7 +53,7 @@ class SummedMetrics(Collector):
         for name, known in self._last.items():
             for family in known.families:
                 families[family.name] = family
-                # A gauge of a process that does not answer says nothing of now.
+                # An old gauge of a process that does not answer tells nothing about now.
                 if answers[name] is not None or _is_counted(family):
                     _add(values.setdefault(family.name, {}), family, family.samples)
         return [_as_metric(family, values.get(name, {}), self._before) for name, family in families.items()]

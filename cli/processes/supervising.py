@@ -1,7 +1,8 @@
-"""A command as one parent and its child processes: started, kept running, stopped in order, and gone with the parent.
+"""Runs a command as a parent with child processes: starts them, keeps them running, and stops them in order.
 
-Children are shared, since what the parent has imported and made takes seconds to make again, and only milliseconds to
-fork. So a parent has neither threads nor connections when it begins to supervise, and never serves anything itself.
+Children are forked, since what the parent has imported and made takes seconds to make again, but milliseconds to fork.
+So the parent has neither threads nor connections when it begins to supervise, and never serves anything itself. If it
+dies, its children end.
 """
 
 import multiprocessing
@@ -40,11 +41,11 @@ _FORK = multiprocessing.get_context("fork")
 _MONITORING = "monitoring"
 _FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 10.0
-# A child that ran for so long did not end because it cannot start.
+# A child that ran this long did not end because of a failed start.
 _LONG_RUN_S = 60.0
 _SIGN_INTERVAL_S = 1.0
-# How often the parent looks for a sign of life of a child without finding one, before it kills the child. Looks are
-# counted, and not seconds: where all processes are halted at once, as in a container that is paused, none is silent.
+# How many checks in a row may find no sign of life before the parent kills a child. Checks are counted instead of
+# seconds: if all processes are halted at once, as in a paused container, no child counts as silent.
 _SILENT_LOOKS = 10
 
 
@@ -52,10 +53,10 @@ _SILENT_LOOKS = 10
 class Child:
     """A process to be kept running.
 
-    name: in the log, and among the probes. run: what it does, in the child; it says when it is ready, and returns
-        after SIGTERM. listener: the socket that it serves, if it does; the parent keeps it open for the next one.
-    ends_within_s: how long it may take to end after SIGTERM; then it is killed.
-    answers_lists: whether its `/readyz` says whether lists can be answered.
+    name: in the log and in the probes. run: runs in the child; reports when it is ready, and returns after SIGTERM.
+    listener: the socket that it serves, if any; the parent keeps it open for a successor.
+    ends_within_s: how long it may take to end after SIGTERM before it is killed.
+    answers_lists: whether its `/readyz` says that lists can be answered.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Child:
 
 
 class ChildContext:
-    """What a child has of its command. siblings: its processes, by their names. command_probes: the probes of all."""
+    """The command, as seen by a child. siblings: its processes by name. command_probes: the combined probes."""
 
     def __init__(
         self,
@@ -83,19 +84,19 @@ class ChildContext:
 
     @property
     def is_alive(self) -> bool:
-        """As the probes say while they are answered; a child that starts or ends is alive."""
+        """What the probes say while they are served; a child that is starting or ending counts as alive."""
         probes = self._probes
         return probes is None or probes.healthz().is_well
 
     def is_ready(self) -> None:
-        """Tell the parent that the child does its work; to be called while it answers questions."""
+        """Report to the parent that the child is ready; call this while the child answers requests."""
         self._reports.send(None)
 
     @contextmanager
     def answering(
         self, registry: CollectorRegistry, probes: Probes, orders: Mapping[str, Callable[[], object]] | None = None
     ) -> Iterator[None]:
-        """Answer the questions of the others while the block lasts; see fleetlight.cli.processes.sibling_processes."""
+        """Answer requests of siblings during the block; see fleetlight.cli.processes.sibling_processes."""
         with answering(self._requests, registry, probes, orders or {}):
             self._probes = probes
             try:
@@ -106,14 +107,14 @@ class ChildContext:
 
 @dataclass(slots=True)
 class _Kept:
-    """A child as the parent keeps it.
+    """The parent's record of a child.
 
-    number: its place among the states. requests: the socket at which the others ask it.
-    starts_at: when it is to be started (again), by the monotonic clock; None: it runs, or its turn has not come.
-    wait_s: how long before the next start. was_ready: since the command began.
-    kill_at: when it is killed unless it has ended, by the same clock.
-    sign, silent_looks: its last sign of life, and how often it was looked for another one since.
-    reports: what it sends: None when it is ready, and what it failed with.
+    number: its index in the states. requests: the socket at which siblings send it requests.
+    starts_at: when to start it (again), by the monotonic clock; None if it runs, or is not due yet.
+    wait_s: the wait before the next start. was_ready: since the command began.
+    kill_at: when to kill it unless it has ended, by the same clock.
+    sign, silent_looks: its last sign of life, and the number of checks since.
+    reports: the pipe by which it sends None when it is ready, or its failure.
     """
 
     child: Child
@@ -134,14 +135,13 @@ class _Kept:
 def supervise(
     stages: Sequence[Sequence[Child]], monitoring: MonitoringSettings, on_ready: Callable[[], object]
 ) -> None:
-    """Run children until SIGINT, SIGTERM, or until one of them fails. Raises CommandError then, with its words.
+    """Run children until SIGINT or SIGTERM, or until one fails, which raises CommandError with its text.
 
-    To be called by a process without threads.
-    stages: one is started when the one before it is ready, and is stopped when the one before it has ended.
-    monitoring: where the metrics and probes of all are served, by one more child; it tells systemd how they are, too.
-    on_ready: called when the first stage is ready, before the next one is started.
-    A child that is killed, or ends without being asked to, is started again. One that gives no sign of life for ten
-    seconds, or does not end in time, is killed. A second signal kills what still runs.
+    The caller must have no threads. stages: groups of children. Each group starts when the one before it is ready, and
+    stops when that one has ended. monitoring: where one more child serves the metrics and probes of all; it also
+    reports to systemd. on_ready: called when the first stage is ready, before the next one starts. A child that is
+    killed, or ends unasked, is restarted. A child that gives no sign of life for ten seconds, or does not end in time,
+    is killed. A second signal kills all that still run.
     """
     if threading.active_count() > 1:
         raise RuntimeError(f"threads are not forked, and would be missed: {threading.enumerate()}")
@@ -173,7 +173,7 @@ class _Supervisor:
         )
         self._watching = [self._kept[child.name] for child in watching]
         self._stages = [[self._kept[child.name] for child in stage] for stage in stages]
-        # Children read the end of the one when the parent, which alone has the other, is no more.
+        # A pipe, of which only the parent keeps the writing end: children can read its end when the parent is gone.
         self._end_of_parent, self._life = os.pipe()
         self._is_stopping = False
         self._looks_at = time.monotonic()
@@ -189,7 +189,7 @@ class _Supervisor:
                 raise kept.failure
 
     def _keep_running(self, woken: socket.socket, on_ready: Callable[[], object]) -> None:
-        """Returns when a signal has come, or a child has failed."""
+        """Start all stages and keep them running; returns after a signal, or when a child has failed."""
         for stage in ([self._watching] if self._watching else []) + self._stages:
             for kept in stage:
                 kept.starts_at = time.monotonic()
@@ -202,7 +202,7 @@ class _Supervisor:
             pass
 
     def _is_over(self, woken: socket.socket) -> bool:
-        """Start what is to be started by now, and see to the next thing that happens."""
+        """Start children that are due, and handle the next event; returns whether to stop."""
         for kept in self._kept.values():
             if kept.starts_at is not None and kept.starts_at <= time.monotonic():
                 self._start(kept)
@@ -212,9 +212,9 @@ class _Supervisor:
         return woken in happened or any(kept.failure is not None for kept in self._kept.values())
 
     def _wait(self, woken: socket.socket) -> Sequence[object]:
-        """Wait for a signal, a report, an end or the time of something, and take note; what of the first has happened.
+        """Wait for a signal, a child's report or end, or the next time limit, and record it. Returns what happened.
 
-        Children that are silent, or late to end, are killed.
+        Kills children that are silent, or late to end.
         """
         self._kill_hanging()
         times = [self._looks_at, *(kept.starts_at or kept.kill_at for kept in self._kept.values())]
@@ -296,12 +296,12 @@ class _Supervisor:
         kept.reports, reporting = _FORK.Pipe(duplex=False)
         kept.process = _FORK.Process(target=self._run_child, args=(kept, reporting), name=kept.child.name)
         self._states.set_starting(kept.number)
-        # Until the child has handlers of its own: a signal for it would be taken for one of the parent.
+        # Blocked until the child has handlers of its own, or else a signal for it would count as one for the parent.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
             kept.process.start()
         except OSError as error:
-            # There is no memory for it, or there are too many processes.
+            # The system has no memory for it, or too many processes.
             kept.process = None
             self._plan_restart(kept, str(error))
         else:
@@ -311,11 +311,11 @@ class _Supervisor:
             reporting.close()
 
     def _stop(self, woken: socket.socket) -> None:
-        """In order; returns when all have ended."""
+        """Stop the stages in order; returns when all children have ended."""
         self._is_stopping = True
         for kept in self._kept.values():
             kept.starts_at = None
-            # What waits there is refused, instead of waiting for ever.
+            # Pending connections are refused, instead of waiting for ever.
             if kept.child.listener is not None:
                 kept.child.listener.close()
         for stage in (*self._stages, self._watching):
@@ -338,9 +338,9 @@ class _Supervisor:
                 kept.process.kill()
 
     def _run_child(self, kept: _Kept, reporting: Connection) -> None:
-        """In the child."""
+        """The main function of a child."""
         signal.set_wakeup_fd(-1)
-        # Ctrl-C is for the parent, which stops its children one after the other.
+        # Only the parent reacts to Ctrl-C: it stops its children one after the other.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
@@ -354,7 +354,7 @@ class _Supervisor:
         threading.Thread(target=self._live_with_parent, args=(context, kept.number), name="parent", daemon=True).start()
         try:
             kept.child.run(context)
-        except Exception as error:  # noqa: BLE001  # the edge: the parent says it
+        except Exception as error:  # noqa: BLE001  # the edge: the parent raises it
             failure = as_command_error(error)
             if failure is None:
                 _log.error("process.failed", name=kept.child.name, exc_info=error)
@@ -362,11 +362,11 @@ class _Supervisor:
             reporting.send((str(failure), failure.exit_code))
 
     def _live_with_parent(self, context: ChildContext, number: int) -> None:
-        """Give signs of life as long as the parent lives, and end with it."""
+        """Give signs of life while the parent lives; exit when it is gone."""
         while not wait([self._end_of_parent], _SIGN_INTERVAL_S):
             if context.is_alive:
                 self._states.give_sign(number)
-        # As abruptly as the parent, whose folder and addresses the next one wants to have.
+        # Exit at once, since the next parent needs the folder and the addresses.
         shutil.rmtree(self._folder, ignore_errors=True)
         os._exit(1)
 
@@ -387,7 +387,7 @@ class _Supervisor:
 
 
 class _AlwaysAlive:
-    """The probes of a process that does nothing but answer them."""
+    """The probes of a process that does nothing but serve the others' probes."""
 
     def healthz(self) -> Probe:
         return ALIVE

@@ -1,4 +1,4 @@
-"""The traces of a process: sent by OTLP where `traces.enabled` says so, and OpenTelemetry imported only then."""
+"""Sends the traces of a process by OTLP if `traces.enabled` is set; OpenTelemetry is imported only then."""
 
 from collections.abc import Iterator
 from concurrent.futures import wait
@@ -12,16 +12,16 @@ from fleetlight.cli.settings import TracesSettings
 if TYPE_CHECKING:
     from fleetlight.bus.traces import Traces
 
-# For what was not sent yet: a collector that is away does not hold up the end of a process.
+# Time for spans that were not sent yet: a collector that is down does not hold up the end of a process.
 _FLUSH_S = 2.0
 
 
 @contextmanager
 def opened_traces(settings: TracesSettings) -> Iterator["Traces | None"]:
-    """What the process makes spans with, closed at the end; None where traces are off.
+    """Open what makes the process's spans, for the block; None if traces are off.
 
-    Spans wait in a bounded queue, and a thread of their own sends them: what does not fit is dropped. Raises
-    ConfigurationError where a variable of OpenTelemetry has a value that cannot be one.
+    Spans wait in a bounded queue for a thread that sends them; what does not fit is dropped. Raises ConfigurationError
+    if a variable of OpenTelemetry has an invalid value.
     """
     if not settings.enabled:
         yield None

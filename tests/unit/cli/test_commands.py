@@ -385,7 +385,7 @@ def test_sync_goes_on_when_one_cell_is_away(run: Run, cells: Sequence[Cell]) -> 
 def test_parts_of_an_embedded_fleet_do_not_run_alone(run: Run, cells: Sequence[Cell], command: str) -> None:
     result = run(command)
     assert result.exit_code == 2
-    assert "inside of the process of `fleetlight up`" in result.stderr
+    assert "inside the process of `fleetlight up`" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["api", "up"])

@@ -188,7 +188,7 @@ def test_help_has_an_example(run: Run, names: tuple[str, ...]) -> None:
 def test_paragraphs_of_help_break_where_the_terminal_ends(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 72)
     lines = [line.strip() for line in run("explain", "--help").stdout.splitlines()]
-    began = next(number for number, line in enumerate(lines) if line.startswith("The list is made"))
+    began = next(number for number, line in enumerate(lines) if line.startswith("This process runs"))
     paragraph = lines[began : lines.index("", began)]
     assert len(paragraph) > 2
     for line, following in pairwise(paragraph):

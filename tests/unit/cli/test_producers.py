@@ -51,7 +51,7 @@ def test_cell_of_another_kind_takes_no_announcements_and_has_no_producers(run: R
     fleet.add_cell("nova", CellKind.NOVA_DB, "mysql://nova", "")
     result = run("cell", "set", "nova", "--announcements")
     assert result.exit_code
-    assert "cell nova is not native: what is announced there is a hint" in result.stderr
+    assert "cell nova is not native: an announcement there is only a hint" in result.stderr
     result = run("accounts", "producer", "rack-agent", "--cell", "nova")
     assert result.exit_code
     assert "cell nova has no producers" in result.stderr
