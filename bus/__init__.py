@@ -1,1 +1,1 @@
-"""The message bus of a cell, by kombu: links, topology, flow control, accounts on the broker."""
+"""The message bus of a cell, over kombu: links, topology, flow control, and accounts on the broker."""

@@ -1,8 +1,8 @@
-"""The transport of `amqp://` and `amqps://`: py-amqp, which gets nothing that it would fail on.
+"""The transport of `amqp://` and `amqps://`: py-amqp, guarded against messages on which it fails.
 
-py-amqp fails on what a broker hands on all the same: routing keys, names and texts that are no UTF-8, a time that no
-clock has, arrays in arrays without end. Here such a message comes without its properties, or with what can be read of
-its routing key, since after a failure the same one would be the next again.
+Brokers pass on routing keys, names and texts that are not UTF-8, times that no clock has, and arrays nested without
+end, and py-amqp fails on them. Such a message is delivered here without its properties, or with the readable part of
+its routing key, since after a failure the broker would only send it again.
 """
 
 from collections.abc import Callable
@@ -17,30 +17,30 @@ Frame = tuple[int, int, bytes]
 """Type, channel, payload."""
 
 METHOD, HEADER, BODY = 1, 2, 3
-# The payload of basic.deliver: class and method; the consumer's tag behind its length; DELIVERY, which ends with the
-# length of the exchange's name; that name; the routing key behind its length.
+# The payload of basic.deliver: class and method; the length of the consumer's tag, and the tag; DELIVERY, which ends
+# with the length of the exchange's name; that name; the length of the routing key, and the key.
 DELIVER = bytes((0, 60, 0, 60))
 DELIVERY = Struct(">Q?B")
-# In front of the properties: class, weight, size of the body; two octets say which properties there are.
+# What precedes the properties: class, weight, size of the body. Two octets then say which properties follow.
 PROPERTIES_BEGIN = 12
 _NO_PROPERTIES = bytes(2)
 
 
 class SafeConnection(pyamqp.Connection):  # type: ignore[misc]
-    """A connection of py-amqp that no message breaks."""
+    """A connection of py-amqp that no message can break."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(frame_handler=_frame_handler, **options)
 
 
 class AmqpTransport(pyamqp.Transport):  # type: ignore[misc]
-    """The plain way; `fleetlight.bus.read_ahead` has the fast one."""
+    """The plain transport; `fleetlight.bus.read_ahead` has a faster one."""
 
     Connection = SafeConnection
 
 
 def properties_of(header: bytes) -> dict[str, Any]:
-    """All properties in the payload of a header frame; none if they cannot be read."""
+    """All properties in the payload of a header frame; empty if they cannot be decoded."""
     try:
         properties: dict[str, Any] = decode_properties_basic(header, PROPERTIES_BEGIN)[0]
     except Exception:  # noqa: BLE001  # any sender can put anything there
@@ -53,7 +53,7 @@ def _readable(name: bytes) -> bytes:
 
 
 def _with_readable_names(method: bytes) -> bytes:
-    """The payload of basic.deliver with names of exchange and routing key that are text."""
+    """The payload of basic.deliver, with the undecodable bytes of exchange and routing key removed."""
     end = len(DELIVER) + 1 + method[len(DELIVER)]
     begin = end + DELIVERY.size
     exchange_end = begin + method[begin - 1]

@@ -1,7 +1,7 @@
-"""The bus of a cell: publish with confirms, receive in batches with acknowledgements.
+"""The bus of a cell: publishes with confirms, receives in batches with acknowledgements.
 
-Addresses are kombu's: `amqp://` and `amqps://` for RabbitMQ, `memory://` for threads of one process. One Publisher or
-Receiver belongs to one thread at a time.
+Addresses are kombu's: `amqp://` and `amqps://` for RabbitMQ, `memory://` for threads of one process. One thread at a
+time may use a Publisher or Receiver.
 """
 
 from collections import deque
@@ -23,15 +23,15 @@ from fleetlight.notifications.errors import BusUnavailableError
 
 Headers = dict[str, int | str]
 
-# Of a call that is only to keep the connection.
+# The longest time that `keep_alive` reads.
 _LONGEST_READ_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is published.
+    """A message to publish.
 
-    body: an envelope (fleetlight.notifications.envelope). headers: see topology; external senders have none.
+    body: an envelope (fleetlight.notifications.envelope). headers: see topology; external senders set none.
     """
 
     body: bytes
@@ -40,9 +40,9 @@ class Message:
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """A message that was received and waits for its acknowledgement.
+    """A received message that waits for its acknowledgement.
 
-    redelivered: it may have been received before. tag, link: what the broker knows it by.
+    redelivered: the broker may have delivered it before. tag, link: identify it to the broker.
     """
 
     body: bytes
@@ -56,8 +56,8 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 class Publisher:
     """Publishes to the bus of one cell; connects at the first message, and again after a failure.
 
-    declares: make the exchanges and queues that are missing, which takes all rights to them; without it a broker that
-        does not have them refuses what is published.
+    declares: create missing exchanges and queues, which takes all rights to them; without it a broker that does not
+        have them refuses the messages.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class Publisher:
     def publish(self, messages: Sequence[Message]) -> None:
         """Publish in order; return when the broker has confirmed all.
 
-        Raises BusUnavailableError: then none, some or all of them have arrived, and the next call connects anew. If the
-        broker never takes one of them that is a MessageRefusedError, which does not say which.
+        Raises BusUnavailableError if none, some or all messages have arrived; the next call connects anew. Its subclass
+        MessageRefusedError means that the broker will never take one of them, without saying which.
         """
         if not messages:
             return
@@ -88,7 +88,7 @@ class Publisher:
             raise
 
     def check(self) -> None:
-        """See whether the broker lets us in, and leave again. Raises BusError, BusUnavailableError."""
+        """Check that the broker accepts our account, and disconnect. Raises BusError, BusUnavailableError."""
         self._open_link()
         self.close()
 
@@ -100,7 +100,7 @@ class Publisher:
     def _open_link(self) -> Link:
         if self._link is not None:
             try:
-                # A broker that closed the connection since the last call has said so.
+                # Reads the notice of a broker that closed the connection since the last call.
                 while self._link.drain(0):
                     pass
             except BusUnavailableError:
@@ -118,12 +118,11 @@ class Publisher:
 class Receiver:
     """Receives from the work queue of one cell. While another receiver is active, this one stands by.
 
-    prefetch: messages that may be received and not yet acknowledged. prefetch_max_bytes: so many bytes of them; then
-        nothing more is read for some seconds. What a broker has sent beyond that is then read and let go of, and asked
-        for again once some are acknowledged.
-    binding: an exchange of other software whose messages are received too; it has none of its queues taken away.
-    After a broken connection the next call connects anew; whatever was not acknowledged comes again, and acknowledging
-    it by its old delivery does nothing.
+    prefetch: the number of messages that may be received and not yet acknowledged. prefetch_max_bytes: the size of such
+    messages at which reading pauses for some seconds. Messages that the broker sends beyond that are then read and
+    dropped, and requested again once some others are acknowledged. binding: an exchange of other software whose
+    messages are received too; its own queues still get them. After a broken connection the next call connects anew.
+    Unacknowledged messages are delivered again; acknowledging their old deliveries does nothing.
     """
 
     def __init__(
@@ -145,27 +144,27 @@ class Receiver:
         self._link: Link | None = None
         self._arrived: deque[Delivery] = deque()
         self._flow_control = self._new_flow_control()
-        # Of all messages that have come, over whatever link.
+        # The largest of all messages received so far, over any link.
         self._largest_bytes = 0
         self._is_active = False
 
     @property
     def is_active(self) -> bool:
-        """Whether messages come to this receiver, and so to no other one; False until the first one has come."""
+        """Whether this receiver gets the messages, and no other does; False until the first message arrives."""
         return self._is_active
 
     @property
     def is_durable(self) -> bool:
-        """Whether messages outlive this process."""
+        """Whether messages survive this process."""
         return not is_in_memory(self._transport_url)
 
     def receive(
         self, max_messages: int, max_bytes: int, wait_s: float, *, first_within_s: float | None = None
     ) -> list[Delivery]:
-        """The next messages: as soon as they are `max_messages` or `max_bytes`, or `wait_s` after the first one.
+        """The next messages: at `max_messages` or `max_bytes`, or `wait_s` after the first one arrived.
 
-        Empty if nothing arrived within `first_within_s`, which is `wait_s` unless given. A single message may be larger
-        than `max_bytes`. Call it, or `keep_alive`, every few seconds. Raises BusUnavailableError.
+        Empty if nothing arrives within `first_within_s`, by default `wait_s`. A single message may be larger than
+        `max_bytes`. Call this, or `keep_alive`, every few seconds. Raises BusUnavailableError.
         """
         was_open = self._link is not None
         first_within_s = wait_s if first_within_s is None else first_within_s
@@ -178,7 +177,7 @@ class Receiver:
         return self._receive(max_messages, max_bytes, wait_s, first_within_s)
 
     def keep_alive(self) -> None:
-        """Keep the connection while the caller does something else for long; a broken one is left for `receive`."""
+        """Keep the connection alive while the caller is busy for long; `receive` replaces a broken one."""
         if self._link is None:
             return
         try:
@@ -190,13 +189,14 @@ class Receiver:
             self._abandon()
 
     def ack(self, deliveries: Sequence[Delivery]) -> None:
-        """Acknowledge, with as few messages to the broker as possible. A lost acknowledgement is no error."""
+        """Acknowledge, in as few calls as possible. If the acknowledgement is lost, the messages just come again."""
         link, tags = self._link, self._known_tags(deliveries)
         if link is None:
             return
         try:
             with link.translated():
-                # The in-memory bus has no `multiple`, which would be about what was let go of as well.
+                # Not on the in-memory bus, which has no `multiple`; not with dropped messages, which `multiple` would
+                # cover too.
                 if not link.is_memory and not self._flow_control.has_let_go:
                     leading = self._flow_control.leading(tags)
                     if leading:
@@ -211,7 +211,7 @@ class Receiver:
             self._abandon()
 
     def waiting(self) -> int:
-        """How many messages wait in the queue. Raises BusError, BusUnavailableError."""
+        """The number of messages in the queue. Raises BusError, BusUnavailableError."""
         try:
             with self._answering_link() as link:
                 return link.waiting(topology.work_queue_name(self._cell_uuid))
@@ -220,10 +220,10 @@ class Receiver:
             raise
 
     def dead_letter(self, message: Message, reason: str, detail: str) -> None:
-        """Put a message that can never be used among the dead letters; return when it is there.
+        """Publish a message that can never be used as a dead letter; return when the broker has it.
 
-        The delivery that it came with, if it came with one, is still to be acknowledged.
-        reason: one word for the kind of failure; detail: the sentence. Raises BusError, BusUnavailableError.
+        If the message was delivered, the caller still has to acknowledge the delivery.
+        reason: one word for the kind of failure; detail: a sentence. Raises BusError, BusUnavailableError.
         """
         headers = {**message.headers, topology.REASON_HEADER: reason, topology.DETAIL_HEADER: detail}
         try:
@@ -234,10 +234,10 @@ class Receiver:
             raise
 
     def take_dead(self, keep: Callable[[Sequence[Message]], None], limit: int) -> int:
-        """Hand at most `limit` dead letters to `keep`, and forget them when it returns; returns how many they were.
+        """Pass at most `limit` dead letters to `keep`, remove them when it returns, and return their number.
 
-        Large ones are fewer: no more after `prefetch_max_bytes`. 0 if there is none.
-        Raises BusError, BusUnavailableError, and what `keep` raises; then they stay.
+        They are fewer if they exceed `prefetch_max_bytes`; 0 if there are none.
+        Raises BusError, BusUnavailableError, and what `keep` raises; the letters then stay.
         """
         try:
             queue = topology.dead_name(self._cell_uuid)
@@ -250,16 +250,16 @@ class Receiver:
             raise
 
     def close(self) -> None:
-        """Close; what was not acknowledged goes back to the queue, for a receiver that stands by.
+        """Close; unacknowledged messages go back to the queue, for a receiver that stands by.
 
-        The next call of `receive` connects anew, and then this one is the last in the line.
+        The next `receive` connects anew, and this receiver is then the last in line.
         """
         if self._link is None:
             return
         link = self._link
         if link.is_memory:  # a broker does this by itself
             self._give_back(link, [*self._flow_control.outstanding, *(delivery.tag for delivery in self._arrived)])
-        # First, since what the broker has sent before it learns of the end still arrives.
+        # Forget first, since messages that the broker sends before it learns of the end still arrive.
         self._forget()
         link.close()
 
@@ -289,7 +289,7 @@ class Receiver:
         return batch
 
     def _reads_nothing(self, link: Link) -> bool:
-        # What is not read from the in-memory bus stays in the memory of the same process.
+        # Messages not read from the in-memory bus stay in the same process's memory anyway.
         return self._flow_control.is_full and (link.is_memory or self._flow_control.is_in_pause)
 
     def _lets_go_of(self, message: Any, size: int) -> bool:
@@ -306,7 +306,7 @@ class Receiver:
 
     @contextmanager
     def _answering_link(self) -> Iterator[Link]:
-        """A link over which the broker answers before any number of large messages, which would all have to be read."""
+        """A link on which the broker's answer is not behind many large messages, all of which would have to be read."""
         if self._largest_bytes * self._prefetch <= self._prefetch_max_bytes:
             yield self._link or self._open_link()
             return
@@ -349,14 +349,14 @@ class Receiver:
         self._link = link
         with link.translated():
             link.channel.basic_qos(0, self._prefetch, False)
-            # Without kombu's Consumer, whose messages cost more than all else that is done to receive one.
+            # Not kombu's Consumer: creating its messages takes longer than everything else in receiving one.
             link.channel.basic_consume(queue.name, consumer_tag="indexer", no_ack=False, callback=on_message)
         return link
 
     def _shared(self, headers: Headers) -> Headers:
-        """The same with the text that all messages have, which would be a part of what waits in memory.
+        """The headers with shared copies of texts that all messages have, which would otherwise fill memory.
 
-        Names that are no text are left out: none of them is ours.
+        Names that are not text are left out, since ours are.
         """
         shared = {name: value for name, value in headers.items() if type(name) is str}
         if shared.get(topology.CELL_HEADER) == self._cell_uuid:
@@ -368,7 +368,7 @@ class Receiver:
 
     def _give_back(self, link: Link, tags: Sequence[int | str]) -> None:
         with link.translated():
-            for tag in reversed(tags):  # each goes to the front
+            for tag in reversed(tags):  # each goes to the front of the queue
                 link.channel.basic_reject(tag, requeue=True)
         self._flow_control.settle(tags)
 
@@ -385,9 +385,9 @@ class Receiver:
 
 
 def remove_bus(transport_url: str, cell_uuid: str, settings: BusSettings | None = None) -> None:
-    """Remove the exchanges and queues of a cell, with what is in them; those of others stay.
+    """Remove the exchanges and queues of a cell, with their messages; those of other software stay.
 
-    Those inside of a process end with it. Raises BusError, BusUnavailableError.
+    The in-memory bus ends with its process. Raises BusError, BusUnavailableError.
     """
     if is_in_memory(transport_url):
         return
@@ -396,9 +396,9 @@ def remove_bus(transport_url: str, cell_uuid: str, settings: BusSettings | None 
 
 
 def remove_work_queue(transport_url: str, cell_uuid: str, settings: BusSettings | None = None) -> None:
-    """Remove the queue of a cell that no indexer reads any more, with what is in it; the next receiver makes it anew.
+    """Remove the queue of a cell that no indexer reads any more, with its messages; the next receiver creates it anew.
 
-    One inside of a process ends with it. Raises BusError, BusUnavailableError.
+    The in-memory bus ends with its process. Raises BusError, BusUnavailableError.
     """
     if is_in_memory(transport_url):
         return
@@ -407,5 +407,5 @@ def remove_work_queue(transport_url: str, cell_uuid: str, settings: BusSettings 
 
 
 def dead_letters(transport_url: str, cell_uuid: str, settings: BusSettings | None = None) -> int:
-    """How many messages of the cell could not be used; raises BusError, BusUnavailableError."""
+    """The number of the cell's messages that could not be used. Raises BusError, BusUnavailableError."""
     return count_messages(transport_url, topology.dead_name(cell_uuid), settings or BusSettings())

@@ -1,10 +1,10 @@
-"""Confirms of a broker: which of the messages that were published on a channel it has taken."""
+"""Publisher confirms: which messages of a channel the broker has taken."""
 
 from typing import Any
 
 
 class Confirms:
-    """waiting, refused: numbers of messages, as `begin` gives them, that are not answered yet, and that it refused."""
+    """waiting, refused: numbers of messages, from `begin`, that the broker has not answered yet, or refused."""
 
     def __init__(self) -> None:
         self.waiting: set[int] = set()
@@ -12,13 +12,13 @@ class Confirms:
         self._begun = 0
 
     def follow(self, channel: Any) -> None:
-        """Let the broker confirm what is published on a channel of py-amqp from now on, which nothing was yet."""
+        """Turn on confirms for a channel of py-amqp, on which nothing was published yet."""
         channel.confirm_select()
         channel.events["basic_ack"].add(self._settle)
         channel.events["basic_nack"].add(self._on_nack)
 
     def begin(self) -> int:
-        """The number of the message that is published next."""
+        """Return the number of the message that is published next."""
         self._begun += 1
         self.waiting.add(self._begun)
         return self._begun

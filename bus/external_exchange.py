@@ -1,8 +1,7 @@
-"""The exchange of other software on the bus of a cell, from which its notifications come.
+"""The exchange of other software on the bus of a cell, which delivers that software's notifications.
 
-It is named in the query of the cell's address, as in `amqp://fleetlight:…@bus4/nova?topics=versioned_notifications`, so
-that a cell has one address and not one and some options. All of it has defaults, which are Nova's (contracts/
-nova-notifications, sections 1 and 2).
+The query of the cell's address names it, as in `amqp://fleetlight:…@bus4/nova?topics=versioned_notifications`, so that
+a cell has one address and no further options. The defaults are Nova's (contracts/nova-notifications, sections 1 and 2).
 """
 
 from dataclasses import dataclass, replace
@@ -12,17 +11,17 @@ from fleetlight.notifications.errors import BusError
 
 _TRUE, _FALSE = ("true", "1"), ("false", "0")
 _KEYS = ("exchange", "topics", "durable")
-# The scheme of oslo.messaging's addresses.
+# The scheme of addresses in oslo.messaging.
 _RABBIT = "rabbit://"
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Whose messages a cell's queue gets besides its own.
+    """An exchange of other software whose messages a cell's queue gets besides its own.
 
-    exchange: a topic exchange. topics: notifications have the routing keys `<topic>.<priority>`.
-    durable: as what the exchange is made if it is not there (Nova's `amqp_durable_queues`); None: it is taken as it is,
-        and waited for if it is not there, since one that was made differently keeps Nova from sending.
+    exchange: a topic exchange. topics: notifications have the routing keys `<topic>.<priority>`. durable: how to
+        declare the exchange if it is missing (Nova's `amqp_durable_queues`). None: never declare it, but wait for it,
+        since Nova cannot send to an exchange that was declared differently.
     """
 
     exchange: str = "nova"
@@ -31,9 +30,9 @@ class Binding:
 
 
 def split_address(transport_url: str) -> tuple[str, Binding]:
-    """The address of the broker alone, and what its query says of the binding.
+    """Split an address of a bus into the broker's address and the binding in its query.
 
-    `rabbit://`, as Nova writes it, is `amqp://` here. Raises BusError for a query that says something else.
+    Nova's `rabbit://` becomes `amqp://`. Raises BusError for an invalid query, or an address with several brokers.
     """
     address, _, query = transport_url.partition("?")
     if address.startswith(_RABBIT):
@@ -48,7 +47,7 @@ def split_address(transport_url: str) -> tuple[str, Binding]:
 
 
 def source_of(transport_url: str) -> str:
-    """What addresses have in common that get the same messages, with any account. Raises BusError."""
+    """A text that is equal for addresses with the same messages, whatever their accounts. Raises BusError."""
     address, binding = split_address(transport_url)
     parts = urlsplit(address)
     return f"{parts.netloc.rpartition('@')[2]}{parts.path} {binding.exchange}"

@@ -1,7 +1,7 @@
-"""Flow control of a receiver: what it holds in memory, and what it lets go of; no I/O.
+"""Flow control of a receiver: which messages it holds in memory, and which it drops; no I/O.
 
-The broker has all of it until it is acknowledged. What is let go of was read from the connection, since a broker ends
-one that takes nothing, and comes again when it is given back (docs/decisions/0016).
+The broker keeps every message until it is acknowledged. A message over the limit is read from the connection, since a
+broker closes one that is not read, and dropped; rejecting it later makes it come again (docs/decisions/0016).
 """
 
 from collections import deque
@@ -11,29 +11,29 @@ from time import monotonic
 
 import msgspec
 
-# A broker waits for longer until something is taken, and most often something is acknowledged before.
+# A broker waits longer for a client to read, and usually some messages are acknowledged before that.
 _LONGEST_PAUSE_S = 5.0
 
 Tag = int | str
 
 
 class LetGo(msgspec.Struct, frozen=True, gc=False):
-    """What is left of a message of which nothing is kept in memory."""
+    """The record of a dropped message."""
 
     tag: Tag
     size: int
     sequence: object
 
     def is_like(self, other: "LetGo") -> bool:
-        """Whether it may be the same, which comes with another tag. Where it is not, messages change their order."""
+        """Whether the other may be the same message, redelivered under another tag. A mistake changes the order."""
         return self.size == other.size and self.sequence == other.sequence
 
 
 class FlowControl:
-    """The messages of one connection; sizes are in bytes. Tags are what the broker knows messages by.
+    """The messages of one connection; sizes are in bytes. Tags identify messages to the broker.
 
-    max_bytes: of what is held; then nothing more is read for some seconds, and what is read after that is let go of.
-    heartbeat_s: of the connection, which bounds those seconds, and how long something may take to come again.
+    max_bytes: of held messages; at this size reading pauses for some seconds, and messages read after that are dropped.
+    heartbeat_s: of the connection; it limits that pause, and the time that a redelivery may take.
     """
 
     def __init__(self, max_bytes: int, heartbeat_s: float, clock: Callable[[], float] = monotonic) -> None:
@@ -41,15 +41,16 @@ class FlowControl:
         self._pause_s = min(_LONGEST_PAUSE_S, heartbeat_s / 2)
         self._deadline_s = 2 * heartbeat_s
         self._clock = clock
-        # What was handed out and waits for its acknowledgement.
+        # Messages that were handed out and wait for their acknowledgement.
         self._outstanding: dict[Tag, int] = {}
         self._held_bytes = 0
-        # What was let go of, and what of that was asked for and has not come again; in the order of the queue.
+        # Dropped messages, and those of them that were requested again and have not come yet; in the order of the
+        # queue.
         self._let_go: deque[LetGo] = deque()
         self._asked_for: list[LetGo] = []
         self._asked_for_bytes = 0
         self._asked_at_s = 0.0
-        # Since when as much is held as may be, and nothing was acknowledged; and how much it was then.
+        # When the limit was reached, or a message was last acknowledged; and the size held when it was reached.
         self._full_at_s = 0.0
         self._full_bytes = 0
 
@@ -59,14 +60,15 @@ class FlowControl:
 
     @property
     def is_in_pause(self) -> bool:
-        """Whether it has become full, or something was acknowledged, a moment ago."""
+        """Whether the limit was reached, or a message acknowledged, just now."""
         return self._clock() < self._full_at_s + self._pause_s
 
     @property
     def is_behind(self) -> bool:
-        """Whether what comes now has to come again.
+        """Whether messages that come now are dropped.
 
-        What was read together with the last that could be held, or while an answer was awaited, is held as well.
+        Messages that were read along with the last one below the limit, or while an answer was awaited, are held as
+        well.
         """
         if self._let_go or self._asked_for:
             return True
@@ -79,18 +81,18 @@ class FlowControl:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether what was given back should have come again long ago."""
+        """Whether a redelivery is long overdue."""
         return bool(self._asked_for) and self._clock() > self._asked_at_s + self._deadline_s
 
     def add(self, size: int) -> None:
-        """A message that has come is held."""
+        """Count a message that has come and is held."""
         was_full = self.is_full
         self._held_bytes += size
         if self.is_full and not was_full:
             self._full_at_s, self._full_bytes = self._clock(), self._held_bytes
 
     def lets_go_of(self, message: LetGo, *, redelivered: bool) -> bool:
-        """Whether a message that comes while `is_behind` is to come again: what was sent before it has to be first."""
+        """Whether to drop a message that comes while `is_behind`, because messages sent before it have to be first."""
         if redelivered:
             for position, asked_for in enumerate(self._asked_for):
                 if message.is_like(asked_for):
@@ -102,7 +104,7 @@ class FlowControl:
         return True
 
     def to_give_back(self) -> Iterator[Tag]:
-        """As much of what was let go of as there is room for now: given back it comes again, before anything else."""
+        """Yield tags of dropped messages that now fit. The broker redelivers those rejected before anything else."""
         while self._let_go and self._held_bytes + self._asked_for_bytes < self._max_bytes:
             one = self._let_go.popleft()
             yield one.tag
@@ -111,20 +113,20 @@ class FlowControl:
             self._asked_at_s = self._clock()
 
     def hand_out(self, sizes: Iterable[tuple[Tag, int]]) -> None:
-        """Messages that are held, by their tags, are given to the caller that acknowledges them."""
+        """Count held messages as given to the caller, who acknowledges them."""
         self._outstanding.update(sizes)
 
     @property
     def outstanding(self) -> Set[Tag]:
-        """What was handed out, in that order."""
+        """Tags of messages that were handed out, in order."""
         return self._outstanding.keys()
 
     def leading(self, tags: Collection[Tag]) -> list[Tag]:
-        """Those of `tags` before which nothing else is outstanding."""
+        """The `tags` that no other outstanding message precedes."""
         return list(takewhile(tags.__contains__, self._outstanding))
 
     def settle(self, tags: Iterable[Tag]) -> None:
-        """They were acknowledged or given back, and are held no more."""
+        """Count messages as acknowledged or given back; they are no longer held."""
         for tag in tags:
             self._held_bytes -= self._outstanding.pop(tag, 0)
         self._full_at_s = self._clock()

@@ -1,6 +1,6 @@
-"""One open connection to a cell's bus: publishing with confirms, and draining what arrives. Internal to the bus.
+"""One open connection to a cell's bus: publishes with confirms, and reads what arrives. Internal to the bus.
 
-A link that failed is done for: throw it away and open another one.
+A link that has failed cannot be used again: abandon it and open another one.
 """
 
 import ssl
@@ -31,19 +31,19 @@ from fleetlight.bus.read_ahead import ReadAheadTransport
 from fleetlight.bus.settings import BusSettings
 from fleetlight.notifications.errors import BusError, BusUnavailableError, MessageRefusedError
 
-# Messages under way before their confirms are awaited: 500 gave 12 times the rate of waiting for each (measured).
+# The number of unconfirmed messages: 500 gave 12 times the rate of awaiting each confirm (measured).
 CONFIRM_WINDOW = 500
-# The in-memory bus has no disk to spill to; a relay that has to wait keeps its changes in the outbox.
+# The in-memory bus has no disk to spill to; if the limit stops a relay, its changes stay in the outbox.
 MEMORY_QUEUE_LIMIT = 20_000
 _NOT_FOUND = "404"
-# Class and method of AMQP: what a broker names when it closes a channel over what was published on it.
+# Class and method of AMQP that a broker names when it closes a channel because of a published message.
 _BASIC_PUBLISH = (60, 40)
 _ALARM = (
     ": the broker takes no messages from any producer, as while it lacks memory or disk "
     "(`rabbitmq-diagnostics check_local_alarms` on its machine says what)"
 )
 _ADDRESS = itemgetter("port", "userid", "password", "virtual_host")
-# A broker closes connections that do not answer it in time, as many did of a thousand that were opened at once.
+# Of a thousand connections opened at once, brokers closed many that did not answer in time.
 _opening = BoundedSemaphore(8)
 _MEMORY = "memory"
 _SCHEMES = ("amqp", "amqps", _MEMORY)
@@ -52,9 +52,9 @@ _SCHEMES = ("amqp", "amqps", _MEMORY)
 class Link:
     """A connection to `transport_url` with one channel, on which the cell's topology is declared.
 
-    binding: an exchange of other software whose messages the cell's queue gets too. address: for error texts.
-    Not for several threads at once. Raises BusError for an address that can never work, and BusUnavailableError, after
-    which only `abandon` is allowed.
+    binding: an exchange of other software whose messages the cell's queue gets too. address: for error messages.
+    Only one thread at a time may use it. Raises BusError for an address that can never work, and BusUnavailableError,
+    after which only `abandon` may be called.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class Link:
         try:
             with _few_at_once(settings.connect_timeout_s), self.translated():
                 self._connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
-                # The open connection itself: kombu's methods would silently open another one, without our channel.
+                # Use the open connection itself: kombu's methods would silently open another one, without our channel.
                 self._raw = self._connection.connection
                 self._transport = self._connection.transport
                 self.channel = self._connection.channel()
                 if declares or self.is_memory:
                     self._declare(cell_uuid)
                 if binding is not None:
-                    # Over a channel of its own, which a refusal closes.
+                    # On a channel of its own, since a refusal closes it.
                     find_exchange(self._transport.create_channel(self._raw), binding, self.address)
                     topology.bind(self.channel, cell_uuid, binding)
                 if not self.is_memory:
@@ -95,7 +95,7 @@ class Link:
             raise
 
     def publish(self, exchange: str, messages: Sequence[tuple[bytes, str, dict[str, int | str]]]) -> None:
-        """Publish (body, routing key, headers) in order and return when the broker has taken all of them."""
+        """Publish (body, routing key, headers) in order; return when the broker has taken all."""
         for start in range(0, len(messages), CONFIRM_WINDOW):
             if self.is_memory:
                 self._check_room()
@@ -105,7 +105,7 @@ class Link:
             self._await_confirms()
 
     def drain(self, timeout_s: float) -> bool:
-        """Handle what arrives next; False if nothing did within `timeout_s`."""
+        """Handle the next frame; returns False if none arrives within `timeout_s`."""
         try:
             self._transport.drain_events(self._raw, timeout=timeout_s)
         except TimeoutError:
@@ -116,10 +116,10 @@ class Link:
 
     @contextmanager
     def taken(self, queue: str, limit: int, max_bytes: int) -> Iterator[list[tuple[bytes, str, dict[str, int | str]]]]:
-        """Take at most `limit` messages out of `queue`, for good when the block ends well; otherwise they stay.
+        """Take up to `limit` messages, or `max_bytes`, from `queue`. They are removed if the block succeeds, else they
+        stay.
 
-        No more after `max_bytes` of them.
-        Over a channel of its own, since acknowledgements of the other one can be about all messages before.
+        They use a channel of their own, since an acknowledgement on the other one can cover all earlier messages.
         """
         with self.translated():
             channel = self._transport.create_channel(self._raw) if not self.is_memory else self._connection.channel()
@@ -141,7 +141,7 @@ class Link:
                 channel.close()
 
     def heartbeat(self) -> None:
-        """Send a heartbeat if one is due, and notice when the broker's are missing; call it every few seconds."""
+        """Send a heartbeat if one is due, and detect missing ones of the broker; call this every few seconds."""
         if not self.is_memory:
             with self.translated():
                 self._transport.heartbeat_check(self._raw)
@@ -155,12 +155,12 @@ class Link:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the connection without a word to the broker, which may not be listening."""
+        """Drop the connection without telling the broker, which may be down."""
         self._connection.collect()
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Turn the failures of whatever is done with `channel` into ours."""
+        """Translate failures in the block, from any use of `channel`, to our errors. Raises BusUnavailableError."""
         try:
             yield
         except (OSError, AMQPError, KombuError) as error:
@@ -188,7 +188,8 @@ class Link:
             headers=dict(headers),
             properties={"delivery_mode": 2},
         )
-        # mandatory: a message that reaches no queue comes back and counts as a failure, instead of vanishing.
+        # mandatory: the broker returns a message that reaches no queue, which counts as a failure, instead of dropping
+        # it.
         self.channel.basic_publish(message, exchange=exchange, routing_key=routing_key, mandatory=True)
         if not self.is_memory:
             self._confirms.begin()
@@ -213,7 +214,7 @@ class Link:
         self._is_blocked = False
 
     def waiting(self, queue: str) -> int:
-        """How many messages wait in a queue that is there. Raises BusUnavailableError."""
+        """The number of messages in a queue that exists. Raises BusUnavailableError."""
         with self.translated():
             return int(self.channel.queue_declare(queue=queue, passive=True).message_count)
 
@@ -224,7 +225,7 @@ class Link:
 
 @contextmanager
 def _few_at_once(longest_wait_s: float) -> Iterator[None]:
-    """Wait until few others open a connection; no longer than for a broker, since theirs may be away."""
+    """Wait until few other threads open connections, but no longer than for a broker, since theirs may be down."""
     has_room = _opening.acquire(timeout=longest_wait_s)
     try:
         yield
@@ -234,26 +235,26 @@ def _few_at_once(longest_wait_s: float) -> Iterator[None]:
 
 
 def body_of(message: Any) -> bytes:
-    """The body as it was sent; the in-memory bus keeps text where it got text."""
+    """The body as it was sent; the in-memory bus keeps text as text."""
     body = message.body
     return body if isinstance(body, bytes) else str(body).encode()
 
 
 def count_messages(transport_url: str, queue: str, settings: BusSettings) -> int:
-    """How many messages wait in `queue`; 0 if there is no such queue. Raises BusError, BusUnavailableError."""
+    """The number of messages in `queue`; 0 if it does not exist. Raises BusError, BusUnavailableError."""
     try:
         with bare_channel(transport_url, settings) as channel:
             return int(channel.queue_declare(queue=queue, passive=True).message_count)
     except BusUnavailableError as error:
         refusal = error.__cause__
-        if isinstance(refusal, ChannelError) and str(refusal.reply_code) == _NOT_FOUND:  # text on the in-memory bus
+        if isinstance(refusal, ChannelError) and str(refusal.reply_code) == _NOT_FOUND:  # a string on the in-memory bus
             return 0
         raise
 
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """messages: that wait. readers: connections that receive from it, those that stand by among them."""
+    """messages: the number that wait. readers: the number of consumers, including those that stand by."""
 
     name: str
     messages: int
@@ -261,11 +262,11 @@ class QueueState:
 
 
 def queue_states(transport_url: str, names: Sequence[str], settings: BusSettings) -> Sequence[QueueState]:
-    """Those of the queues that are there, over one connection. Raises BusError, BusUnavailableError."""
+    """The states of those queues that exist, over one connection. Raises BusError, BusUnavailableError."""
     found: list[QueueState] = []
     with bare_channel(transport_url, settings) as first:
         for name in names:
-            # A broker closes the channel that has asked for a queue which is not there.
+            # A broker closes the channel on which a missing queue was requested.
             channel = first.connection.channel()
             try:
                 told = channel.queue_declare(queue=name, passive=True)
@@ -277,9 +278,9 @@ def queue_states(transport_url: str, names: Sequence[str], settings: BusSettings
 
 
 def broker_version(transport_url: str, settings: BusSettings, *, has_others: bool = False) -> str:
-    """What the broker says it is, such as `RabbitMQ 3.13.7`. Raises BusError, BusUnavailableError.
+    """The product and version of a broker, such as `RabbitMQ 3.13.7`. Raises BusError, BusUnavailableError.
 
-    has_others: whether other software sends to it, whose exchange has to be there then, if indexers do not make it.
+    has_others: whether other software sends to it; its exchange must then exist, unless indexers declare it.
     """
     with bare_channel(transport_url, settings) as channel:
         told = channel.connection.server_properties
@@ -290,9 +291,9 @@ def broker_version(transport_url: str, settings: BusSettings, *, has_others: boo
 
 
 def find_exchange(channel: Any, binding: Binding, address: str) -> None:
-    """See that the exchange of other software is there, or make it if that is how it is named; closes the channel.
+    """Check that the exchange of other software exists, or declare it if the binding says how; closes the channel.
 
-    address: for error texts. Raises BusError, BusUnavailableError.
+    address: for error messages. Raises BusError, BusUnavailableError.
     """
     try:
         if binding.durable is None:
@@ -317,7 +318,7 @@ def find_exchange(channel: Any, binding: Binding, address: str) -> None:
 
 @contextmanager
 def bare_channel(transport_url: str, settings: BusSettings) -> Iterator[Any]:
-    """A channel on which nothing is declared, for a moment; raises BusError, BusUnavailableError."""
+    """Open a channel for the block, and declare nothing on it. Raises BusError, BusUnavailableError."""
     is_memory, connection = _connection(transport_url, settings, heartbeat_s=0)
     try:
         connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
@@ -330,29 +331,29 @@ def bare_channel(transport_url: str, settings: BusSettings) -> Iterator[Any]:
 
 
 def is_in_memory(transport_url: str) -> bool:
-    """Whether this is the address of the bus inside of a process, which ends with it."""
+    """Whether this is the address of the in-memory bus, which ends with its process."""
     return _scheme(transport_url) == _MEMORY
 
 
 def check_address(transport_url: str) -> None:
-    """Raise BusError, without any password, if this can never be the address of a bus. Connects to nothing."""
+    """Check an address without connecting. Raises BusError, without any password, if it can never be that of a bus."""
     _connection(transport_url, BusSettings(), heartbeat_s=0)
 
 
 def _tls(settings: BusSettings) -> dict[str, object]:
-    """Options of py-amqp, which by itself checks the certificate but not that it is the one of this host."""
+    """Options of py-amqp, which by default verifies a certificate but not that it belongs to this host."""
     return {
         "cert_reqs": ssl.CERT_REQUIRED,
         "ca_certs": settings.ca_certs and str(settings.ca_certs),
-        "server_hostname": None,  # the one in the address
+        "server_hostname": None,  # the host in the address
     }
 
 
 def _address(connection: Any, *, is_memory: bool) -> str:
-    """For error texts, without the password."""
+    """The address for error messages, without the password."""
     if is_memory:
         return "memory://"
-    # kombu itself would show the class of the transport.
+    # kombu itself would show the name of the transport's class.
     scheme = "amqps" if connection.ssl else "amqp"
     return str(connection.as_uri(getfields=lambda info: (*_ADDRESS(info), scheme)))
 
@@ -373,7 +374,7 @@ def _connection(transport_url: str, settings: BusSettings, heartbeat_s: int) -> 
     try:
         connection = Connection(
             "memory://localhost" if is_memory else transport_url,
-            # What the address itself says comes first.
+            # The account in the address itself takes precedence.
             userid=settings.username,
             password=settings.password and settings.password.get_secret_value(),
             ssl=_tls(settings) if scheme == "amqps" else False,
@@ -383,7 +384,7 @@ def _connection(transport_url: str, settings: BusSettings, heartbeat_s: int) -> 
             transport_options=options,
         )
     except (ValueError, TypeError):
-        # What kombu says of it may hold a part of a password: one with a slash in it ends up as the port.
+        # kombu's error may contain part of a password: one with a slash ends up as the port.
         raise BusError(
             f"the address of the bus cannot be read: it must be like {scheme}://user:password@host:5672/vhost, "
             "with special characters of the password as %XX"

@@ -1,7 +1,7 @@
 """kombu's in-memory transport, safe for two threads of one process.
 
-What differs from kombu's own: a receiver waits on the queue instead of polling it, a requeued message goes back to the
-front, and bodies stay bytes. Nothing survives the process; outbox and watermark close what is lost with it.
+Unlike kombu's own, a receiver waits on the queue instead of polling it, requeued messages go to the front, and bodies
+stay bytes. Nothing survives the process; outbox and watermark make up for that.
 """
 
 from queue import Queue
@@ -15,7 +15,7 @@ class _Channel(memory.Channel):  # type: ignore[misc]  # kombu has no types
     body_encoding = None
 
     def _new_queue(self, queue: str, **kwargs: Any) -> None:
-        # Asked for with each message, and a queue takes a while to make.
+        # Called for each message, and creating a queue takes a while.
         if queue not in self.queues:
             self.queues.setdefault(queue, Queue())
 

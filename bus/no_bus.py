@@ -1,4 +1,4 @@
-"""The bus of a cell that has none: nothing ever comes, and dead letters have no refuge there."""
+"""The bus of a cell without a bus: no message ever arrives, and dead letters cannot be published."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from fleetlight.notifications.errors import BusUnavailableError
 
 
 class NoBus:
-    """A Receiver (fleetlight.bus.bus) without a broker."""
+    """Behaves like a Receiver (fleetlight.bus.bus), without a broker."""
 
     @property
     def is_active(self) -> bool:
@@ -25,12 +25,13 @@ class NoBus:
         return []
 
     def keep_alive(self) -> None:
-        """There is no connection."""
+        """Do nothing: there is no connection."""
 
     def ack(self, deliveries: Sequence[Delivery]) -> None:
-        """There is nothing to acknowledge."""
+        """Do nothing: no message was delivered."""
 
     def dead_letter(self, message: Message, reason: str, detail: str) -> None:
+        """Raises BusUnavailableError."""
         raise BusUnavailableError("(none)", "the cell has no bus")
 
     def waiting(self) -> int:
@@ -40,4 +41,4 @@ class NoBus:
         return 0
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no connection."""

@@ -50,12 +50,12 @@ class Producer:
         priority: str | None = None,
         request_id: str | None = None,
     ) -> Notification:
-        """Send one notification and return it when the broker has it.
+        """Send one notification; return it when the broker has it.
 
-        event_type: one that carries such a payload (fleetlight.notifications.event_types). payload: an object, or its
-            wrapped form. priority: ERROR for the phase `error`, else INFO, unless given.
-        Raises PayloadError, UnknownPayloadError, UnsupportedVersionError or EnvelopeError before anything is sent, and
-        BusUnavailableError when it could not be sent.
+        event_type: one for this kind of payload (fleetlight.notifications.event_types). payload: an object, or its
+        wrapped form. priority: by default ERROR for the phase `error`, else INFO. Raises PayloadError,
+        UnknownPayloadError, UnsupportedVersionError or EnvelopeError before anything is sent, and BusUnavailableError
+        if sending fails.
         """
         if not isinstance(payload, VersionedPayload):
             payload = parse_payload(payload)
@@ -72,7 +72,7 @@ class Producer:
         return notification
 
     def send(self, notifications: Sequence[Notification]) -> None:
-        """Send ready notifications, in order, each as it is; if one is invalid, none is sent. Raises as `emit`."""
+        """Send complete notifications in order, unchanged; if one is invalid, none is sent. Raises as `emit` does."""
         messages = [to_message(notification) for notification in notifications]
         for problem in filter(None, map(unknown_event, notifications)):
             raise EnvelopeError(problem.where, problem.what)
@@ -83,7 +83,7 @@ class Producer:
 
 
 def to_message(notification: Notification) -> Message:
-    """The message for a valid notification; raises as `Producer.emit`."""
+    """Convert a valid notification to its message. Raises as `Producer.emit` does."""
     parse_payload(notification.payload)
     problems = find_problems(notification)
     if problems:

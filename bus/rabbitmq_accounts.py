@@ -1,10 +1,9 @@
-"""Accounts on RabbitMQ, made through its management API: they reach what is called `fleetlight.…`, and nothing else.
+"""Creates accounts on RabbitMQ through its management API, with rights on names `fleetlight.…` alone.
 
-Relay and indexer have equal rights, since either may be the first to declare everything of a cell (topology), and
-declaring needs all three: to bind a queue to its exchange is to write to the queue, and to read the exchange. Two
-accounts all the same, so that one can be taken away without the other; and one for the relay of each cell, where that
-is wanted, which reaches nothing of other cells. A producer of announcements declares nothing, and only writes to the
-exchanges of its cells.
+Relay and indexer have equal rights, since either may be the first to declare a cell's topology, and that takes all
+three rights: binding a queue to its exchange writes to the queue and reads the exchange. They are two accounts so that
+one can be removed alone; a relay may also have an account per cell, which reaches no other cell. A producer declares
+nothing, and only writes to the exchanges of its cells.
 """
 
 import http.client
@@ -26,7 +25,7 @@ _UNAUTHORIZED, _NOT_FOUND, _FIRST_REFUSAL, _FIRST_FAILURE = 401, 404, 400, 500
 
 @dataclass(frozen=True, slots=True)
 class Management:
-    """The management API of one broker. url: `https://host:15671`, or `http:` where the network is trusted."""
+    """The management API of one broker. url: `https://host:15671`, or `http:` in a trusted network."""
 
     url: str
     username: str
@@ -38,7 +37,7 @@ class Management:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a user may do with exchanges and queues: regular expressions of their names, as RabbitMQ has them."""
+    """A user's rights on exchanges and queues, as RabbitMQ's regular expressions of their names."""
 
     configure: str
     write: str
@@ -46,12 +45,12 @@ class Rights:
 
     @classmethod
     def of_relay(cls, cell_uuid: str) -> "Rights":
-        """Everything of one cell."""
+        """All rights on the exchanges and queues of one cell."""
         return cls(*[rf"^fleetlight\.{re.escape(cell_uuid)}(\.(index|dead))?$"] * 3)
 
     @classmethod
     def of_producer(cls, cell_uuids: Sequence[str]) -> "Rights":
-        """Only to write to the exchanges of these cells."""
+        """The right to write to the exchanges of these cells."""
         return cls(_NOTHING, rf"^fleetlight\.({'|'.join(map(re.escape, cell_uuids))})$", _NOTHING)
 
 
@@ -60,10 +59,10 @@ ALL_CELLS = Rights(*[r"^fleetlight\."] * 3)
 
 
 def check_vhost(management: Management, vhost: str, settings: BusSettings) -> None:
-    """Raise BusError if there is no such virtual host, or the administrator is none. Changes nothing.
+    """Check that the virtual host exists and the administrator is accepted; changes nothing.
 
-    A user belongs to a whole broker: one that got a password for a virtual host that is not there would have lost the
-    password that it has in the others. Raises BusUnavailableError too.
+    A user belongs to the whole broker: creating one for a missing virtual host would already replace the password that
+    it uses elsewhere. Raises BusError, BusUnavailableError.
     """
     path = f"/api/vhosts/{quote(vhost, safe='')}"
     if _status(management, "GET", path, None, settings) == _NOT_FOUND:
@@ -79,9 +78,9 @@ def create_user(
     *,
     rights: Rights = ALL_CELLS,
 ) -> None:
-    """Make a user of `vhost`, which is there, or give the one that there is this password; can be repeated.
+    """Create a user of an existing `vhost`, or set this password if the user exists; can be repeated.
 
-    Raises BusError for an address or an administrator that the broker does not accept, and BusUnavailableError.
+    Raises BusError for an address or administrator that the broker does not accept, and BusUnavailableError.
     """
     user = quote(username, safe="")
     for path, body in (
@@ -94,12 +93,12 @@ def create_user(
 
 
 def check_management_url(url: str) -> None:
-    """Raise BusError if this can never be the address of a management API. Connects to nothing."""
+    """Check an address without connecting. Raises BusError if it can never be that of a management API."""
     _connection(url, BusSettings())
 
 
 def _status(management: Management, method: str, path: str, body: dict[str, str] | None, settings: BusSettings) -> int:
-    """What the broker answers with. Raises BusError for an account that it does not accept, and BusUnavailableError."""
+    """Send a request; returns the status. Raises BusError if the account is refused, and BusUnavailableError."""
     account = b64encode(f"{management.username}:{management.password}".encode()).decode()
     headers = {"authorization": f"Basic {account}", "content-type": "application/json"}
     connection = _connection(management.url, settings)
@@ -107,7 +106,7 @@ def _status(management: Management, method: str, path: str, body: dict[str, str]
         connection.request(method, path, None if body is None else json.dumps(body), headers)
         status = connection.getresponse().status
     except http.client.HTTPException as error:
-        # Whose text is what the other side has sent: of TLS, or of AMQP, bytes that no terminal should get.
+        # The error's text holds what the other side sent: bytes of TLS or AMQP, which no terminal should get.
         raise BusUnavailableError(
             management.url, "it does not answer in HTTP; is it the port of the management API, and https: or http:?"
         ) from error
@@ -127,7 +126,7 @@ def _connection(url: str, settings: BusSettings) -> http.client.HTTPConnection:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError:
-        # A password with a slash in it ends up as the port, which the error would name.
+        # A password with a slash ends up as the port, which the error would show.
         host, port = "", None
     if host and parts.username is None:
         timeout_s = settings.connect_timeout_s

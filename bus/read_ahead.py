@@ -1,14 +1,13 @@
-"""The fast path of receiving: all that has arrived is read in one go, and usual messages are made here.
+"""The fast path of receiving: reads all that has arrived at once, and decodes usual messages itself.
 
-By itself py-amqp asks the system for each part of a frame: nine times for a message, and a dozen times more for time
-limits. With each of them a thread gives up the interpreter, and behind a thread that encodes documents it waits
-milliseconds
-for the next one. And it reads all properties, each type of value by a list of comparisons. Here of the properties only
-headers are read, and only such values as our own messages have: texts and whole numbers.
+py-amqp makes a system call for each part of a frame: nine for a message, and a dozen more for time limits. At each one
+the thread gives up the interpreter, and waits milliseconds for its next turn while another thread encodes documents.
+py-amqp also decodes all properties, testing each value against a list of types. This module decodes only the headers,
+and only values that our own messages have: texts and whole numbers.
 
-Whatever is not a usual message is left to py-amqp (`fleetlight.bus.amqp_transport`). With `fleetlight.bus.read_ahead:
-false` all is, and a property test compares the two. A message costs 20 microseconds of the processor this way, and 85
-that way (docs/performance.md).
+Other messages are left to py-amqp (`fleetlight.bus.amqp_transport`). So are all messages if
+`fleetlight.bus.read_ahead` is false; a property test compares both ways. A message takes 20 microseconds of processor
+time this way, and 85 the other way (docs/performance.md).
 """
 
 import struct
@@ -42,7 +41,7 @@ _FRAME_END = 0xCE
 _HEADER_BEGIN = Struct(">4xQ")
 _FLAGS = 2
 _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = 0x80, 0x40, 0x20
-# RabbitMQ calls the last one `l`, and py-amqp wrote it as `L`.
+# RabbitMQ calls the last type `l`, and py-amqp writes it as `L`.
 _TEXT, _INT32, *_INT64 = b"SIlL"
 _read_length = Struct(">I").unpack_from
 _read_int32 = Struct(">i").unpack_from
@@ -52,7 +51,7 @@ _MAX_NAMES = 1000
 
 
 class _Names(dict[bytes, str]):
-    """Names of headers, each made once; a sender that makes up new ones all the time does not fill the memory."""
+    """Interned names of headers; limited in number, so that a sender that invents names does not fill the memory."""
 
     def __missing__(self, encoded: bytes) -> str:
         name = intern(encoded.decode())
@@ -65,9 +64,9 @@ _names = _Names()
 
 
 def headers_of(header: bytes) -> dict[str, Any]:
-    """The headers among the properties; none if they cannot be read.
+    """Decode the headers in the payload of a header frame; empty if they cannot be decoded.
 
-    A name is the same object in all usual messages: names would be a sixth of what waits in memory.
+    All usual messages share the objects of names, which would otherwise be a sixth of the memory of waiting messages.
     """
     try:
         headers = _usual_headers(header)
@@ -77,9 +76,9 @@ def headers_of(header: bytes) -> dict[str, Any]:
 
 
 def _usual_headers(header: bytes) -> dict[str, Any] | None:
-    """None if there is something else than texts and whole numbers.
+    """Decode headers; None if a value is neither text nor whole number.
 
-    Raises IndexError, struct.error or UnicodeDecodeError for what is damaged.
+    Raises IndexError, struct.error or UnicodeDecodeError if the frame is damaged.
     """
     flags = header[PROPERTIES_BEGIN]
     if not flags & _HEADERS:
@@ -93,7 +92,7 @@ def _usual_headers(header: bytes) -> dict[str, Any] | None:
     end = position + length
     headers: dict[str, Any] = {}
     while position < end:
-        # A name behind its length, the type of the value, and the value; a text is behind its length.
+        # The length of the name, the name, the type of the value, and the value; a text follows its length.
         value = position + 2 + header[position]
         name = _names[header[position + 1 : value - 1]]
         kind = header[value - 1]
@@ -112,7 +111,7 @@ def _usual_headers(header: bytes) -> dict[str, Any] | None:
 
 
 class _ReadsAhead:
-    """What a transport of py-amqp needs to read ahead. A time limit that is over loses nothing of what has arrived."""
+    """A transport of py-amqp that reads ahead. A time limit that expires loses no data."""
 
     connected: bool
     _quick_recv: Any
@@ -123,13 +122,13 @@ class _ReadsAhead:
         self._position = 0
 
     def read_frame(self) -> Frame:
-        """The next frame; raises TimeoutError or another OSError, and UnexpectedFrame."""
+        """Return the next frame. Raises TimeoutError or another OSError, and UnexpectedFrame."""
         while (frame := self.arrived_frame()) is None:
             self._receive()
         return frame
 
     def arrived_frame(self) -> Frame | None:
-        """The next frame, if all of it has been read."""
+        """The next frame, or None if it has not arrived completely. Raises UnexpectedFrame."""
         arrived, begin = self._arrived, self._position + _FRAME.size
         if begin > len(arrived):
             return None
@@ -143,7 +142,7 @@ class _ReadsAhead:
         return frame_type, channel, arrived[begin:end]
 
     def arrived_content(self, channel: int) -> tuple[bytes, bytes] | None:
-        """Payload of the header, and body: what comes next, if it is that, in one frame each, and has been read."""
+        """The next header and body, if both have arrived, with one frame each; None otherwise."""
         position = self._position
         header = self.arrived_frame()
         if header is not None and header[:2] == (HEADER, channel):
@@ -170,11 +169,11 @@ class _ReadsAhead:
 
 
 class TcpTransport(_ReadsAhead, TCPTransport):  # type: ignore[misc]
-    """Without TLS."""
+    """A transport without TLS."""
 
 
 class TlsTransport(_ReadsAhead, SSLTransport):  # type: ignore[misc]
-    """With TLS."""
+    """A transport with TLS."""
 
 
 class _Connection(SafeConnection):
@@ -185,17 +184,17 @@ class _Connection(SafeConnection):
         return kind(host, connect_timeout, ssl=ssl, read_timeout=read_timeout, write_timeout=write_timeout, **options)
 
     def handle_arrived(self) -> None:
-        """Handle everything that has been read."""
+        """Handle all frames that have arrived."""
         transport = self._transport
-        # What is handled may close the connection.
+        # Handling a frame may close the connection.
         while transport is not None and transport is self._transport and (frame := transport.arrived_frame()):
-            # A part of a body may begin as a method does.
+            # Part of a body may begin as a method does.
             is_message = frame[2].startswith(DELIVER) and frame[0] == METHOD
             if not (is_message and self._deliver(transport, frame)):
                 self.on_inbound_frame(frame)
 
     def _deliver(self, transport: _ReadsAhead, frame: Frame) -> bool:
-        """What py-amqp does with a message, in half the time; False if it is not a usual one, which is left to it."""
+        """Deliver a usual message as py-amqp would, in half the time; returns False to leave it to py-amqp."""
         _, channel_id, method = frame
         begin = len(DELIVER) + 1
         try:
@@ -210,7 +209,7 @@ class _Connection(SafeConnection):
         if not content:
             return False
         header, body = content
-        self.bytes_recv += 1  # which shows that the broker lives
+        self.bytes_recv += 1  # counts as a sign of life of the broker
         message = Message(body, channel=channel)
         message.properties = {"application_headers": headers_of(header)}
         message.delivery_info = {
@@ -223,14 +222,14 @@ class _Connection(SafeConnection):
 
 
 class ReadAheadTransport(AmqpTransport):
-    """As the plain one, but faster."""
+    """The transport that reads ahead; otherwise it behaves like AmqpTransport."""
 
     Connection = _Connection
 
     def drain_events(self, connection: _Connection, **options: Any) -> None:
-        """Wait for what arrives next, and handle all that has arrived with it.
+        """Wait for the next frame, and handle it and all frames that have arrived with it.
 
-        Not so while an answer of the broker is awaited: it may say where the messages go that came with it.
+        Not while an answer of the broker is awaited: that may decide where messages go which came with it.
         """
         connection.drain_events(**options)
         connection.handle_arrived()

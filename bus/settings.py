@@ -18,8 +18,8 @@ def _with_certificates(file: Path) -> Path:
 
 
 CertificatesFile = Annotated[FilePath, AfterValidator(_with_certificates)]
-"""Authorities that a server's certificate is checked against. A file without any would look like a server that is
-away, which processes wait for."""
+"""Authorities that verify a server's certificate. It is checked at the start, since without any the server would
+look as if it were down, and processes would wait for it."""
 
 
 class BusSettings(BaseModel):

@@ -1,7 +1,7 @@
-"""Signatures of relays and producers: over what headers say of the cell, and the body.
+"""Signatures of relays and producers, over the headers about the cell and the body.
 
-HMAC with SHA-256 (RFC 2104) and a key that the signer and the indexers have. It is in a header, behind the name of the
-key, so that keys can be changed while messages are on their way.
+They are HMACs with SHA-256 (RFC 2104); signer and indexers share the key. The header has the id of the key before the
+signature, so that keys can change while messages are under way.
 """
 
 import binascii
@@ -32,7 +32,7 @@ _SECRET_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """id: what it is called in headers, without a colon. secret: 32 random bytes."""
+    """id: names the key in headers; has no colon. secret: 32 random bytes."""
 
     id: str
     secret: bytes
@@ -43,7 +43,7 @@ class SigningKey:
 
 @dataclass(frozen=True, slots=True)
 class ProducerKey:
-    """What the producer called `producer` signs with. Its text is a secret, which only `reveal` shows."""
+    """The key with which `producer` signs. Its text is a secret, which only `reveal` shows."""
 
     producer: str
     key: SigningKey
@@ -53,7 +53,7 @@ class ProducerKey:
 
     @classmethod
     def read(cls, text: str) -> "ProducerKey":
-        """The key in the text that `reveal` has made. Raises ProducerKeyError, which shows nothing of it."""
+        """Parse the text made by `reveal`. Raises ProducerKeyError, which shows nothing of the text."""
         producer, _, rest = text.strip().partition(":")
         key_id, _, encoded = rest.partition(":")
         try:
@@ -70,31 +70,31 @@ class ProducerKey:
 
 
 def is_producer_name(name: str) -> bool:
-    """Whether a producer can be called `name`: it is in headers, in logs and in files of keys."""
+    """Whether a producer may have this name, which appears in headers, logs and key files."""
     return _PRODUCER_NAME.fullmatch(name) is not None
 
 
 def signed(message: Message, key: SigningKey) -> Message:
-    """The message with its signature. Headers that say something of the cell must be there already."""
+    """Sign a message. The headers about the cell must be set before."""
     return replace(
         message, headers={**message.headers, SIGNATURE_HEADER: _signature(key, message.headers, message.body)}
     )
 
 
 def signed_by_producer(message: Message, cell_uuid: str, key: ProducerKey) -> Message:
-    """The message as its producer sends it to one cell: on the bus of another one the signature is wrong."""
+    """Sign a producer's message for one cell; on the bus of another cell the signature is invalid."""
     headers = {**message.headers, CELL_HEADER: cell_uuid, PRODUCER_HEADER: key.producer}
     return signed(replace(message, headers=headers), key.key)
 
 
 def key_id_of(headers: Mapping[str, Any]) -> str | None:
-    """Which key a message says that it is signed with; None if it says nothing."""
+    """The id of the key in the signature header; None without a signature."""
     signature = headers.get(SIGNATURE_HEADER)
     return signature.partition(":")[0] if isinstance(signature, str) else None
 
 
 def is_signed(headers: Mapping[str, Any], body: bytes, key: SigningKey) -> bool:
-    """Whether the message is as its signer has made it."""
+    """Whether the signature matches the headers and the body."""
     signature = headers.get(SIGNATURE_HEADER)
     if not isinstance(signature, str) or not signature.isascii():
         return False
@@ -104,9 +104,9 @@ def is_signed(headers: Mapping[str, Any], body: bytes, key: SigningKey) -> bool:
 def _signature(key: SigningKey, headers: Mapping[str, Any], body: bytes) -> str:
     values = [headers.get(name) for name in _SIGNED]
     if PRODUCER_HEADER in headers:
-        # Not in the place of a producer that there is not: relays of the version before sign what has none.
+        # Appended only if set: relays of the previous version sign the list without a producer.
         values.append(headers[PRODUCER_HEADER])
-    # `repr` tells a number from a text of digits, and ends where it ends.
+    # `repr` distinguishes a number from a text of digits, and marks where each value ends.
     said = repr(values).encode(errors="replace")
     digest = hmac.digest(key.secret, said + body, "sha256")
     return f"{key.id}:{b64encode(digest).decode()}"

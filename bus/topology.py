@@ -1,4 +1,4 @@
-"""Exchanges, queues and headers of a cell's bus, all declared here.
+"""Declares the exchanges and queues of a cell's bus, and names its headers.
 
 Publishers and receivers both declare everything, so that no message is lost because the other side never ran.
 """
@@ -21,7 +21,7 @@ PRODUCER_HEADER = "fleetlight-producer"
 REASON_HEADER = "fleetlight-reason"
 DETAIL_HEADER = "fleetlight-detail"
 TRACE_HEADER = "traceparent"
-"""W3C Trace Context, where its request is traced (fleetlight.bus.traces). Not signed: it only shows what happened."""
+"""W3C Trace Context of a traced request (fleetlight.bus.traces). It is unsigned, since it only informs."""
 
 TOPIC = "versioned_notifications"
 _DELIVERY_LIMIT = 1_000_000
@@ -30,12 +30,12 @@ _MOST_BYTES = 4 * 1024**3
 _LONGEST_WAIT_MS = 24 * 3600 * 1000
 _LONGEST_DEAD_MS = 14 * _LONGEST_WAIT_MS
 
-# The in-memory broker checks and then inserts, so that two threads would bind the same queue twice.
+# The in-memory broker checks before it inserts, so two threads would bind a queue twice.
 _declaring = Lock()
 
 
 def routing_key(priority: str) -> str:
-    """The routing key of notifications of a `priority` such as `INFO`."""
+    """The routing key of notifications with a `priority` such as `INFO`."""
     return f"{TOPIC}.{priority.lower()}"
 
 
@@ -48,23 +48,23 @@ def work_queue_name(cell_uuid: str) -> str:
 
 
 def dead_name(cell_uuid: str) -> str:
-    """The name of both the exchange and the queue of the dead letters."""
+    """The name of both the exchange and the queue of dead letters."""
     return f"fleetlight.{cell_uuid}.dead"
 
 
 def work_queue(cell_uuid: str, *, has_quorum_queues: bool) -> Queue:
-    """The queue that the indexer reads: one consumer at a time, the next one takes over when it is gone.
+    """The queue that the indexer reads: one consumer is active, and another takes over when it is gone.
 
-    While no indexer reads it, it does not fill its broker: the oldest messages go. Of a cell that numbers its changes
-    the numbers show that they are missing, and they are read from it; any other cell is compared.
+    While no indexer reads it, the oldest messages are dropped, so that it does not fill its broker. If the cell numbers
+    its changes, the gap shows and the indexer reads the missing ones from the cell; any other cell is compared.
     """
     arguments: dict[str, Any] = {}
     if has_quorum_queues:
         arguments = {
             "x-queue-type": "quorum",
             "x-single-active-consumer": True,
-            # By default RabbitMQ 4 gives up after 20 deliveries, and each lost connection counts as one of
-            # everything that was prefetched: messages that nothing is wrong with but the network.
+            # By default RabbitMQ 4 drops a message after 20 deliveries, and a lost connection counts as one for every
+            # prefetched message, although only the network is at fault.
             "x-delivery-limit": _DELIVERY_LIMIT,
             **_bounds(_LONGEST_WAIT_MS),
         }
@@ -75,7 +75,7 @@ def work_queue(cell_uuid: str, *, has_quorum_queues: bool) -> Queue:
 
 
 def dead_queue(cell_uuid: str, *, has_quorum_queues: bool) -> Queue:
-    """Where messages go that can never be indexed."""
+    """The queue for messages that can never be indexed."""
     name = dead_name(cell_uuid)
     arguments = {"x-queue-type": "quorum", **_bounds(_LONGEST_DEAD_MS)} if has_quorum_queues else {}
     return Queue(
@@ -84,7 +84,7 @@ def dead_queue(cell_uuid: str, *, has_quorum_queues: bool) -> Queue:
 
 
 def _bounds(longest_ms: int) -> dict[str, Any]:
-    """Whichever is reached first. A policy of the broker can lower each of them."""
+    """Limits of a queue, of which the first to be reached applies. A policy of the broker can lower them."""
     return {
         "x-max-length": MOST_WAITING,
         "x-max-length-bytes": _MOST_BYTES,
@@ -94,9 +94,9 @@ def _bounds(longest_ms: int) -> dict[str, Any]:
 
 
 def declare(channel: Any, cell_uuid: str, *, has_quorum_queues: bool) -> None:
-    """Declare all of a cell's exchanges and queues on `channel`; idempotent.
+    """Declare all exchanges and queues of a cell on `channel`; idempotent.
 
-    has_quorum_queues: whether it is a broker's, and not the in-memory bus.
+    has_quorum_queues: true for a broker, false for the in-memory bus.
     """
     with nullcontext() if has_quorum_queues else _declaring:
         for queue in (
@@ -107,7 +107,7 @@ def declare(channel: Any, cell_uuid: str, *, has_quorum_queues: bool) -> None:
 
 
 def remove(channel: Any, cell_uuid: str) -> None:
-    """Remove all that `declare` has declared, and with it what is bound to it; idempotent."""
+    """Remove all that `declare` declares, with its bindings; idempotent."""
     for queue in (work_queue_name(cell_uuid), dead_name(cell_uuid)):
         channel.queue_delete(queue)
     for exchange in (exchange_name(cell_uuid), dead_name(cell_uuid)):
@@ -115,14 +115,15 @@ def remove(channel: Any, cell_uuid: str) -> None:
 
 
 def remove_work_queue(channel: Any, cell_uuid: str) -> None:
-    """Remove the queue that indexers read, with what is in it; idempotent. Dead letters stay."""
+    """Remove the queue that indexers read, with its messages; idempotent. Dead letters stay."""
     channel.queue_delete(work_queue_name(cell_uuid))
 
 
 def bind(channel: Any, cell_uuid: str, binding: Binding) -> None:
-    """Have the work queue of the cell get what is sent to an exchange of other software, besides its own; idempotent.
+    """Bind the cell's work queue to an exchange of other software, in addition to its own; idempotent.
 
-    The exchange has to be there, and `declare` must have been called. Theirs stay with all that is bound to them.
+    The exchange must exist, and `declare` must have been called. The other software's queues and bindings stay as they
+    are.
     """
     for topic in binding.topics:
         channel.queue_bind(work_queue_name(cell_uuid), exchange=binding.exchange, routing_key=f"{topic}.*")

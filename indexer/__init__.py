@@ -1,6 +1,6 @@
-"""The indexer: notifications and rows of cells in, documents of the index out.
+"""The indexer: it turns notifications and rows of cells into documents of the index.
 
-`backends` keep and search documents. `transform` makes documents of what cells say, `writing` brings them into the
-index, and waits while it is away. `reconcile` makes the index equal to the whole of a cell, and `stream` follows each
-cell from start to stop. Each imports only those named before it.
+`backends` store and search documents. `transform` makes documents of notifications and rows. `writing` writes them to
+the index, and waits while that is down. `reconcile` makes the index equal to a whole cell. `stream` follows each cell
+from start to stop. Each package imports only those named before it.
 """

@@ -30,26 +30,26 @@ _DETAIL_LENGTH = 1000
 
 
 def shortened(text: str, length: int) -> str:
-    """The text; of a longer one its beginning and its end, which is where causes stand, and how much is left out."""
+    """The text or, if it is too long, its beginning and end, where causes stand, and the length of what is left out."""
     if len(text) <= length:
         return text
     return f"{text[: length // 2]} […{len(text) - length // 2 * 2} characters…] {text[len(text) - length // 2 :]}"
 
 
 class StopRequestedError(Exception):
-    """Work that can be cut off anywhere was to stop: no failure, and the same work goes on from there another time."""
+    """Interruptible work was told to stop. This is no failure: the same work continues later from where it was."""
 
 
 class IndexerError(Exception):
-    """Something went wrong on the way into the index."""
+    """Base of the errors on the way into the index."""
 
 
 class IndexUnavailableError(IndexerError):
-    """The index backend cannot be used now; trying again later may succeed."""
+    """The index cannot be used now; trying again later may succeed."""
 
 
 class IndexAbsentError(IndexUnavailableError):
-    """There is no index, or nothing of it is where it could answer: as before the first indexer has made it."""
+    """There is no index, or none of it can answer, as before the first indexer has created it."""
 
 
 _ACCOUNT = (
@@ -59,9 +59,9 @@ _ACCOUNT = (
 
 
 class IndexLoginError(IndexUnavailableError):
-    """The index backend does not know this account; `reason` is what it says.
+    """The index does not accept this account; `reason` is its answer.
 
-    Elasticsearch says so also of a right key in the moments after its start, when it cannot read the keys that it has.
+    Right after its start Elasticsearch also refuses valid keys, since it cannot read its keys yet.
     """
 
     def __init__(self, reason: str) -> None:
@@ -70,7 +70,7 @@ class IndexLoginError(IndexUnavailableError):
 
 
 class IndexUnsealedError(IndexUnavailableError):
-    """Another program has written to the index, as `reason` says. Lists use it again once that is mended."""
+    """Another program has written to the index, as `reason` says. Lists use it again once this is mended."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{reason}: it is not used until it was compared with the cells")
@@ -78,11 +78,11 @@ class IndexUnsealedError(IndexUnavailableError):
 
 
 class IndexPausedError(IndexUnavailableError):
-    """Writing to the index is blocked: by a rebuild, which soon ends that, or by a person."""
+    """Writing to the index is blocked: by a rebuild, which soon ends the block, or by an operator."""
 
 
 class IndexVersionError(IndexUnavailableError):
-    """What is kept in the index `name` has version `version`; this program uses those from `oldest` to `newest`."""
+    """The index `name` has version `version`; this program uses `oldest` to `newest`."""
 
     def __init__(self, name: str, version: int, oldest: int, newest: int) -> None:
         used = str(newest) if oldest == newest else f"{oldest} to {newest}"
@@ -95,12 +95,12 @@ class IndexVersionError(IndexUnavailableError):
 
 
 class IndexRequestError(IndexerError):
-    """The index backend refused the request, and would again."""
+    """The index refused the request, and would refuse it again."""
 
 
 class IndexDocumentError(IndexRequestError):
-    """What the index has under `document_id`, the uuid of an instance in what this program has written, is not that, or
-    cannot be read.
+    """The document `document_id` cannot be read, or is not what this program writes under that id, the uuid of an
+    instance.
     """
 
     def __init__(self, document_id: str, reason: str) -> None:
@@ -113,9 +113,9 @@ class IndexDocumentError(IndexRequestError):
 
 
 class IndexQueryError(IndexRequestError):
-    """The index backend refuses this query as such, as `reason` says: it answers others, and none has to do without it.
+    """The index refuses this query alone, as `reason` says, and answers others, so that lists may go on using it.
 
-    kind: what the backend calls it, which is the same for all queries that are refused alike.
+    kind: the backend's name for the reason, equal for all queries that are refused alike.
     """
 
     def __init__(self, kind: str, reason: str) -> None:
@@ -124,7 +124,7 @@ class IndexQueryError(IndexRequestError):
 
 
 class IndexForbiddenError(IndexRequestError):
-    """The index backend does not let this account do that; `reason` is what it says."""
+    """The index does not let this account do that; `reason` is its answer."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{reason}; {_ACCOUNT}")
@@ -132,7 +132,7 @@ class IndexForbiddenError(IndexRequestError):
 
 
 class IndexUnreadableError(IndexRequestError):
-    """What is at `name` is no index; `reason` is what its store says."""
+    """The file `name` is not an index; `reason` is the store's message."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
@@ -143,7 +143,7 @@ class IndexUnreadableError(IndexRequestError):
 
 
 class IndexReplacedError(IndexRequestError):
-    """What is behind the name `name`, or belongs to it, is not what was prepared: nothing promised of it is true."""
+    """The index `name`, or one that belongs to it, is not the prepared one: no promise about it holds."""
 
     def __init__(self, name: str, text: str | None = None) -> None:
         super().__init__(
@@ -154,14 +154,14 @@ class IndexReplacedError(IndexRequestError):
 
 
 class IndexDamagedError(IndexReplacedError):
-    """The index `name` holds what its store cannot read; `reason` is what it says."""
+    """The store cannot read the index `name`; `reason` is the store's message."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, f"the index {name} is damaged: {reason}")
 
 
 class CellRestoredError(IndexerError):
-    """The database of the cell `cell` (its name) was restored: what the index followed last never happened."""
+    """The database of the cell named `cell` was restored: the last changes in the index never happened."""
 
     def __init__(self, cell: str) -> None:
         super().__init__(f"the database of cell '{cell}' was restored from a backup; the index follows it back")
@@ -169,7 +169,7 @@ class CellRestoredError(IndexerError):
 
 
 class LeaseHeldError(IndexerError):
-    """`holder` works on the cell `cell` (its name), and only one may."""
+    """Another process, `holder`, works on the cell named `cell`, and only one may."""
 
     def __init__(self, cell: str, holder: str) -> None:
         super().__init__(f"cell '{cell}' is being worked on by {holder}; try again when that has ended")
@@ -178,7 +178,7 @@ class LeaseHeldError(IndexerError):
 
 
 class LeaseLostError(IndexerError):
-    """The lease on the cell `cell` (its name) was lost with the connection to the fleet database."""
+    """The lease on the cell named `cell` was lost with the connection to the fleet database."""
 
     def __init__(self, cell: str) -> None:
         super().__init__(f"the lease on cell '{cell}' was lost with the connection to the fleet database; start again")
@@ -186,7 +186,7 @@ class LeaseLostError(IndexerError):
 
 
 class ProcessEndedError(IndexerError):
-    """The child process that worked on the cell `cell` (its name) ended by itself, as `reason` says."""
+    """The child process that worked on the cell named `cell` died, as `reason` says."""
 
     def __init__(self, cell: str, reason: str) -> None:
         super().__init__(
@@ -197,7 +197,7 @@ class ProcessEndedError(IndexerError):
 
 
 class RebuildRunningError(IndexerError):
-    """Only one process at a time may change which physical index is the current one; `holder` does."""
+    """Another process, `holder`, may change which physical index is the current one, and only one may."""
 
     def __init__(self, holder: str) -> None:
         super().__init__(f"the index is being rebuilt by {holder}")
@@ -205,26 +205,26 @@ class RebuildRunningError(IndexerError):
 
 
 class RebuildError(IndexerError):
-    """The index stays as it is; the text says why, and what to do."""
+    """The rebuild cannot go on, and the index stays as it is; the text says why, and what to do."""
 
 
 class DeadLetterReason(StrEnum):
-    """Why a message can never be indexed; the words are in the headers of dead letters and in metrics."""
+    """Why a message can never be indexed; the values are in headers of dead letters and in metrics."""
 
     MALFORMED = "malformed"
     UNKNOWN_PAYLOAD = "unknown_payload"
     UNSUPPORTED_VERSION = "unsupported_version"
     REJECTED = "rejected"
-    UNEXPECTED = "unexpected"  # this program has failed on it, in a way that was not foreseen
-    TOO_LARGE = "too_large"  # so that it was not read, and is not kept
-    UNDELIVERABLE = "undeliverable"  # the broker has given up on it
-    REFUSED = "refused"  # it announces an instance, and is of none of the producers of its cell
+    UNEXPECTED = "unexpected"  # this program failed on it in an unforeseen way
+    TOO_LARGE = "too_large"  # it was not read, and is not kept
+    UNDELIVERABLE = "undeliverable"  # the broker gave up on it
+    REFUSED = "refused"  # it announces an instance, but is from none of its cell's producers
 
 
 class MalformedMessageError(IndexerError):
-    """The message can never be indexed, for this `reason`; the text says what is wrong where, shortened if need be.
+    """The message can never be indexed, for this `reason`; the text says what is wrong where, and may be shortened.
 
-    trace: where in this program it failed; only if that was not foreseen.
+    trace: where this program failed, if that was unforeseen.
     """
 
     def __init__(self, reason: DeadLetterReason, detail: str, trace: str | None = None) -> None:
@@ -234,7 +234,7 @@ class MalformedMessageError(IndexerError):
 
     @classmethod
     def unexpected(cls, error: Exception) -> "MalformedMessageError":
-        """For a message that this program fails on although nothing is known to be wrong with it."""
+        """For a message on which this program fails although no fault in it is known."""
         frames = traceback.extract_tb(error.__traceback__)
         trace = [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
         detail = f"{type(error).__name__}: {error}"
@@ -242,7 +242,7 @@ class MalformedMessageError(IndexerError):
 
 
 class RefusedAnnouncementError(MalformedMessageError):
-    """The message announces an instance, and is of none of the producers that its cell takes announcements from."""
+    """The message announces an instance, but is from none of the producers that its cell takes announcements from."""
 
     def __init__(self, instance_uuid: str, why: str) -> None:
         super().__init__(DeadLetterReason.REFUSED, why)

@@ -1,8 +1,8 @@
-"""Fields that a newer minor version of a payload brought, and that this program does not know; pure but for the folder.
+"""Fields of a newer minor version of a payload, which this program does not know; pure but for the folder.
 
-They are kept in the document as they came. Those that a JSON Schema describes can be searched for by equality: each
-value becomes one term, `name=value`, so that a new field needs no new mapping, and none can contradict the mapping of
-another one (docs/decisions/0006). A value that contradicts its schema, or that no schema describes, is only kept.
+The document keeps them as they came. Those with a JSON Schema can be searched for by equality: each value becomes one
+term, `name=value`, so that a new field needs no new mapping, and cannot contradict another field's mapping
+(docs/decisions/0006). A value that contradicts its schema, or has none, is only kept.
 """
 
 import math
@@ -17,25 +17,25 @@ import msgspec
 from fleetlight.notifications.versioned import DATA_KEY, VersionedPayload
 
 SCHEMA_KEY = "nova_object.schema"
-"""Beside `nova_object.data`: JSON Schemas of fields, by name, for receivers that do not know them."""
+"""A key beside `nova_object.data`, with JSON Schemas of fields by name, for receivers that do not know them."""
 NO_KIND = "-"
-"""In `Extra.fields`, for the kind of a field that no schema describes as something that could be searched for."""
+"""Stands in `Extra.fields` for the kind of a field that has no schema, or one that cannot be searched by."""
 SCHEMA_VIOLATION = "!"
-"""In `Extra.fields`, before the kind of a field whose value is not of that kind, and so is only kept."""
+"""Precedes the kind in `Extra.fields` if the field's value contradicts it, and so is only kept."""
 
-# Lucene takes no longer term than 32,766 bytes.
+# Lucene's limit for a term is 32,766 bytes.
 _MAX_TERM_LENGTH = 8000
-# What stores and JSON of other programs take for a whole number ends there.
+# The limit of whole numbers in stores, and in other programs' JSON.
 _TOO_LARGE = 2**63
 _KINDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "boolean"}
 _LIST = "list"
 
 
 class Extra(msgspec.Struct, frozen=True):
-    """What a document has beside its record.
+    """The unknown fields of a document.
 
-    payload: namespace, name and version of the payload that brought it last; empty where none has. kinds: by name, of
-    the fields with a schema; the others cannot be searched for.
+    payload: namespace, name and version of the payload that last brought some; may be empty. kinds: of the fields with
+    a schema, by name; other fields cannot be searched for.
     """
 
     payload: str
@@ -44,7 +44,7 @@ class Extra(msgspec.Struct, frozen=True):
 
     @property
     def terms(self) -> list[str]:
-        """What can be searched for."""
+        """The terms by which searches find the document."""
         return [f"{name}={text}" for name, kind in self.kinds.items() for text in _texts(kind, self.values[name]) or ()]
 
     @property
@@ -63,9 +63,9 @@ class Extra(msgspec.Struct, frozen=True):
 
 
 def read_extra(payload: VersionedPayload, schemas: object) -> Extra | None:
-    """What `payload` has that its class does not know; None if that is nothing.
+    """The fields of `payload` that its class does not know; None if there are none.
 
-    schemas: what came with the message under SCHEMA_KEY.
+    schemas: those in the message under SCHEMA_KEY.
     """
     values = payload.unknown_fields
     if not values:
@@ -76,7 +76,7 @@ def read_extra(payload: VersionedPayload, schemas: object) -> Extra | None:
 
 
 def merged(old: Extra | None, new: Extra | None) -> Extra | None:
-    """What is known after a notification that carries some of the fields."""
+    """Merge the known fields with those of a notification that has only some."""
     if old is None or new is None:
         return new or old
     kinds = {name: kind for name, kind in old.kinds.items() if name not in new.values}
@@ -84,14 +84,14 @@ def merged(old: Extra | None, new: Extra | None) -> Extra | None:
 
 
 def described(extra: Extra, folder: Path) -> Extra:
-    """`extra` with the kinds that the schema of its payload in `folder` gives to fields that came without one."""
+    """Add kinds from the payload's schema in `folder` for fields that came without one."""
     properties = _properties(folder / f"{extra.payload}.json")
     unknown = {name: value for name, value in extra.values.items() if name not in extra.kinds}
     return Extra(extra.payload, extra.values, extra.kinds | _kinds(unknown, properties)) if properties else extra
 
 
 def search_terms(name: str, value: str) -> list[str]:
-    """The terms that a document has one of if its field `name` equals `value`, whichever kind the field is of."""
+    """The terms for a value of the field `name`, one for each kind that the field may have."""
     texts = {value}
     with suppress(ValueError, OverflowError):
         texts.add(_number(float(value)))
@@ -103,7 +103,7 @@ def _kinds(names: Collection[str], schemas: Mapping[str, Any]) -> dict[str, str]
 
 
 def _kind(schema: object) -> str | None:
-    """The kind of a field that is, or may be null; None for what cannot be searched for by equality."""
+    """The kind of a field, which may also be null; None if it cannot be searched for by equality."""
     if not isinstance(schema, Mapping):
         return None
     choices = schema.get("anyOf") or schema.get("oneOf")
@@ -119,7 +119,7 @@ def _kind(schema: object) -> str | None:
 
 
 def _texts(kind: str, value: Any) -> list[str] | None:
-    """The value as it is in terms; None if it contradicts its kind."""
+    """The texts of a value in terms; None if it contradicts its kind."""
     if value is None:
         return []
     texts: list[str] | None = None
@@ -146,7 +146,7 @@ def _number(value: float) -> str:
 
 
 def _properties(path: Path) -> Mapping[str, Any]:
-    """The fields of a schema as `fleetlight notifications schemas` writes it; none while there is no such file."""
+    """The fields of a schema in the form of `fleetlight notifications schemas`; empty without such a file."""
     try:
         return _read(path, path.stat().st_mtime_ns)
     except OSError:

@@ -1,4 +1,4 @@
-"""What tells an indexer that something of a cell may differ from the index."""
+"""How an indexer learns that something in a cell may differ from the index."""
 
 from enum import StrEnum
 
@@ -8,17 +8,17 @@ from fleetlight.indexer.backends.base import CellProgress
 
 class FollowedBy(StrEnum):
     CHANGES = "changes"  # the cell numbers them
-    LOG = "log"  # that of its database server names what each commit has touched
-    COMPARISONS = "comparisons"  # all of it is read now and then; notifications only make that sooner
+    LOG = "log"  # the log of the database server names what each commit touched
+    COMPARISONS = "comparisons"  # all rows are read at intervals; notifications only make that sooner
 
     @property
     def is_close(self) -> bool:
-        """Whether the index is whole up to a number, the watermark, and to be as fresh as searches want it."""
+        """Whether the index is complete up to a watermark, and so as fresh as searches need it."""
         return self is not FollowedBy.COMPARISONS
 
 
 def followed_by(cell: Cell, progress: CellProgress | None) -> FollowedBy:
-    """progress: of the cell, as the index says."""
+    """How the cell is followed. progress: of the cell in the index."""
     if cell.can.numbers_changes:
         return FollowedBy.CHANGES
     log = None if progress is None else progress.log

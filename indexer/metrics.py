@@ -14,7 +14,7 @@ _COMPARED = ("revisions", "content")
 
 
 class IndexerMetrics:
-    """The indexer's metrics, in the `registry` that is passed in; one object per registry. Cells are named by uuid."""
+    """The indexer's metrics, registered in `registry`; one object per registry. Cells are named by uuid."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         gauge = partial(Gauge, registry=registry)
@@ -132,7 +132,7 @@ class IndexerMetrics:
             "nothing says what it has touched",
             ["cell", "cause"],
         )
-        # Cells that are followed by logs, and the servers that have those.
+        # The database server of each cell that is followed by a log.
         self._logs: dict[str, str] = {}
         self.batch_messages = histogram(
             "fleetlight_indexer_batch_messages", "Messages in a batch", ["cell"], buckets=_BATCH_SIZES
@@ -142,7 +142,7 @@ class IndexerMetrics:
         )
 
     def cell_followed(self, progress: CellProgress) -> None:
-        """The indexer begins to follow a cell, from this saved progress: what it counts there begins with 0."""
+        """The indexer begins to follow a cell from this saved progress; its counters for the cell start at 0."""
         cell = progress.cell_uuid
         self.searchable(progress, progress.watermark)
         self.is_complete.labels(cell).set(progress.is_complete)
@@ -156,17 +156,17 @@ class IndexerMetrics:
             self._documents.labels(cell, outcome)
 
     def failures_kept(self, cell_uuids: Iterable[str], counts: Mapping[str, int], dropped: Mapping[str, int]) -> None:
-        """How many messages of each cell wait for a person, and how many do not any more without having been seen."""
+        """Set how many failed messages of each cell are kept, and how many were dropped unseen."""
         for cell_uuid in cell_uuids:
             self._dead_letters.labels(cell_uuid).set(counts.get(cell_uuid, 0))
             self._dropped.labels(cell_uuid).set(dropped.get(cell_uuid, 0))
 
     def messages_handled(self, cell_uuid: str, outcome: str, count: int) -> None:
-        """outcome: what became of messages, in one word.
+        """outcome: what became of the messages, in one word.
 
-        applied, superseded (not read, since a newer one of the instance was there), duplicate, heartbeat, other,
-        elsewhere (about another cell), forgotten (of an instance that is not there, and from before the horizon), never
-        happened (from a future that its cell was restored out of), or the reason of a dead letter.
+        applied, superseded (not read, since the index had a newer one of the instance), duplicate, heartbeat, other,
+        elsewhere (about another cell), forgotten (of a missing instance, from before the horizon), never happened (from
+        a future that the cell lost when it was restored), or the reason of a dead letter.
         """
         if count:
             self._messages.labels(cell_uuid, outcome).inc(count)
@@ -191,7 +191,7 @@ class IndexerMetrics:
         self._audited.labels(cell_uuid, compared).set_to_current_time()
 
     def log_followed(self, cell_uuid: str, log: str | None) -> None:
-        """log: what names the server by whose log the cell is followed here; None where it is not."""
+        """log: identifies the server by whose log this process follows the cell; None if it does not."""
         self._is_followed_by_log.labels(cell_uuid).set(log is not None)
         if log is None:
             self._logs.pop(cell_uuid, None)
@@ -200,7 +200,7 @@ class IndexerMetrics:
         self._log_readers.set(len({*list(self._logs.values())}))
 
     def searchable(self, progress: CellProgress, highest_known: int) -> None:
-        """This progress has been made searchable and saved; `highest_known`: of the sequences heard of."""
+        """This progress was saved and is searchable. highest_known: the highest sequence heard of."""
         cell = progress.cell_uuid
         self._watermark.labels(cell).set(progress.watermark)
         self._lag.labels(cell).set(max(0, highest_known - progress.watermark))

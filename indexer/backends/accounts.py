@@ -1,21 +1,21 @@
-"""Sets of numbers that a store gave to writes, as few ranges; pure.
+"""Sets of the sequence numbers that a store gave to writes, kept as few ranges; pure.
 
-A shard numbers its writes from 0 without holes, so what all writers have got together is one range, but for what is
-under way.
+A shard numbers its writes from 0 without holes, so the numbers of all writers together form one range, except for
+writes under way.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 
 Range = tuple[int, int]
-"""The numbers from the first on, up to the second, which is not one of them."""
+"""A range of numbers: the first one, and the one after the last."""
 
 
 class Numbers:
     """A set of numbers."""
 
     __slots__ = ("_ranges",)
-    __hash__ = None  # type: ignore[assignment]  # it can be added to
+    __hash__ = None  # type: ignore[assignment]  # the set is mutable
 
     def __init__(self, ranges: Iterable[Sequence[int]] = ()) -> None:
         self._ranges: list[Range] = _merged((begin, end) for begin, end in ranges)
@@ -34,24 +34,24 @@ class Numbers:
 
     @property
     def ranges(self) -> Sequence[Range]:
-        """In order, with at least one number between two of them."""
+        """The ranges in order, with at least one number between neighbours."""
         return self._ranges
 
     def add(self, numbers: Iterable[int]) -> None:
-        """Add some; most of them are next to those that are there."""
+        """Add numbers, most of which adjoin numbers in the set."""
         self._ranges = _merged(chain(self._ranges, _ranges_of(numbers)))
 
     def union(self, other: "Numbers") -> "Numbers":
         return Numbers(chain(self._ranges, other._ranges))
 
     def missing(self, begin: int, end: int) -> "Numbers":
-        """Which from `begin` on up to `end` are not in this set."""
+        """The numbers from `begin` up to `end`, exclusive, that are not in this set."""
         inside = [each for each in self._ranges if each[1] > begin and each[0] < end]
         edges = [(begin, begin), *inside, (end, end)]
         return Numbers((before[1], after[0]) for before, after in pairwise(edges) if before[1] < after[0])
 
     def beyond(self, begin: int) -> "Numbers":
-        """Those from `begin` on."""
+        """The numbers in this set from `begin` on."""
         return Numbers((max(begin, first), end) for first, end in self._ranges if end > begin)
 
 

@@ -1,8 +1,8 @@
-"""The interface of index backends; one contract test suite holds them all to it.
+"""The interface of index backends, which one suite of contract tests checks for all.
 
-Writing (`IndexWriter`) blocks and belongs to the indexer; searching (`IndexSearcher`) is asynchronous and belongs to
-the API, whose account cannot write. Both raise IndexUnavailableError when the store does not answer, IndexRequestError
-when it refuses, and nothing else.
+Writing (`IndexWriter`) blocks, and is for the indexer; searching (`IndexSearcher`) is asynchronous, and is for the API,
+whose account cannot write. Both raise IndexUnavailableError if the store does not answer, IndexRequestError if it
+refuses a request, and no other errors.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,23 +25,22 @@ from fleetlight.views.compute.view import View
 from fleetlight.views.projection import Projection
 
 OLDEST_TIME_VERSION = 1_000_000_000_000_000
-"""A version from here on is a time in microseconds (2001 and later); below it is a revision, which never gets here."""
+"""Versions from here on are times in microseconds (2001 and later); lower ones are revisions, which stay far below."""
 
 
 def is_time(version: int) -> bool:
-    """Whether a document of this version comes from notifications without a revision."""
+    """Whether this is the version of a document from notifications without a revision."""
     return version >= OLDEST_TIME_VERSION
 
 
 class Document(msgspec.Struct, frozen=True, gc=False):
-    """What the index keeps of one instance, or of an item of another type (fleetlight.indexer.transform.other_items).
+    """The document of one instance, or of an item of another type (fleetlight.indexer.transform.other_items).
 
     version: the revision of the instance; an older one never overwrites a newer one.
-    record: field name -> stored value, every field of INSTANCE_FIELDS present; of another type its stored record, with
+    record: stored values by field name, with every field of INSTANCE_FIELDS; for another type its own record, with
         `deleted` and `deleted_at`.
-    view: the ready pieces of the answers that show this instance (fleetlight.views.compute.view); other items have
-        none.
-    extra: what a newer producer says of it (fleetlight.indexer.extra_fields).
+    view: ready pieces of the answers that show this instance (fleetlight.views.compute.view); empty for other items.
+    extra: fields of a newer producer (fleetlight.indexer.extra_fields).
     """
 
     cell_uuid: str
@@ -61,12 +60,12 @@ class Document(msgspec.Struct, frozen=True, gc=False):
 
 
 MISSHAPEN = (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError)
-"""What reading or rendering a document raises that another program has written."""
+"""The errors of reading or rendering a document that another program has written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A document that the index will never take as it is, and why."""
+    """A document that the index will never accept as it is, and the reason."""
 
     document: Document
     reason: str
@@ -74,10 +73,9 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """applied: written. stale: something as new or newer was there, which is success. rejected: never possible.
-
-    schema_violations: extra fields that contradict their schemas, and so are in their documents but cannot be searched
-    for.
+    """applied: the number written. stale: skipped since a version as new was there, which is success. rejected: never
+    possible. schema_violations: extra fields that contradict their schemas; documents keep them, but no search finds
+    them.
     """
 
     applied: int
@@ -87,7 +85,7 @@ class WriteResult:
 
 
 class PartlyWrittenError(IndexUnavailableError):
-    """The index could not take the documents `remaining` now; `result` is what came of the others."""
+    """The index could not take the documents `remaining` now; `result` is that of the others."""
 
     def __init__(self, cause: IndexUnavailableError, result: WriteResult, remaining: Sequence[Document]) -> None:
         super().__init__(str(cause))
@@ -97,10 +95,10 @@ class PartlyWrittenError(IndexUnavailableError):
 
 
 class LogState(msgspec.Struct, frozen=True):
-    """How a cell that numbers nothing is followed, where its databases may have a log.
+    """How a cell without numbered changes is followed by the logs of its databases.
 
-    positions: up to where the logs are in the index, by the address of each server. problem: why they are not read, and
-        what mends that, as a sentence: the cell is compared meanwhile. None while they are read.
+    positions: how far each log is in the index, by the address of the server. problem: why the logs are not read, and
+        how to change that, as a sentence; the cell is compared meanwhile. None while they are read.
     """
 
     positions: dict[str, LogPosition] = msgspec.field(default_factory=dict)
@@ -108,7 +106,7 @@ class LogState(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, kept: object) -> "LogState | None":
-        """What the index keeps of a cell (COMMIT_LOGS); None where that is nothing, or of another version."""
+        """Parse what the index keeps of a cell (COMMIT_LOGS); None if that is nothing, or of another version."""
         try:
             return None if kept is None else msgspec.convert(kept, cls)
         except msgspec.ValidationError:
@@ -120,13 +118,13 @@ class CellProgress:
     """How far the index follows one cell.
 
     watermark: every change up to this sequence is searchable.
-    fresh_as_of: microseconds since the epoch; the index is known to be complete up to this moment of the cell's clock.
-    is_complete: rows that were there before the first change have been synced too (or there were none).
-    horizon: rows that fleetlight.query.retention calls forgotten need not be in the index. Kept apart from the rest, by
-        fleetlight.indexer.reconcile.retention; only searchers report it.
-    epoch: of the cell, under which the watermark counts, or an earlier one (fleetlight.indexer.writing.epoch_history).
-    problem: why lists do without the index of a cell that it has had whole, as a sentence.
-    log: None of a cell whose databases have none that an indexer has looked at. All three are kept as the horizon is.
+    fresh_as_of: Unix time in microseconds, by the cell's clock, up to which the index is known to be complete.
+    is_complete: rows from before the first change have been synced too, or there were none.
+    horizon: rows that fleetlight.query.retention calls forgotten may be missing from the index.
+    epoch: of the cell, in which the watermark counts, or an earlier one (fleetlight.indexer.writing.epoch_history).
+    problem: why lists do without the index of a cell that it once had whole, as a sentence.
+    log: None if no indexer has looked at logs of the cell's databases.
+    The last four are stored apart from the rest, and only searchers fill them in.
     """
 
     cell_uuid: str
@@ -139,11 +137,11 @@ class CellProgress:
     log: LogState | None = field(default=None, compare=False)
 
     def with_facts(self, facts: Mapping[tuple[str, str], Any], seal: SealState = CHECKED_BY_SEARCHES) -> "CellProgress":
-        """As searchers report it; facts: state by its kind, one of CELL_FACTS, and the uuid of the cell.
+        """Add what searchers report. facts: state by kind, one of CELL_FACTS, and uuid of the cell.
 
-        While the index of a cell is repaired it does not have all rows, even if an indexer that has not noticed the
-        restore says so; nor does it while rows make place for others. What another program may have written since the
-        seal held last is not known to be whole.
+        While the index of a cell is repaired it counts as incomplete, even if an indexer that has not noticed the
+        restore calls it complete; so it does while rows are replaced. It is not fresh past the moment when its seal
+        last held, since another program may have written to it after that.
         """
         epoch = facts.get((EPOCHS, self.cell_uuid))
         problem = None
@@ -169,10 +167,10 @@ class CellProgress:
 
 
 class FoundRow(msgspec.Struct, frozen=True, gc=False):
-    """One found instance: where it sorts, and its item as the answer shows it.
+    """One found instance: its position in the order, and its item as the answer shows it.
 
-    position: stored values of the order's keys, uuid last.
-    A Struct, since a list makes a thousand of them: with a frozen dataclass the whole page took a quarter longer.
+    position: stored values of the order's keys, with the uuid last.
+    A Struct, because with frozen dataclasses a list of a thousand rows took a quarter longer.
     """
 
     position: tuple[Any, ...]
@@ -180,9 +178,9 @@ class FoundRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class FoundPage(msgspec.Struct, frozen=True, gc=False):
-    """All rows of a page that has nothing to merge them with.
+    """All rows of a page that need not be merged with others.
 
-    items: of `rows` instances, with commas between them. last: the position of the last one; None without rows.
+    items: the items of `rows` instances, separated by commas. last: the position of the last row; None without rows.
     """
 
     items: bytes
@@ -191,7 +189,7 @@ class FoundPage(msgspec.Struct, frozen=True, gc=False):
 
 
 def counts_by_cell(found: Iterable[tuple[str, Group, int]], max_groups: int) -> dict[str, Counts]:
-    """The answer of IndexSearcher.count. found: uuid of the cell, group, and number; one more than there may be."""
+    """The result of IndexSearcher.count. found: cell uuid, group and number; up to one more than `max_groups`."""
     groups: dict[str, dict[Group, int]] = {}
     is_partial = False
     for place, (cell_uuid, group, number) in enumerate(found):
@@ -202,163 +200,162 @@ def counts_by_cell(found: Iterable[tuple[str, Group, int]], max_groups: int) -> 
 
 
 HORIZONS = "horizon"
-"""The kind of state that has the horizon of each cell, by its uuid."""
+"""The kind of state with the horizon of each cell, by its uuid."""
 
 EPOCHS = "epochs"
-"""The kind of state that has the epoch of each cell that the index follows (fleetlight.cells.epochs), by the cell's
+"""The kind of state with the epoch in which the index follows each cell (fleetlight.cells.epochs), by the cell's
 uuid.
 """
 
 BEING_RECONCILED = "being reconciled"
-"""Stands in the place of an epoch while the index of a restored cell is being repaired."""
+"""Replaces the epoch while the index of a restored cell is being repaired."""
 
 RECONCILIATIONS = "reconciliations"
-"""The kind of state that has, by its uuid, how often the index of a cell was repaired since the cell was restored."""
+"""The kind of state with the number of repairs since a cell was restored, by its uuid."""
 
 COMMIT_LOGS = "commit-log"
-"""The kind of state that has the LogState of each cell whose databases may have a log, by the cell's uuid."""
+"""The kind of state with the LogState of each cell whose databases may have a log, by its uuid."""
 
 REPAIRS = "repairs"
-"""The kind of state that has the uuid of each cell from which the index differs, and is not repaired yet."""
+"""The kind of state that lists, by uuid, each cell from which the index differs and is not repaired yet."""
 
 CELL_FACTS = (HORIZONS, EPOCHS, REPAIRS, COMMIT_LOGS, SEAL)
 """The kinds of state that CellProgress.with_facts reads."""
 
 
 def ignore_removed(_rows: int) -> None:
-    """For callers that do not show how far a removal is."""
+    """For callers that do not show the progress of a removal."""
 
 
 @dataclass(frozen=True, slots=True)
 class BareDocument:
-    """What an index that this program cannot use has of an instance: its version, and the fields of its program."""
+    """An instance in an index that this program cannot use: its version, and its fields."""
 
     version: int
     record: Record
 
 
 class OtherItemStore(Protocol):
-    """What an index keeps of items of other types than instances, beside `IndexWriter.write`, which takes them too.
+    """Items of types other than instances in an index; `IndexWriter.write` writes them.
 
-    There are some thousand of a cell, so they are read all at once. What is known of them outlives rebuilds. `purge`
-    and `remove_cell` are about them too, and count them not.
+    A cell has some thousand of them, so all are read at once. They survive rebuilds. `purge` and `remove_cell` remove
+    them too, without counting them.
     """
 
     def items(self, item_type: str, cell_uuid: str) -> Mapping[str, Document]:
-        """The searchable items of a cell, deleted ones too, by uuid."""
+        """The searchable items of a cell by uuid, including deleted ones."""
 
     def remove_items(self, item_type: str, cell_uuid: str, versions: Mapping[str, int]) -> None:
-        """Remove items, by uuid, each only if it is not newer than its version here.
+        """Remove items by uuid, each only if it is not newer than this version.
 
-        Afterwards an item of any version can be written in their place.
+        Afterwards an item of any version can be written in its place.
         """
 
     def mark_items(self, item_type: str, cell_uuid: str, *, are_whole: bool) -> None:
-        """Say whether the searchable items are all that the cell has, as of the watermark of the cell; at once."""
+        """Record whether the searchable items are all that the cell has, as of its watermark; takes effect at once."""
 
     def are_items_whole(self, item_type: str, cell_uuid: str) -> bool:
-        """What was said last; False if nothing was."""
+        """What `mark_items` last recorded; False if nothing was."""
 
 
 class IndexWriter(OtherItemStore, Protocol):
     def prepare(self) -> None:
         """Create what the backend needs, or bring it up to date; idempotent.
 
-        What is missing of an index that was damaged is made anew, and progress that is about a physical index
-        that is not there any more is forgotten. Raises IndexVersionError when only a rebuild can bring it up to date;
-        state can be saved and loaded then.
+        Missing parts of a damaged index are created anew, and progress of a physical index that is gone is forgotten.
+        Raises IndexVersionError if only a rebuild can bring the index up to date; state can then still be saved and
+        loaded.
         """
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
-        """Write documents, each only if it is newer than what is there. Retries nothing.
+        """Write documents, each only if it is newer than the one there. Retries nothing.
 
-        documents: gone through once more when some of them are refused, so it must give the same ones again.
-        Raises PartlyWrittenError when only some of them could be written now.
+        documents: must give the same ones when iterated again, which happens if some are refused.
+        Raises PartlyWrittenError if only some could be written now.
         """
 
     def make_searchable(self) -> None:
-        """Return when everything written so far can be found."""
+        """Return when everything written so far is searchable."""
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
-        """The documents there are among `ids`, in one request, searchable yet or not.
+        """The existing documents among `ids`, in one request, whether searchable yet or not.
 
-        Those that are damaged are left out, and named in the log.
+        Damaged documents are left out, and logged.
         """
 
     def versions(self, ids: Collection[str]) -> Mapping[str, int]:
-        """The versions of the documents there are among `ids`, damaged or not; otherwise as `read`."""
+        """The versions of the existing documents among `ids`, damaged ones included; otherwise as `read`."""
 
     def digests(
         self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, RangeDigest]:
         """Digests of searchable documents of the cell whose uuid begins with one of `prefixes`.
 
-        They are computed by the store, and keyed as in fleetlight.cells.model.ChangelogAdapter, with versions for
-        revisions.
-        external: of the documents that come from notifications without a revision; else of all others. Those that are
-        forgotten at `horizon` (fleetlight.query.retention) are left out. Both are true of `revisions` too.
+        The store computes them; keys are as in fleetlight.cells.model.ChangelogAdapter, with versions for revisions.
+        external: only documents from notifications without a revision, else only the others. Documents forgotten at
+        `horizon` (fleetlight.query.retention) are left out. Both also apply to `revisions`.
         """
 
     def revisions(
         self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, int]:
-        """The version by uuid of the documents that `digests` is about; about 1,000 at once, not more than 10,000."""
+        """The versions by uuid of the documents in `digests`; at most 10,000, so ask for about 1,000."""
 
     def count_external(self, cell_uuid: str) -> int:
-        """How many searchable documents of the cell come from notifications without a revision."""
+        """The number of searchable documents of the cell from notifications without a revision."""
 
     def remove(self, versions: Mapping[str, int]) -> None:
-        """Remove documents, by uuid, each only if it is not newer than its version here.
+        """Remove documents by uuid, each only if it is not newer than this version.
 
-        Afterwards a document of any version can be written in their place.
+        Afterwards a document of any version can be written in its place.
         """
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
-        """Save how far cells are followed.
+        """Save the progress of cells.
 
-        Raises IndexReplacedError when the index is no longer the one that `prepare` saw, as `make_searchable` does.
+        Raises IndexReplacedError if the index is no longer the one that `prepare` saw; so does `make_searchable`.
         """
 
     def load_progress(self) -> Mapping[str, CellProgress]:
-        """Progress by cell uuid, of every cell that the index knows."""
+        """The progress of every cell that the index knows, by uuid."""
 
     def count_extra_fields(self) -> Mapping[str, int]:
-        """How many searchable documents have each extra field; keyed as fleetlight.indexer.extra_fields.Extra.fields
-        says.
+        """The number of searchable documents with each extra field; keys are those of
+        fleetlight.indexer.extra_fields.Extra.fields.
         """
 
     def find_extra(self, terms: Sequence[str], limit: int) -> Sequence[str]:
-        """At most `limit` uuids of searchable documents that have one of these terms, in order."""
+        """At most `limit` uuids, in order, of searchable documents with one of these terms."""
 
     def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:
-        """Keep facts about work on the index, by name, each a value that JSON can express; None forgets one."""
+        """Save facts about work on the index by name, as values that JSON can express; None deletes a fact."""
 
     def load_state(self, kind: str) -> Mapping[str, Any]:
-        """The facts of one kind, by name, as JSON gives them back."""
+        """The facts of one kind by name, as decoded from JSON."""
 
     def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
-        """Remove documents of the cell that are forgotten at `horizon` (fleetlight.query.retention), in batches.
+        """Remove the cell's documents that are forgotten at `horizon` (fleetlight.query.retention), in batches.
 
-        on_batch: called after each batch with the number of rows removed so far. Returns how many there were.
+        on_batch: receives the number of rows removed so far. Returns their total.
         """
 
     def allow_writes(self) -> None:
-        """Open what was closed, and end what keeps documents from being written: a pause that a killed rebuild has
-        left (Generations.switch), or what was blocked by hand. Call only if no rebuild pauses now.
+        """Open what is closed, and end blocks on writing: the pause of a killed rebuild (Generations.switch), or a
+        block set by hand. Call this only if no rebuild has paused writing now.
 
-        What a store does by itself while its disk is full it also ends by itself.
+        Blocks that the store sets while its disk is full end by themselves.
         """
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
-        """Forget a cell: its progress first, so that no list takes the rest for the whole, then its rows in batches.
+        """Remove a cell: first its progress, so that no list takes a part for the whole, then its rows in batches.
 
-        on_batch: called after each batch with the number of rows removed so far. Returns how many rows were removed,
-        those that were not searchable yet among them; no process may write rows of the cell meanwhile. What is cut off
-        can be repeated. Afterwards the same instances can be written again, whatever their versions.
+        on_batch: receives the number of rows removed so far. Returns their total, including rows that were not
+        searchable yet. No process may write rows of the cell meanwhile. A removal that was cut off can be repeated.
+        Afterwards the same instances can be written again, whatever their versions.
         """
 
     def open_seal(self, clock: Clock) -> Seal:
-        """The seal of the index that is written to; closed with this. clock: of the fleet."""
+        """Open the seal of this index; it is closed with the writer. clock: of the fleet."""
 
     def close(self) -> None: ...
 
@@ -366,8 +363,8 @@ class IndexWriter(OtherItemStore, Protocol):
 class Generations(Protocol):
     """The physical indexes behind an index: the current one, the next one while it is filled, and the previous one.
 
-    One process at a time may use it (fleetlight.indexer.writing.leases). All others read and write the current one and
-    need not know.
+    One process at a time may use it (fleetlight.indexer.writing.leases). All others use the current one, and need not
+    know about this.
     """
 
     def has_next(self) -> bool: ...
@@ -375,39 +372,39 @@ class Generations(Protocol):
     def has_previous(self) -> bool: ...
 
     def names(self) -> tuple[str | None, str | None]:
-        """What the current and the previous one are called on their server; None for none, or one without a name."""
+        """Names of the current and the previous index on the server; None if there is none, or it has no name."""
 
     def is_unusable(self) -> bool:
-        """Whether the current one is of a version that this program cannot use, older or newer."""
+        """Whether this program cannot use the current index, because it has an older or newer version."""
 
     def bare_documents(self, cell_uuid: str) -> Iterator[Sequence[BareDocument]]:
-        """Of an unusable current one, in batches: all of the cell that came from notifications without a revision."""
+        """Yield, in batches, all of the cell's documents in an unusable index that came without a revision."""
 
     def create_next(self) -> None:
-        """An empty one with the mapping of this program; there must be none."""
+        """Create an empty next index with this program's mapping; there must be none."""
 
     def take_previous_as_next(self) -> None:
-        """The previous one becomes the next one, without progress; there must be one, and no next one.
+        """Make the previous index the next one, without progress; there must be a previous one, and no next one.
 
-        Raises RebuildError if it is unusable.
+        Raises RebuildError if the previous one is unusable.
         """
 
     def open_next(self) -> IndexWriter:
-        """The writing side of the next one, with a progress of its own; to be closed before this is."""
+        """Open a writer for the next index, with its own progress; close it before closing this."""
 
     def switch(self, finish: Callable[[], None]) -> None:
-        """Make the next one the current one, in one step for all readers, and keep the current one as the previous one.
+        """Make the next index the current one, in one step for all readers, and keep the old one as the previous index.
 
-        finish: called while no process can write to the current one; it brings the next one up to date. Writers get
-        IndexUnavailableError meanwhile, readers go on. What it raises ends the pause, and nothing has changed.
-        A previous one that was kept until now is dropped. Raises RebuildError when a person has blocked writing.
+        finish: brings the next index up to date; it is called while no process can write to the current one. Writers
+        then get IndexUnavailableError; readers go on. If it raises, the pause ends and nothing has changed. An earlier
+        previous index is dropped. Raises RebuildError if an operator has blocked writing.
         """
 
     def drop_next(self) -> None:
-        """Drop it if there is one."""
+        """Drop the next index, if there is one."""
 
     def drop_previous(self) -> None:
-        """Drop it if there is one."""
+        """Drop the previous index, if there is one."""
 
     def close(self) -> None: ...
 
@@ -416,31 +413,30 @@ class IndexSearcher(Protocol):
     async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
         """At most `request.limit` rows of the `cells` (uuids), in order.
 
-        Items are made where the rows are read, in a thread: their bytes are still near the processor there, and the
-        loop is free for others.
-        Raises NotExpressibleError (fleetlight.query.errors) when the filter has a leaf that this index cannot answer
-        exactly.
+        Items are rendered in the thread that reads the rows, while their bytes are still in the processor's cache; this
+        keeps the event loop free. Raises NotExpressibleError (fleetlight.query.errors) if this index cannot evaluate a
+        leaf of the filter exactly.
         """
 
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
-        """What `search` finds, as one text: a thousand objects made by one thread are slow to touch for another."""
+        """The rows of `search` as one text, since objects made by one thread are slow to access from another."""
 
     async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
-        """By uuid of those of `cells` that have any, all of one moment. Raises NotExpressibleError as `search` does.
+        """Counts by uuid for those `cells` that have any, all as of one moment. Raises NotExpressibleError.
 
-        If there are more groups than one answer may have, all cells together, every one of them is partial.
+        If all cells together have more groups than one answer may have, each cell's counts are partial.
         """
 
     async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
-        """The records of items of another type than instances that are not deleted, by uuid of the cell.
+        """The records of items of another type than instances by uuid of the cell, without deleted ones.
 
-        Of those of `cells` alone whose items are said to be whole (OtherItemStore.mark_items).
+        Only for those `cells` whose items are marked as whole (OtherItemStore.mark_items).
         """
 
     async def progress(self) -> Mapping[str, CellProgress]:
-        """Progress by cell uuid, of every cell that the index knows."""
+        """The progress of every cell that the index knows, by uuid."""
 
     async def seal(self) -> SealState:
-        """What is known of its seal."""
+        """The state of the seal."""
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Documents that another program has written and that this one cannot read: the same for all backends."""
+"""How all backends handle documents that another program has written and this one cannot read."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
@@ -14,7 +14,7 @@ _log = structlog.get_logger(__name__)
 def read_around_damage(
     ids: Collection[str], read: Callable[[Collection[str]], Mapping[str, Document]]
 ) -> Mapping[str, Document]:
-    """What `read` gives of `ids`. A damaged document counts as none: the next change of its instance writes it anew."""
+    """Read `ids` without the damaged documents: an instance's next change writes its document anew."""
     left = list(ids)
     while True:
         try:
@@ -26,5 +26,5 @@ def read_around_damage(
 
 @lru_cache(maxsize=4096)
 def log_damaged_document(document_id: str, reason: str) -> None:
-    """Once for each, since it is met again and again."""
+    """Log each damaged document only once, since readers meet it again and again."""
     _log.error("index_document_damaged", document=document_id, reason=reason)

@@ -1,4 +1,4 @@
-"""State of the index for operators: where it is, and whether it can be used."""
+"""The state of the index for operators: where it is, and whether it can be used."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class IndexProblem:
-    """What is wrong, and what to do about it; a sentence each, without a full stop."""
+    """A problem, and what to do about it; each a sentence without a full stop."""
 
     says: str
     remedy: str
@@ -31,4 +31,4 @@ ROOM = (
     "make room: `fleetlight index drop-old`, a shorter index.deleted_retention and `fleetlight index purge`, more disk"
 )
 FULL_PERCENT = 85
-"""From here on Elasticsearch gives a node no more shards, and soon closes the index for writing."""
+"""At this level Elasticsearch stops giving shards to a node, and soon blocks writing to the index."""

@@ -1,4 +1,4 @@
-"""Fields that this program does not know: the same for all backends."""
+"""How all backends handle fields that this program does not know."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +10,7 @@ from fleetlight.indexer.extra_fields import described
 
 
 def described_documents(documents: Iterable[Document], folder: Path | None) -> Iterable[Document]:
-    """The same documents, whose extra fields have the kinds that the schemas in `folder` give them."""
+    """Add to documents the kinds of extra fields that the schemas in `folder` describe."""
     if folder is None:
         return documents
     return (
@@ -20,5 +20,5 @@ def described_documents(documents: Iterable[Document], folder: Path | None) -> I
 
 
 def count_schema_violations(documents: Iterable[Document]) -> int:
-    """How many extra fields of these contradict their schemas."""
+    """The number of extra fields in these documents that contradict their schemas."""
     return sum(len(document.extra.schema_violations) for document in documents if document.extra is not None)

@@ -1,4 +1,4 @@
-"""Opening of the configured index backend: all that a process needs to know of backends."""
+"""Opens the configured index backend; processes need not know more about backends."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from fleetlight.indexer.backends.sqlite.writer import SqliteWriter
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """How both sides of one backend are made, what a rebuild of it needs, and how it is looked at."""
+    """How to open writer, searcher and generations of a backend, and how to examine it."""
 
     writer: Callable[[IndexSettings], IndexWriter]
     searcher: Callable[[IndexSettings], IndexSearcher]
@@ -23,7 +23,7 @@ class Backend:
 
 
 def _elasticsearch() -> Backend:
-    # Only where it is used: the client alone takes a third of the time in which a command starts.
+    # Imported only here: the client alone takes a third of a command's start time.
     from fleetlight.indexer.backends.elasticsearch import examination as elasticsearch_examination  # noqa: PLC0415
     from fleetlight.indexer.backends.elasticsearch.generations import ElasticsearchGenerations  # noqa: PLC0415
     from fleetlight.indexer.backends.elasticsearch.searcher import ElasticsearchSearcher  # noqa: PLC0415
@@ -47,20 +47,20 @@ BACKENDS = {"elasticsearch": _elasticsearch, "opensearch": _elasticsearch, "sqli
 
 
 def open_writer(settings: IndexSettings) -> IndexWriter:
-    """The writing side; call `prepare` before anything else. Raises IndexUnavailableError when it cannot be opened."""
+    """Open a writer; call `prepare` before anything else. Raises IndexUnavailableError if it cannot be opened."""
     return BACKENDS[settings.backend]().writer(settings)
 
 
 def open_searcher(settings: IndexSettings) -> IndexSearcher:
-    """The reading side; opens nothing before its first use."""
+    """Create a searcher, which opens nothing before its first use."""
     return BACKENDS[settings.backend]().searcher(settings)
 
 
 def open_generations(settings: IndexSettings) -> Generations:
-    """The physical indexes behind the index. Raises IndexUnavailableError when it cannot be opened."""
+    """Open the physical indexes behind the index. Raises IndexUnavailableError if it cannot be opened."""
     return BACKENDS[settings.backend]().generations(settings)
 
 
 def examine_index(settings: IndexSettings, timeout_s: float) -> IndexExamination:
-    """What there is of the index, within about `timeout_s`. Raises IndexUnavailableError and IndexRequestError."""
+    """Examine the index, within about `timeout_s`. Raises IndexUnavailableError and IndexRequestError."""
     return BACKENDS[settings.backend]().examine(settings, timeout_s)

@@ -94,7 +94,7 @@ class IndexSettings(BaseModel):
     def _certificates_where_there_is_tls(self) -> Self:
         plain = [url for url in self.urls if urlsplit(url).scheme == "http"]
         if self.backend != "sqlite" and self.ca_certs is not None and plain:
-            # An operator who names an authority expects TLS. The client refuses it too, as a mistake.
+            # An operator who names an authority expects TLS. The client refuses this too, but as a mistake of ours.
             parts = urlsplit(plain[0])
             raise ValueError(f"ca_certs is for https:// URLs, and that of {parts.hostname}:{parts.port} is http://")
         return self

@@ -1,9 +1,9 @@
-"""Instances that only notifications from outside announce, made equal in the index and in the journal of a cell: the
-newer state wins.
+"""Makes an index and the journal of a cell agree on instances that only notifications from outside announce: the newer
+state wins.
 
-An index that was lost, or is an older one, gets back what the journal has; a journal that was lost with the fleet
-database, or never had it, gets what the index has. An instance that the cell has a row of, or that is another cell's in
-the index, is none of these any more.
+A lost or older index gets back what the journal has; a journal that was lost with the fleet database, or never had an
+instance, gets what the index has. An instance with a row in the cell, or that belongs to another cell in the index, is
+not covered.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -29,9 +29,9 @@ def reconcile_announced(
     horizon: int,
     on_step: Callable[[], None],
 ) -> int:
-    """Make both equal; returns how many documents the index got back.
+    """Make index and journal agree; returns how many documents the index got back.
 
-    writer: of the cell, which refuses what is another cell's. read_rows: of the cell. horizon: of its index.
+    writer: of the cell; it refuses documents of other cells. read_rows: of the cell. horizon: of its index.
     Raises CellUnreachableError, FleetUnreachableError, and what the index raises.
     """
     store.prune(cell_uuid, horizon)
@@ -44,7 +44,7 @@ def reconcile_announced(
     for uuids in batched([uuid for uuid, version in indexed.items() if version > kept.get(uuid, 0)], _AT_ONCE):
         documents = index.read(uuids)
         store.keep(cell_uuid, [to_announced(each) for each in documents.values() if is_time(each.version)])
-        # Another program's, such as a copy under another id.
+        # These belong to another program, such as a copy under another id.
         unreadable = index.versions([uuid for uuid in uuids if uuid not in documents])
         index.remove(unreadable)
         for uuid in unreadable:
@@ -69,8 +69,8 @@ def reconcile_announced(
 def altered_announced(
     cell_uuid: str, index: IndexWriter, store: AnnouncedStore, uuids: Collection[str]
 ) -> Mapping[str, int]:
-    """Documents of announced instances that do not say what the journal has, or that it does not know; versions by
-    uuid. Raises as `reconcile_announced`.
+    """Versions by uuid of documents of announced instances that differ from the journal, or are missing there. Raises
+    as `reconcile_announced`.
     """
     kept = {each.instance_uuid: of_announced(cell_uuid, each) for each in store.read(cell_uuid, uuids)}
     return {
@@ -81,9 +81,9 @@ def altered_announced(
 
 
 def remove_altered(cell_uuid: str, index: IndexWriter, store: AnnouncedStore, uuids: Collection[str] | None) -> None:
-    """Remove documents of announced instances that another program has written, so that the journal gives them back.
+    """Remove documents of announced instances that another program has written; the journal restores them.
 
-    uuids: those that were written; None where any may have been: what the journal does not know is kept then.
+    uuids: those that were written; None if it may be any: documents that the journal does not know are then kept.
     """
     for batch in batched(sorted(store.versions(cell_uuid) if uuids is None else uuids), _AT_ONCE):
         index.remove(altered_announced(cell_uuid, index, store, batch))

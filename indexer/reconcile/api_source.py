@@ -1,7 +1,7 @@
-"""The rows of a cell from the compute API in front of it: for instances of a cell whose database cannot be read.
+"""The rows of a cell from the compute API in front of it, for a cell whose database cannot be read.
 
-They have no revision. What a page shows is as old as the moment before it was requested, so whatever was announced
-meanwhile wins; and what the API does not show is kept from the document that is there (docs/decisions/0013).
+They have no revision. A page counts as old as the moment before its request, so that anything announced meanwhile wins.
+Fields that the API does not show are kept from the existing document (docs/decisions/0013).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ _UNKNOWN = "?"
 
 
 class ListsServers(Protocol):
-    """The part of fleetlight.cells.kinds.nova_api.client.ComputeApi that a source needs."""
+    """The part of fleetlight.cells.kinds.nova_api.client.ComputeApi that a source uses."""
 
     def servers(self, query: Query, *, limit: int, after: str | None = None) -> ServerPage: ...
 
@@ -33,12 +33,12 @@ class ListsServers(Protocol):
 class ApiSource:
     """fleetlight.indexer.reconcile.fill.Source; raises UpstreamError, and what `read` and `own` raise.
 
-    read: the documents there are among some uuids. own: those among some uuids that are rows of the cell itself, which
-    is known better from there.
+    read: returns the existing documents among some uuids. own: returns those of some uuids that are rows of the cell
+    itself, whose own data is better.
     """
 
     has_gone_back = False
-    """An API has no sequence that would show it."""
+    """Always False: an API has no sequence that would show it."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class ApiSource:
         self._clock = clock
 
     def start(self, watermark: int) -> int:
-        """An API has no sequence, so nothing more is promised than before."""
+        """Return the watermark as it was: an API has no sequence, so no more can be promised."""
         return watermark
 
     def can_go_on(self, checkpoint: Checkpoint) -> bool:
-        """Always: what was there before is not read again, but announced if it has changed."""
+        """Always True: rows that were read before are announced if they change."""
         return True
 
     def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
@@ -75,7 +75,7 @@ class ApiSource:
         yield from self._stage(_DELETED, after)
 
     def _stage(self, stage: str, after: str) -> Iterator[SourcePage]:
-        # The last servers of the page before: if one has gone, the one before it is as good.
+        # The last servers of the previous page, as fallbacks: if one is gone, the one before it will do.
         markers = [after] if after else []
         while True:
             asked_at = self._clock()

@@ -1,17 +1,16 @@
-"""The audit: indexers compare what they follow with the cells all the time, at a small share of their time, and repair
-it.
+"""The audit: indexers permanently compare what they follow with the cells, in a small share of their time, and repair
+differences.
 
-What other programs write the seal shows at once (fleetlight.indexer.reconcile.sealer). The audit is there for what it
-cannot see: mistakes of ours. Revisions are compared by digests, in ranges, each cell as a whole once in
-`audit_interval_s` if the share is enough for that; content is read page by page beside it, and takes as long as it
-takes. What differs at first sight is suspected,
-and looked at again when the index has got as far as the cell was then. What still differs is suspected at once, so that
-lists ask the cell, and repaired by the one procedure (fleetlight.indexer.reconcile.reconcile). Lists rely on the index
-again only when all that is known to differ is repaired, and the rest of the cell is compared too: where one row was
+The seal shows at once what other programs write (fleetlight.indexer.reconcile.sealer); the audit finds what the seal
+cannot, our own mistakes. It compares revisions by digests of ranges, each cell once in `audit_interval_s` if its share
+of time allows, and beside that content, page by page, which takes as long as it takes. A difference is at first only
+suspected, and checked again when the index has reached the sequence that the cell then had. If it still differs, lists
+ask the cell from then on, and the one procedure repairs it (fleetlight.indexer.reconcile.reconcile). Lists use the
+index again only when all known differences are repaired and the rest of the cell was compared: where one row was
 altered, others may be.
 
-The audit does not delay the followers of the cells: it has a thread and connections of its own, and a cell
-that hangs keeps no message waiting.
+The audit does not delay the followers of the cells: it has its own thread and connections, and a cell that hangs keeps
+no message waiting.
 """
 
 import time
@@ -42,13 +41,13 @@ from fleetlight.resources.indexed_items import INDEXED_ITEMS
 _log = structlog.get_logger(__name__)
 
 _HEXADECIMAL = "0123456789abcdef"
-# The range that a cell of unknown size is compared by first.
+# The range by which a cell of unknown size is compared first.
 _SAMPLE = _HEXADECIMAL[0]
-# A range of so many rows takes PostgreSQL 140 ms of a processor; to connect for each costs 10 to 20.
+# A range of this size takes PostgreSQL 140 ms of processor time; connecting for each costs 10 to 20.
 _RANGE_ROWS = 100_000
 _PAGE_ROWS = 200
 _IDLE_S = 0.2
-# Of a range at most so many are looked at, and of a cell nothing more while so many wait: each is a row in memory.
+# The most suspects taken from a range; with this many pending, a cell is not compared further, to save memory.
 _MOST_SUSPECTS = 1000
 _SHOWN = 5
 _REPAIRS_AT_ONCE = 4
@@ -59,7 +58,7 @@ _AWAY = (CellUnreachableError, FleetUnreachableError, IndexerError)
 
 @dataclass(frozen=True, slots=True)
 class AuditedCell:
-    """A cell that this process keeps up now. reached: up to which sequence, when it is called."""
+    """A cell that this process follows now. reached: returns the sequence that the index has reached."""
 
     cell: Cell
     reached: Callable[[], int]
@@ -67,15 +66,14 @@ class AuditedCell:
 
 @dataclass(slots=True)
 class _CellAudit:
-    """How far the audit of one cell is.
+    """The progress of auditing one cell.
 
-    due_s, content_due_s: when its next range, and its next page, may be compared, on the monotonic clock as all times.
-    postponed_until_s: when anything may be done about it, after something was away.
-    ranges: those that come next in the round that began at `began_s`. rows: of the cell, in the last round, or by a
-    sample; None before there was one. rows_now: in this one, so far. is_suspected: whether it was when this round
-    began. after: the row behind which content is read next. suspects, item_suspects: to be looked at again. unrepaired:
-    instances that differ, and whose repair was put off or failed. is_all_suspected: it is not known what differs,
-    since the process that knew was cut off. last: what the last round has found, and what was found since.
+    due_s, content_due_s: when to compare its next range and page; all times are on the monotonic clock.
+    postponed_until_s: when to continue after something was down. ranges: remaining ones of the round that began at
+    `began_s`. rows: number in the last round, or estimated from a sample; None before. rows_now: counted so far in this
+    round. is_suspected: whether it was when this round began. after: the row after which content is read next.
+    suspects, item_suspects: to be checked again. unrepaired: differing instances whose repair was postponed or failed.
+    is_all_suspected: the process that knew the differences was cut off. last: the findings of the last round and since.
     """
 
     due_s: float = 0.0
@@ -96,9 +94,9 @@ class _CellAudit:
     last: AuditRound | None = None
 
     def start_over(self) -> None:
-        """Compare its revisions from the beginning; content goes on where it is, and suspects are read anew.
+        """Compare revisions from the beginning; content continues, and suspects are looked at anew.
 
-        What they wait for may be a sequence that the cell, restored meanwhile, does not get to for long.
+        Otherwise they might wait for a sequence that the cell, if it was restored meanwhile, does not reach for long.
         """
         self.ranges.clear()
         self.item_suspects.clear()
@@ -107,14 +105,14 @@ class _CellAudit:
 
 
 def _unrecorded(_cell_uuid: str, _last: AuditRound) -> None:
-    """For callers that look at what was repaired."""
+    """For callers that do not record what was repaired."""
 
 
 class Auditor:
-    """Audits the cells of an indexer that number their changes; `run` in a thread.
+    """Audits those cells of an indexer that number their changes; `run` needs a thread.
 
-    cells: those that it keeps up now, by uuid. record: keeps what the last round of a cell, by its uuid, has found;
-    raises FleetUnreachableError. What is away is passed over until the next round.
+    cells: returns the cells that are followed now, by uuid. record: saves the findings of a cell's last round, by its
+    uuid; raises FleetUnreachableError. Cells that are down are skipped until the next round.
     """
 
     def __init__(
@@ -144,11 +142,11 @@ class Auditor:
                 stop.wait(took_s * (1 / self._settings.audit_share - 1) if has_worked else _IDLE_S)
 
     def _step(self, repairs: ThreadPoolExecutor, stop: Event) -> bool:
-        """Compare a range, a page, or what was suspected, of one cell; False if there was nothing to do."""
+        """Do one piece of work for one cell: a range, a page, or suspects. Returns False if there is none to do."""
         cells = self._cells()
         self._raise_mistakes()
         for uuid in self._audits.keys() - cells.keys():
-            # It comes back after a moment in which something was away, and its content takes hours.
+            # Keep its state: it returns when whatever was down is back, and comparing its content takes hours.
             self._audits[uuid].start_over()
         for uuid in cells.keys() - self._audits.keys():
             self._audits[uuid] = _CellAudit()
@@ -164,7 +162,7 @@ class Auditor:
         page_due_s, of_page = min(((audit.content_due_s, uuid) for uuid, audit in open_), default=(inf, ""))
         if min(ranges_due_s, page_due_s) > now_s:
             return False
-        # What is to go on at once is due since its last piece, so that ranges and pages take turns.
+        # Work that may continue at once counts as due since its last piece, so that ranges and pages take turns.
         if page_due_s < ranges_due_s:
             self._guarded(idle[of_page], partial(self._compare_page, cells[of_page].cell, idle[of_page]))
         else:
@@ -192,7 +190,7 @@ class Auditor:
             self._suspect(audit, comparison, list(islice(chain.from_iterable(batches), _MOST_SUSPECTS)))
             audit.ranges.pop(0)
             if audit.rows is None:
-                # It shows how many ranges all of the cell takes, each of which costs much even where there is little.
+                # The sample tells how many ranges to use, since each costs much even if it has few rows.
                 audit.rows = comparison.seen.rows * len(_HEXADECIMAL)
                 audit.ranges = _ranges(audit.rows)
             else:
@@ -200,7 +198,7 @@ class Auditor:
             if not audit.ranges:
                 self._compare_items(adapter, audit)
         if audit.ranges:
-            # The next range when the other cells had their turn.
+            # Compare the next range after the other cells had their turn.
             audit.due_s = time.monotonic()
             return
         audit.rows = audit.rows_now
@@ -238,7 +236,7 @@ class Auditor:
             audit.suspects.append(comparison.look(uuids))
 
     def _decide(self, audited: AuditedCell, audit: _CellAudit, repairs: ThreadPoolExecutor, stop: Event) -> None:
-        """Look again at what was suspected, as far as the index has got there."""
+        """Check suspects again, as far as the index has caught up."""
         cell, reached = audited.cell, audited.reached()
         differ: list[str] = []
         later: list[Suspects] = []
@@ -253,7 +251,7 @@ class Auditor:
                 if suspects.unnumbered:
                     later.append(comparison.look(suspects.unnumbered))
         audit.suspects = later
-        # What is known to be wrong is tried again after each round.
+        # Known differences are tried again after each round anyway.
         if new := set(differ) - audit.unrepaired:
             self._mark_suspected(cell, audit, sorted(new))
             audit.repair = repairs.submit(self._repair, cell, audit, stop)
@@ -267,7 +265,7 @@ class Auditor:
             differ = suspected.intersection(OtherItemComparison(adapter, self._writer, item_type).differing())
             if differ:
                 self._tell(cell, sorted(differ))
-                # Lists ask the cell from now on, and its follower repairs them.
+                # From now on lists ask the cell, and its follower repairs the items.
                 self._writer.mark_items(item_type, cell.uuid, are_whole=False)
 
     def _mark_suspected(self, cell: Cell, audit: _CellAudit, differ: Sequence[str]) -> None:
@@ -289,7 +287,7 @@ class Auditor:
         self._metrics.audit_differences.labels(cell.uuid).inc(len(differ))
 
     def _repair(self, cell: Cell, audit: _CellAudit, stop: Event) -> None:
-        """What is known to differ, and what else does; if it fails it is tried again after the next round."""
+        """Repair the known differences and all others; a failed repair is tried again after the next round."""
         try:
             WarnedLists(self._writer, cell.uuid, stop.wait).suspect()
             result = self._repairs.repair(cell, None if audit.is_all_suspected else frozenset(audit.unrepaired), stop)
@@ -298,7 +296,7 @@ class Auditor:
         except StopRequestedError:
             return
         except IndexUnavailableError as error:
-            # Another program may keep the index from being written to.
+            # Another program may prevent writing to the index.
             _log.warning("indexer.repair_postponed", cell=cell.name, reason=str(error))
             return
         if result is None:
@@ -311,7 +309,7 @@ class Auditor:
 
     def _note(self, cell: Cell, audit: _CellAudit, last: AuditRound) -> None:
         audit.last = last
-        with suppress(FleetUnreachableError):  # the next one says more
+        with suppress(FleetUnreachableError):  # the next round is recorded with more
             self._record(cell.uuid, last)
 
     def _raise_mistakes(self) -> None:
@@ -324,11 +322,11 @@ class Auditor:
 
 
 def _without_pause(_seconds: float) -> None:
-    """Nothing makes place."""
+    """Do not wait: nothing is removed to make room."""
 
 
 def _ranges(rows: int) -> list[str]:
-    """The beginnings of uuids that a cell of so many rows is compared by."""
+    """The prefixes of uuids by which a cell with this many rows is compared."""
     if rows <= _RANGE_ROWS:
         return [""]
     if rows <= _RANGE_ROWS * len(_HEXADECIMAL):

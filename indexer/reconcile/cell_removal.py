@@ -1,4 +1,4 @@
-"""The end of a cell: no row of it stays in the index, and none comes back."""
+"""Removes a cell for good: no row of it stays in the index, and none comes back."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _POLL_INTERVAL_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CellRemovalResult:
-    """rows: of the index. mappings: of instances to the cell, in the fleet database."""
+    """rows: number removed from the index. mappings: number of the cell's mappings removed from the fleet database."""
 
     rows: int
     mappings: int
@@ -40,20 +40,17 @@ def remove_cell(
 ) -> CellRemovalResult:
     """Remove a disabled cell from the index, then from the fleet.
 
-    The order matters. Disabled first: indexers and relays leave it within `fleet.cells_refresh_interval_s`. Then the
-    leases, waiting at most `deadline_s` for its followers, and as long for its relay: a process that comes later finds
-    the lease taken, and then the cell gone. Then the index says that it does not have the cell whole, and there is a
-    `pause`: a list that has begun before, or remembers what the index said, must not find some of the rows gone and
-    call the others all. The index before the registry: cut off in between, the cell is still there and can be removed
-    again, while rows of a cell that is in no registry would stay for ever.
-
-    remove_bus: removes its queues, as far as that is possible.
-    Raises CellInUseError, LeaseHeldError, LeaseLostError, UnknownCellError, FleetUnreachableError, and what the writer
-    raises.
+    The order matters. The cell is disabled first: indexers and relays leave it within `fleet.cells_refresh_interval_s`.
+    Then this takes the leases, and waits for followers and relay, at most `deadline_s` each: a process that comes later
+    finds the lease taken, and then the cell gone. Then the index is marked as not having the whole cell, and a `pause`
+    follows: a list that began before, or remembers the old state, must not take the remaining rows for all. The index
+    comes before the registry: if this is cut off between them, the cell is still registered and can be removed again,
+    while rows of an unregistered cell would stay for ever. remove_bus: removes its queues, as far as possible. Raises
+    CellInUseError, LeaseHeldError, LeaseLostError, UnknownCellError, FleetUnreachableError, and what the writer raises.
     """
     cell = _disabled(fleet, cell_uuid)
     with leases.removal(cell, deadline_s=deadline_s, on_wait=on_wait) as confirm:
-        # What was true before the wait need not be true any more.
+        # The cell may have changed during the wait.
         cell = _disabled(fleet, cell_uuid)
         wait_for_relay(cell, is_relayed, deadline_s, on_wait)
 
@@ -71,7 +68,7 @@ def remove_cell(
         for kind in (COMMIT_LOGS, EPOCHS, JOURNALS, REPAIRS):
             writer.save_state(kind, {cell.uuid: None})
         confirm()
-        # No indexer would take anything out of its queue any more, and that of a cell of Nova's would go on filling.
+        # No indexer empties the queue any more, and that of a Nova cell would go on filling.
         remove_bus(cell)
         return CellRemovalResult(rows, fleet.remove_cell(cell))
 
@@ -79,7 +76,7 @@ def remove_cell(
 def wait_for_relay(
     cell: Cell, is_relayed: Callable[[Cell], bool], deadline_s: float, on_wait: Callable[[LeaseHeldError], None]
 ) -> None:
-    """Wait until the relay has left a disabled cell, at most `deadline_s`. Raises CellInUseError."""
+    """Wait at most `deadline_s` until the relay has left a disabled cell. Raises CellInUseError."""
     deadline_s = time.monotonic() + deadline_s
     has_waited = False
     while is_relayed(cell):

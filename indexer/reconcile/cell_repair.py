@@ -1,5 +1,5 @@
-"""Repair of what the index has of one cell, of any kind, by the one procedure (fleetlight.indexer.reconcile.reconcile):
-for those that find that it may differ, the sealer and the audit.
+"""Repairs the index of one cell of any kind by the one procedure (fleetlight.indexer.reconcile.reconcile), for sealer
+and audit, which find that it may differ.
 """
 
 import time
@@ -33,20 +33,20 @@ _log = structlog.get_logger(__name__)
 
 _ROWS_AT_ONCE = 200
 _CATCH_UP_S = 5.0
-# While lists still rely on the index.
+# Shorter, since lists still rely on the index.
 _SHORT_CATCH_UP_S = 1.0
-# A sync of the cell may be under way.
+# Time for a sync of the cell to end.
 _LEASE_WAIT_S = 5.0
 _PAUSE_S = 0.2
 AWAY = (CellUnreachableError, FleetUnreachableError, IndexerError)
-"""What is raised where a cell, the fleet database or the index cannot be asked now, or another process works on it."""
+"""Errors if a cell, the fleet database or the index does not answer, or another process works on the cell."""
 
 OnStep = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
 class RepairedCell:
-    """repaired: how many instances and items differed. wrong: instances that still do."""
+    """repaired: number of instances and items that differed. wrong: instances that still differ."""
 
     repaired: int
     wrong: frozenset[str]
@@ -54,10 +54,10 @@ class RepairedCell:
 
 @dataclass(frozen=True, slots=True)
 class CellRepair:
-    """What cells are compared with, and by what. cells: raises FleetUnreachableError.
+    """Compares and repairs cells. cells: returns all cells; raises FleetUnreachableError.
 
     open_adapter, for cells that number their changes, and open_external, for all others, raise CellUnreachableError.
-    leases: a cell is repaired under the one for bulk work.
+    leases: repairs hold the one for bulk work.
     """
 
     cells: Callable[[], Sequence[Cell]]
@@ -70,9 +70,9 @@ class CellRepair:
     clock: Clock
 
     def repair(self, cell: Cell, uuids: frozenset[str] | None, stop: Event) -> RepairedCell | None:
-        """Make the index equal to a cell; None where that cannot be done now. Raises StopRequestedError.
+        """Make the index equal to a cell; returns None if that is impossible now. Raises StopRequestedError.
 
-        uuids: instances that may say something else under the right revision, compared by content; None: all may.
+        uuids: instances that may differ although their revision is right; they are compared by content. None: all may.
         Everything else is compared by digests of revisions. Lists ask the cell while some of it stays wrong.
         """
         try:
@@ -86,7 +86,7 @@ class CellRepair:
             return None
 
     def is_right(self, cell: Cell, ids: frozenset[str]) -> bool:
-        """Whether documents, instances or items, say what the cell says. Raises CellUnreachableError."""
+        """Whether documents of instances or items agree with the cell. Raises CellUnreachableError."""
         items = frozenset(each for each in ids if ":" in each)
         uuids = ids - items
         if not cell.can.numbers_changes:
@@ -149,7 +149,7 @@ class CellRepair:
 
 
 def _go_on(stop: Event, confirm: Callable[[], None], *_progress: int) -> None:
-    """Between two requests: raises StopRequestedError, and LeaseLostError."""
+    """Between two requests: raises StopRequestedError if told to stop, and LeaseLostError."""
     if stop.is_set():
         raise StopRequestedError
     confirm()

@@ -1,8 +1,8 @@
-"""Failed messages that an operator tries again: interpreted as the consumer would, and off the list if the index then
-has what they said, or what their cell has of the instance.
+"""Retries failed messages for an operator: they are interpreted as by the consumer, and solved if the index then has
+what they say, or what their cell has of the instance.
 
-The cell is right: a change of one of its rows is not written as the old message has it but as the row is now, so that a
-message that waited for long cannot bring back what has been deleted and forgotten meanwhile.
+The cell is right: for a change of one of its rows the current row is written, not the old message, so that a message
+that waited for long cannot bring back what was deleted and forgotten meanwhile.
 """
 
 from collections.abc import Collection, Sequence
@@ -34,7 +34,7 @@ from fleetlight.resources.clock import Clock, system_clock
 
 @dataclass(frozen=True, slots=True)
 class RetryResult:
-    """What came of one failure: it is solved and off the list, or it is still there; `what` says why, as a sentence."""
+    """The result for one failure: it is solved and off the list, or it remains; `what` explains why, as a sentence."""
 
     failure_id: str
     is_solved: bool
@@ -65,12 +65,11 @@ def retry(
     announcer: KnowsAnnouncers,
     clock: Clock = system_clock,
 ) -> list[RetryResult]:
-    """Try failures of one cell again, at most some hundred at once; what came of each, in the order given.
+    """Retry failures of one cell, at most some hundred at once; returns the results in order.
 
-    journals: get the changes of cells that number nothing, and what only was announced. owners: knows which cell an
-    instance lives in. announcer: finds who made a message on the bus of a cell. clock: of the fleet.
-
-    Raises CellUnreachableError, FleetUnreachableError, and what the writer raises; then all of them stay.
+    journals: receive changes of cells without numbers, and instances that were only announced. owners: knows the cell
+    of each instance. announcer: finds the sender of a message on a cell's bus. clock: of the fleet. Raises
+    CellUnreachableError, FleetUnreachableError, and what the writer raises; then all failures remain.
     """
     cell = adapter.cell
     is_native = cell.can.numbers_changes
@@ -81,7 +80,7 @@ def retry(
     attempt = _interpret(failures, cell.uuid, batch, announcers)
     uuids = {uuid for failure in failures if (uuid := attempt.instance_of(failure)) is not None}
     attempt.rows = read_rows(uuids)
-    # Of a cell without revisions the batch itself reads the rows, and adds what only the messages say.
+    # For a cell without revisions the batch itself reads the rows, and adds what only messages have.
     by_row: Collection[str] = attempt.rows.keys() if is_native else attempt.rows.keys() - set(batch.to_read)
     own: WritesAndReads = writer
     if not is_native:
@@ -93,7 +92,7 @@ def retry(
     if batch.unreadable:
         raise CellUnreachableError(cell.name, "it went away while its rows were read")
     if is_native:
-        # Lists of a cell that is asked itself have what only was announced from there, also after this retry.
+        # Lists that ask the cell get instances that were only announced from the journal, also after this retry.
         announced = [to_announced(each) for each in documents if each.is_instance and is_time(each.version)]
         journals.announced.keep(cell.uuid, announced)
     rejected += (ExtraFieldKeeper(own, own) if is_native else own).write(documents).rejected
@@ -115,20 +114,20 @@ def retry(
 
 
 class _Announcing:
-    """The producers of failed messages of a native cell that have no revision."""
+    """Finds the senders of failed messages without a revision, for a native cell."""
 
     def __init__(self, adapter: CellAdapter, announcers: Announcers) -> None:
         self._adapter = adapter
         self._announcers = announcers
 
     def of(self, failure: Failure) -> Announcer:
-        """Raises CellUnreachableError."""
+        """Who announced it. Raises CellUnreachableError."""
         if self._is_in_changelog(failure):
             return self._announcers.outbox
         return self._announcers.of_message(failure.headers, failure.body)
 
     def _is_in_changelog(self, failure: Failure) -> bool:
-        """Whether the outbox has passed it on; its headers do not prove that."""
+        """Whether the outbox has the message; headers alone do not prove that."""
         sequence = failure.headers.get(SEQUENCE_HEADER)
         if not isinstance(sequence, int) or not isinstance(self._adapter, ChangelogAdapter):
             return False
@@ -137,11 +136,11 @@ class _Announcing:
 
 
 def _interpret(failures: Sequence[Failure], cell_uuid: str, batch: Batch, announcing: _Announcing | None) -> _Attempt:
-    """What the messages mean; notifications from outside are added to the batch."""
+    """Interpret the messages; notifications from outside are added to the batch."""
     attempt = _Attempt()
     for failure in failures:
         if failure.summary.reason == DeadLetterReason.TOO_LARGE:
-            # Its body was not kept.
+            # The body of such a message was not kept.
             attempt.problems[failure.id] = MalformedMessageError(DeadLetterReason.TOO_LARGE, failure.summary.detail)
             continue
         try:
@@ -160,7 +159,7 @@ def _interpret(failures: Sequence[Failure], cell_uuid: str, batch: Batch, announ
 def _conclude(
     failure: Failure, attempt: _Attempt, refused: dict[str, MalformedMessageError]
 ) -> str | MalformedMessageError:
-    """Why the failure is solved, or why it is not."""
+    """The reason why the failure is solved, or the error for which it is not."""
     uuid = attempt.instance_of(failure)
     if uuid is not None and uuid in refused:
         return refused[uuid]

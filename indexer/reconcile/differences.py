@@ -1,11 +1,11 @@
-"""Results of comparing one cell with the index."""
+"""The results of comparing one cell with the index."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class DifferenceKind(StrEnum):
-    """How the index differs from the cell in one instance; the words are in the output of `index verify`."""
+    """How the index differs from the cell in one instance; the values appear in the output of `index verify`."""
 
     MISSING = "missing in the index"
     ONLY_IN_INDEX = "only in the index"
@@ -17,12 +17,11 @@ class DifferenceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """revision: in the cell, or the version that a document of its row has to get; version: in the index; None where
-    the instance is not.
+    """revision: in the cell, or the version for its row's document; version: in the index; None if it is missing there.
 
-    is_repaired: the two agree now. problem: why they do not, if repairing was tried, or why they never will. owner: the
-    cell that the document is of, if it is another one. mapped_to: the cell that the mapping of the instance names, if
-    it is another one; known where repairing was tried.
+    is_repaired: cell and index now agree. problem: why they do not after a repair, or never will. owner: the other cell
+    to which the document belongs, if any. mapped_to: the other cell that the instance's mapping names, if any; known
+    after a repair.
     """
 
     uuid: str
@@ -36,23 +35,23 @@ class Difference:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether a list by the index is wrong for it: not for a row that the index rightly has of another cell."""
+        """Whether it makes lists wrong; a row that the index rightly has from another cell does not."""
         return not self.is_repaired and (self.mapped_to is None or self.kind is DifferenceKind.ONLY_IN_INDEX)
 
     @property
     def version_in_the_way(self) -> int | None:
-        """Of a document that the index would keep rather than take what the cell has; None if it takes that."""
+        """The version of a document that prevents the index from taking the cell's row; None if it does not."""
         would_keep = self.version is not None and (self.revision is None or self.version >= self.revision)
         return self.version if would_keep else None
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What came of comparing one cell with the index.
+    """The result of comparing one cell with the index.
 
-    rows, documents: how many each has; both move while changes arrive. external: documents that come from notifications
-    without a revision and are no rows of the cell. rows_read: rows, documents and revisions that were read one by one.
-    has_caught_up: False if the index did not get as far as the cell in time, so that differences may be lag.
+    rows, documents: their numbers, which may move while changes arrive. external: documents from notifications without
+    a revision that are no rows of the cell. rows_read: rows, documents and revisions that were read one by one.
+    has_caught_up: False if the index did not reach the cell's state in time, so that differences may be lag.
     """
 
     rows: int

@@ -1,10 +1,9 @@
-"""A cell that counts no revisions, beside the index (fleetlight.indexer.reconcile.reconcile): all of its rows are
-looked at.
+"""Compares a cell without revisions with the index (fleetlight.indexer.reconcile.reconcile), by reading all its rows.
 
-The version of a row is the moment before it was read, and more than that of its document, so a row never has to be
-waited for and nothing makes place for it. Completeness of such a cell cannot be proven by counting, so it is as of the
-moment before the last comparison began (docs/decisions/0013). A document that is marked
-deleted stays when its row is gone, since Nova archives its deleted rows, and `index.deleted_retention` is about them.
+The version of a row is the moment before it was read. This is higher than its document's version, so the repair never
+waits for a row, and removes nothing to make room. Counting cannot prove that the index of such a cell is complete; it
+is complete as of the moment before the last comparison began (docs/decisions/0013). A document marked as deleted stays
+when its row is gone, since Nova archives deleted rows, and `index.deleted_retention` is about them.
 """
 
 import time
@@ -37,17 +36,17 @@ _PAUSE_S = 0.2
 
 
 class KnowsProgress(Protocol):
-    """The part of an IndexWriter that says how far cells are followed."""
+    """The part of an IndexWriter that has the progress of cells."""
 
     def load_progress(self) -> Mapping[str, CellProgress]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalComparisonResult:
-    """What came of it. began_at: microseconds; the index has everything that the cell had by then.
+    """The result of a comparison. began_at: in microseconds; the index has everything that the cell had by then.
 
-    deleted: how many of the rows are. written: rows that differed. removed: documents without a row. rejected: uuid ->
-    why the index does not take it. homeless: hidden rows of instances that the index has no document of.
+    deleted: number of deleted rows. written: number of rows that differed. removed: number of documents without a row.
+    rejected: why the index refuses a row, by uuid. homeless: hidden rows of instances without a document in the index.
     """
 
     began_at: int
@@ -72,9 +71,9 @@ def compare_cell(
 ) -> ExternalComparisonResult:
     """Make the index equal to the cell; this is also how such a cell is synced.
 
-    owners, journal, only: as of ExternalComparison; with `only`, what is written is not made searchable.
-    on_progress: called with the number of rows so far, after each page; what it raises ends the comparison.
-    Raises CellUnreachableError, and what the index raises; what was repaired until then stays and does no harm.
+    owners, journal, only: as for ExternalComparison; with `only` the writes are not made searchable.
+    on_progress: receives the number of rows so far after each page; an error that it raises ends the comparison.
+    Raises CellUnreachableError, and what the index raises; repairs until then stay and do no harm.
     """
     began_at = clock()
     comparison = ExternalComparison(adapter, index, batch_size=batch_size, owners=owners, journal=journal, only=only)
@@ -94,12 +93,12 @@ def compare_cell(
 
 
 class UnindexedMoves:
-    """Hidden rows of instances that the index has no document of, until it is known whether it has to have one.
+    """Hidden rows of instances without a document in the index, until it is known whether there must be one.
 
-    The cells of a deployment are read one after the other. An instance that gets from one to the other in between is
-    hidden in both as they were read. So the index may lack it until its home was read after its row was seen here.
-    seen_at: when each row was seen first, by uuid, in microseconds; it is added to.
-    Calls raise CellUnreachableError, and what the index raises.
+    Cells of a deployment are read one after the other. An instance that moves between two of them meanwhile may be
+    hidden in both, so the index may lack it until its home cell was read after its row was seen here. seen_at: when
+    each row was first seen, by uuid, in microseconds; it is added to. Calls raise CellUnreachableError, and what the
+    index raises.
     """
 
     def __init__(
@@ -109,17 +108,17 @@ class UnindexedMoves:
         self._index = index
         self._owners = owners
         self._seen_at = seen_at
-        # Those that lived here when they were looked at last.
+        # Instances that lived here at the last look.
         self._arrived: set[str] = set()
 
     def unsettled(self, rows: Collection[InstanceRow]) -> Mapping[str, str]:
-        """By uuid, why the index may lack an instance. rows: hidden ones of instances that it has no document of."""
+        """Why the index may lack an instance, by uuid. rows: hidden ones of instances without a document."""
         if not rows:
             return {}
         deployment, uuids = deployment_of(self._adapter), [row.uuid for row in rows]
         homes = followed_homes(deployment, self._owners, uuids)
         here = set(deployment.confirm_here(uuids)) if deployment is not None else set()
-        # One that got here between the reading of its row and that of its mapping is shown when it is read again.
+        # If it moved here between the reading of its row and of its mapping, it is visible at the next reading.
         arrived, self._arrived = here - self._arrived, here
         progress = self._index.load_progress()
         reasons: dict[str, str] = {}
@@ -136,10 +135,10 @@ class UnindexedMoves:
 
 
 class ExternalRows:
-    """Documents of the rows of one cell that counts no revisions; raises what adapter, writer and `moves` raise."""
+    """Makes documents of the rows of a cell without revisions; raises what adapter, writer and `moves` raise."""
 
     def __init__(self, adapter: CellAdapter, writer: WritesAndReads, moves: UnindexedMoves | None = None) -> None:
-        """moves: what says which hidden rows cannot be left out yet; None if that is looked at elsewhere."""
+        """moves: says which hidden rows cannot be left out yet; None if the caller checks that."""
         self._moves = moves
         self._adapter = adapter
         self._writer = writer
@@ -147,13 +146,13 @@ class ExternalRows:
         self._kept = adapter.cell.can.unknown_fields
 
     def documents(self, rows: Collection[InstanceRow]) -> tuple[list[Document], list[Rejection]]:
-        """The documents that are to be written; a row that this program fails on is a rejection."""
+        """The documents to write; a row on which this program fails is a rejection."""
         return self.beside(rows, self._writer.read([row.uuid for row in rows]))
 
     def beside(
         self, rows: Collection[InstanceRow], existing: Mapping[str, Document]
     ) -> tuple[list[Document], list[Rejection]]:
-        """The same, where the documents that there are have been read."""
+        """As `documents`, with the existing documents already read."""
         overtaken = [row.uuid for row in rows if row.uuid in existing and existing[row.uuid].version >= row.revision]
         # Another process has written them since the rows were read, or the clock of a host is ahead.
         again = rows_of(self._adapter, overtaken)
@@ -167,7 +166,7 @@ class ExternalRows:
             newest = again.get(row.uuid, row)
             try:
                 document = settle(self._cell_uuid, existing.get(row.uuid), newest, kept=self._kept)
-            except Exception as error:  # noqa: BLE001  # it is about this row
+            except Exception as error:  # noqa: BLE001  # the fault is in this row
                 rejected.append(Rejection(_without_view(row), f"{type(error).__name__}: {error}"))
             else:
                 if document is not None:
@@ -176,14 +175,13 @@ class ExternalRows:
 
 
 class ExternalComparison(Comparison):
-    """Calls raise CellUnreachableError, and what the index raises.
+    """Compares a cell without revisions; calls raise CellUnreachableError, and what the index raises.
 
-    confirm_timeout_s: how long what differs may still be on its way; None: it is repaired as it is found, which does no
-        harm to what arrives meanwhile.
-    owners: where it is known which cell an instance lives in; None where all rows are its own.
-    journal: of the cell, which gets what is repaired; None for no journal.
-    only: instances that may differ; None: all of the cell.
-    homeless: the hidden rows of instances that the index has no document of (UnindexedMoves), where it is repaired.
+    confirm_timeout_s: how long a difference may be due to changes under way; None repairs each difference when it is
+    found, which does not harm changes that arrive meanwhile. owners: knows the cell of each instance; None if all rows
+    are the cell's own. journal: of the cell; receives the repairs; None for no journal. only: instances that may
+    differ; None for all. homeless: hidden rows of instances without a document, if differences are repaired
+    (UnindexedMoves).
     """
 
     def __init__(
@@ -222,7 +220,7 @@ class ExternalComparison(Comparison):
         return self._still_differing(uuids, time.monotonic() + self._confirm_timeout_s, on_step)
 
     def differing_among(self, uuids: Collection[str]) -> Sequence[Difference]:
-        """Which of these instances differ, by content; nothing is repaired."""
+        """The differences among these instances, by content, without repairing them."""
         return self._look_for(uuids).differences
 
     def remove(self, versions: Mapping[str, int]) -> None:
@@ -231,8 +229,8 @@ class ExternalComparison(Comparison):
         self.index.remove(versions)
 
     def write(self, found: DifferenceBatch, _own: Set[str]) -> Mapping[str, str]:
-        """What is another cell's the writer refuses (fleetlight.indexer.writing.ownership), and nothing makes place
-        for it.
+        """Write documents. The writer refuses those of other cells (fleetlight.indexer.writing.ownership), and nothing
+        is removed to make room.
         """
         problems = {each.uuid: each.problem for each in found.differences if each.problem is not None}
         rejected = self._writer.write(found.documents).rejected if found.documents else ()
@@ -249,7 +247,7 @@ class ExternalComparison(Comparison):
                 is_surplus = {uuid: self._is_surplus(document, None) for uuid, document in documents.items()}
                 yield self._look_for([uuid for uuid in batch if is_surplus.get(uuid, True)])
             on_step()
-        # At the end, since one that is shown meanwhile may have been hidden in both cells when they were read.
+        # Hidden rows come last, since an instance that moved may have been hidden in both cells when they were read.
         yield from self._among(hidden, on_step)
 
     def _among(self, uuids: Collection[str], on_step: Callable[[], None]) -> Iterator[DifferenceBatch]:
@@ -258,7 +256,7 @@ class ExternalComparison(Comparison):
             on_step()
 
     def _read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
-        """Raises CellUnreachableError where rows may be missing: nobody could say that the index has them all."""
+        """Read a page. Raises CellUnreachableError if rows may be missing, since the index could not be complete."""
         rows = self._adapter.read_page(request)
         if isinstance(rows, PartialRows):
             raise CellUnreachableError(self._adapter.cell.name, rows.lacks)
@@ -276,15 +274,15 @@ class ExternalComparison(Comparison):
             yield found
 
     def _is_surplus(self, document: Document, row: InstanceRow | None) -> bool:
-        """Whether this document is in the index although no row of the cell is to be shown."""
-        # What has moved to another cell meanwhile is that one's.
+        """Whether the index has this document although the cell has no visible row for it."""
+        # A document that has moved to another cell meanwhile belongs there.
         if document.cell_uuid != self._cell_uuid:
             return False
         return not document.record["deleted"] if row is None else is_hidden(row)
 
     def _look_for(self, uuids: Collection[str]) -> DifferenceBatch:
-        """What differs among these, whether they have rows or not."""
-        # The documents first: what is written after that has a higher version, and is not removed.
+        """The differences among these instances, whether they have rows or not."""
+        # Read documents first: what is written after that has a higher version, and is not removed.
         documents = self._writer.read(uuids) if uuids else {}
         rows = rows_of(self._adapter, uuids)
         found = self._look(rows, documents)
@@ -303,7 +301,7 @@ class ExternalComparison(Comparison):
         return DifferenceBatch([*found.differences, *only_there], found.documents)
 
     def _unreadable(self, uuids: Collection[str]) -> Mapping[str, int]:
-        """Versions of documents of the cell among these that cannot be read: another program's, and of no row."""
+        """Versions of unreadable documents of the cell among these: another program wrote them, for no row."""
         found = dict(self.index.versions(uuids))
         return found and {uuid: found[uuid] for uuid in self._ranges.revisions(sorted(found)) if uuid in found}
 
@@ -325,7 +323,7 @@ def _is_shown(row: InstanceRow) -> bool:
 
 
 def _difference(wanted: Document, existing: Document | None) -> Difference:
-    """existing: what the index has in the place of the document that the row makes."""
+    """existing: the document in the index for the instance, if any."""
     if existing is None:
         return Difference(wanted.id, DifferenceKind.MISSING, wanted.version, None)
     if existing.cell_uuid != wanted.cell_uuid:

@@ -1,7 +1,7 @@
-"""Filling: all rows of a cell into the index, also while changes arrive.
+"""Fills the index with all rows of a cell, while changes may arrive.
 
-The case of fleetlight.indexer.reconcile.reconcile in which everything counts as different: nothing is compared or
-confirmed, and nothing removed. The index itself takes a row if its revision is newer than what is there.
+This is the case of fleetlight.indexer.reconcile.reconcile in which everything counts as different: it compares,
+confirms and removes nothing. The index takes each row that has a newer revision than its document.
 """
 
 import time
@@ -25,10 +25,11 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.retention import remembered
 from fleetlight.query.sort import INSTANCES_BY_UUID
 
-# Measured: two bulk requests keep Elasticsearch busy, more only wait there.
+# Two bulk requests keep Elasticsearch busy; more would only wait there (measured).
 _IN_FLIGHT = 2
 _IDLE_INTERVAL_S = 1.0
-# What a killed sync reads again at most. Each is made visible at once, for which all writes of the cell wait.
+# The most that a killed sync has to read again. Each checkpoint forces a refresh, for which all writes of the cell
+# wait.
 _CHECKPOINT_INTERVAL_S = 5.0
 _LOOK_INTERVAL_S = 1.0
 
@@ -50,14 +51,13 @@ def write_pages(
     on_written: Callable[[P, WriteResult], None],
     on_idle: Callable[[], None],
 ) -> None:
-    """Write all pages; returns when they are written.
+    """Write all pages; return when they are written.
 
-    The next page is read while the ones before it are written, two at a time: a writer of one page after the other
-    leaves the index idle while it reads, and itself idle while the index works.
-    pages: is used by another thread, one page ahead of the writes.
-    on_written: called in the order of the pages, when everything up to and with that page is written. on_idle: called
-        each second while nothing else happens. Both in the caller's thread; what they raise ends the work.
-    Raises what `pages` and the writer raise, when the writes under way have ended.
+    The next page is read while two others are written: a writer that took one page after the other would leave the
+    index idle while it reads, and be idle itself while the index works. pages: is iterated by another thread, one page
+    ahead of the writes. on_written: called in the order of the pages, once everything up to that page is written.
+    on_idle: called each second while nothing else happens. Both run in the caller's thread; an error that they raise
+    ends the work. Raises what `pages` and the writer raise, after the writes under way have ended.
     """
 
     def finish(future: Future[Any]) -> None:
@@ -72,7 +72,7 @@ def write_pages(
             finish(write)
             on_written(page, write.result())
         except BaseException:
-            # What comes after a page that was not written must not count either.
+            # Pages after one that was not written must not count.
             writing.clear()
             raise
 
@@ -89,18 +89,18 @@ def write_pages(
                     finish_oldest()
                 writing.append((page, threads.submit(writer.write, page.documents)))
         finally:
-            # Also after a failure to read: what has been written counts.
+            # Pages that were written count even if reading failed.
             while writing:
                 finish_oldest()
 
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """rows: how many were read. deleted: how many of them are. sequence: every change up to it is in the index now.
+    """rows: number read. deleted: number of deleted ones among them. sequence: the index now has all changes up to it.
 
-    rejected: uuid -> why the index does not take it. seen: up to where the cell had got at the end, about; None where
-    the cell numbers nothing. has_gone_back: whether some of it is of a future that the cell lost meanwhile, when it was
-    restored from a backup. is_unsettled: whether some of `rejected` waits for another cell to be read.
+    rejected: why the index refuses a row, by uuid. seen: the position that the cell had reached about at the end; None
+    if it numbers nothing. has_gone_back: some rows are from a future that the cell lost meanwhile, when it was restored
+    from a backup. is_unsettled: some of `rejected` may be settled once another cell is read.
     """
 
     rows: int
@@ -114,10 +114,10 @@ class SyncResult:
 
 @dataclass(frozen=True, slots=True)
 class SourcePage:
-    """Rows that were read together, as documents. position: of the last one, where the source can go on after it.
+    """Rows that were read together, as documents. position: of the last row, after which the source can continue.
 
-    documents: can be gone through again and again. count_deleted: how many are deleted, known when all have been gone
-    through, as is `rejected`: rows that could not even become documents. seen: see Checkpoint.
+    documents: can be iterated repeatedly. count_deleted: the number of deleted ones, and `rejected`: rows that could
+    not be converted; both are known after an iteration. seen: see Checkpoint.
     """
 
     documents: Iterable[Document]
@@ -129,26 +129,26 @@ class SourcePage:
 
 
 class RowSource(Protocol):
-    """Where the rows of a cell come from."""
+    """The source of a cell's rows."""
 
     @property
     def has_gone_back(self) -> bool:
-        """Whether rows came, or had come before the checkpoint, from a future that the cell does not have any more."""
+        """Whether some rows, now or before the checkpoint, came from a future that the cell has lost."""
 
     def start(self, watermark: int) -> int:
-        """Before the first row is read: every change up to this sequence will be in the rows."""
+        """Called before the first row is read: returns a sequence up to which the rows will have every change."""
 
     def can_go_on(self, checkpoint: Checkpoint) -> bool:
-        """Whether what was read up to that checkpoint is still worth something."""
+        """Whether a sync can continue from that checkpoint."""
 
     def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
-        """All rows, or those after `position`; used by a thread of its own."""
+        """Yield all rows, or those after `position`; runs in a thread of its own."""
 
 
 class CellRows:
-    """The rows straight from a cell with a changelog; raises CellUnreachableError.
+    """The rows of a cell with a changelog, from the cell itself; raises CellUnreachableError.
 
-    horizon: rows that are forgotten at it are left out (fleetlight.indexer.reconcile.retention).
+    horizon: leave out rows that are forgotten at it (fleetlight.indexer.reconcile.retention).
     """
 
     def __init__(
@@ -177,15 +177,15 @@ class CellRows:
 
     @property
     def seen(self) -> Position | None:
-        """Where the cell was at the last look; None before there was one."""
+        """The cell's position at the last look; None before the first."""
         return self._seen
 
     def forget_lost_future(self) -> None:
-        """The index has nothing of it any more, or is not going to."""
+        """Called when the index has nothing of a lost future any more, or will not get it."""
         self._seen, self.has_gone_back = None, False
 
     def look(self) -> Position:
-        """Where the cell is now, and whether where it was before is still part of its past."""
+        """The cell's position now; also checks whether its previous position is still part of its past."""
         before, now = self._seen, self._adapter.position()
         if before is not None and before.epoch is not None:
             is_past = before.epoch == now.epoch or self._adapter.epoch_history().contains(before.epoch, before.sequence)
@@ -195,8 +195,8 @@ class CellRows:
         return now
 
     def look_now_and_then(self) -> None:
-        """Look once a second, however often this is called."""
-        # A backup that is made and restored between two looks would not be noticed.
+        """Look at most once a second, however often this is called."""
+        # Otherwise a backup made and restored between two looks would go unnoticed.
         if time.monotonic() >= self._look_due_s:
             self.look()
 
@@ -207,7 +207,7 @@ class CellRows:
         return sequence if external is None else min(sequence, external - 1)
 
     def can_go_on(self, checkpoint: Checkpoint) -> bool:
-        """Not if the changes since then are gone, nor if the database is an older copy of itself."""
+        """Whether the changes since the checkpoint are still there, and the database is not an older copy."""
         self._seen = checkpoint.seen
         self.look()
         reaches_back = self._adapter.oldest_kept_sequence() <= checkpoint.sequence + 1
@@ -242,22 +242,22 @@ def sync(
     checkpoints: Checkpoints | None = None,
     on_progress: Callable[[int], None] = ignore,
 ) -> SyncResult:
-    """Write every row of the source, deleted ones too; repeating it changes nothing.
+    """Write every row of the source, including deleted ones; repeating it changes nothing.
 
-    watermark: every change up to this sequence is in the index already.
-    checkpoints: a sync that was cut off goes on from the one that is there; forgotten at the end.
-    on_progress: called with the number of rows so far, after each page and each second; what it raises ends the sync.
-    Raises what the source and the writer raise; what was written until then stays and does no harm.
+    watermark: the index already has every change up to this sequence.
+    checkpoints: where an interrupted sync continues; forgotten at the end.
+    on_progress: receives the number of rows so far, after each page and each second; an error it raises ends the sync.
+    Raises what the source and the writer raise; rows written until then stay and do no harm.
     """
     found = done = checkpoints.load() if checkpoints else None
     if done is None or not source.can_go_on(done):
-        # The sequence is read first: whatever is announced while the rows are read has a higher one.
+        # Read the sequence first: whatever is announced while rows are read then has a higher one.
         done = Checkpoint([], source.start(watermark), 0, 0, {})
     work = _Work(done, checkpoints, on_progress, has_checkpoint=found is not None)
     try:
         write_pages(source.pages(done.position or None), writer, on_written=work.on_written, on_idle=work.on_idle)
     except BaseException:
-        # A writer that could not write the rows cannot write this either.
+        # A writer that could not write rows cannot save a checkpoint either.
         with suppress(IndexerError):
             work.save()
         raise
@@ -267,7 +267,7 @@ def sync(
 
 
 class _Work:
-    """How far one sync is. done: everything up to there is written. has_checkpoint: whether one is there already."""
+    """The progress of one sync. done: everything up to it is written. has_checkpoint: one is saved already."""
 
     def __init__(
         self,
@@ -310,7 +310,7 @@ class _Work:
             self._saved, self._saved_at_s = self.done, time.monotonic()
 
     def forget(self) -> None:
-        """A sync of some seconds has none: a write less, which the index would have to make visible at once."""
+        """Forget the checkpoint. A sync of some seconds saves none, which avoids a refresh of the index."""
         if self._checkpoints and self._has_checkpoint:
             self._checkpoints.forget()
 
@@ -324,11 +324,11 @@ def sync_cell(
     checkpoints: Checkpoints | None = None,
     on_progress: Callable[[int], None] = ignore,
 ) -> SyncResult:
-    """`sync` straight from a cell that nothing is known of yet."""
+    """`sync` for a cell of which the index has nothing yet, from the cell itself."""
     source = CellRows(adapter, batch_size=batch_size, horizon=horizon)
     return sync(source, writer, checkpoints=checkpoints, on_progress=on_progress)
 
 
 def is_empty(adapter: ChangelogAdapter) -> bool:
-    """Whether the cell has no row at all, not even a deleted one; raises CellUnreachableError."""
+    """Whether the cell has no rows at all, not even deleted ones. Raises CellUnreachableError."""
     return not adapter.read_page(PageRequest(EVERYTHING, INSTANCES_BY_UUID, 1, fields=("uuid",)))

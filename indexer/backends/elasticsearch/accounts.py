@@ -1,4 +1,4 @@
-"""Accounts on Elasticsearch: a key for each process, which can do what that process does and nothing else."""
+"""Accounts on Elasticsearch: a key for each process, with rights for what the process does and nothing else."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -14,7 +14,7 @@ ACCOUNTS = ("api", "indexer")
 
 _KEYS = "/_security/api_key"
 _WHO = "/_security/_authenticate"
-# In the words of the server.
+# The server's own words.
 _WITHOUT_SECURITY = f"no handler found for uri [{_KEYS}]"
 
 
@@ -26,9 +26,9 @@ _decode = msgspec.json.Decoder(_NewKey).decode
 
 
 def create_key(settings: IndexSettings, account: str) -> str:
-    """A new API key for one of ACCOUNTS, as `index.api_key` wants it; keys that there were stay valid.
+    """Create an API key for one of ACCOUNTS, in the form of `index.api_key`; older keys stay valid.
 
-    settings: where the cluster is, and an account there that may manage keys.
+    settings: the cluster, and an account there that may manage keys.
     Raises IndexUnavailableError and IndexRequestError.
     """
     body = {"name": f"{settings.prefix}-{account}", "role_descriptors": {account: _role(settings.prefix, account)}}
@@ -50,9 +50,9 @@ def create_key(settings: IndexSettings, account: str) -> str:
 
 
 def is_valid_key(settings: IndexSettings, key: str) -> bool:
-    """Whether the cluster knows the key, and it was not invalidated; raises IndexUnavailableError, IndexRequestError.
+    """Whether the cluster knows the key and has not invalidated it. Raises IndexUnavailableError, IndexRequestError.
 
-    settings: where the cluster is.
+    settings: the cluster.
     """
     as_bearer = IndexSettings.model_validate(settings.model_dump(exclude={"username", "password"}) | {"api_key": key})
     with closing(open_client(as_bearer, timeout_s=settings.write_timeout_s)) as client:
@@ -64,14 +64,14 @@ def is_valid_key(settings: IndexSettings, key: str) -> bool:
 
 
 def _role(prefix: str, account: str) -> Mapping[str, Any]:
-    """Of its indexes only ours, and of the cluster itself nothing but what the seal looks at."""
+    """The role of an account: rights on our indexes only, and on the cluster only for what the seal reads."""
     if account == "api":
-        # The alias, not what is behind it: a list must never see an index that is still being filled.
+        # The alias, not the index behind it: a list must never see an index that is still being filled.
         readable = [f"{prefix}-{name}" for name in ("instances", "items", "progress", "state")]
         return {"cluster": [], "indices": [{"names": readable, "privileges": ["read"]}]}
-    # `manage`: it makes its indexes, extends their mappings, refreshes them, and moves the aliases.
+    # `manage`: the indexer creates indexes, extends mappings, refreshes, and moves aliases.
     privileges = ["read", "write", "manage"]
-    # The versions of settings and mappings, and the terms of shards, are said nowhere else
+    # Only the cluster state has the versions of settings and mappings, and the terms of shards
     # (fleetlight.indexer.backends.elasticsearch.numbering).
     cluster = ["cluster:monitor/state"]
     return {"cluster": cluster, "indices": [{"names": [f"{prefix}-*"], "privileges": privileges}]}

@@ -1,6 +1,6 @@
-"""One request to the cluster: bytes in, bytes out, failures as our errors. This module does not look at the bytes.
+"""Sends one request to the cluster as bytes, returns the answer as bytes, and translates failures to our errors.
 
-The client's own decoding is left out: of a page of a list only that is decoded which its caller sees.
+It skips the client's own decoding: of a list's page only those parts are decoded which the caller sees.
 """
 
 from collections.abc import Iterator
@@ -31,13 +31,13 @@ NDJSON = "application/x-ndjson"
 _MISSING_INDEX = "index_not_found_exception"
 _SEARCH_FAILED, _NO_SHARD = "search_phase_execution_exception", "all shards failed"
 _BLOCKED = "cluster_block_exception"
-# By its number: `index.blocks.write`, which is what pauses are made of
+# Identified by its number: `index.blocks.write`, with which pauses are made
 # (fleetlight.indexer.backends.elasticsearch.pause).
 _WRITE_BLOCK = "/8/"
 _CLOSED = "index_closed_exception"
 _INDEX_EXISTS = "resource_already_exists_exception"
-# What one search is ended with since it takes too much or too long, while others are answered; with whatever status:
-# of those seen Elasticsearch 9 has 400 and 429, OpenSearch 3 has 429, 500 and 503.
+# Causes with which the server ends one search that needs too much, while it answers others. The status varies:
+# Elasticsearch 9 was seen with 400 and 429, OpenSearch 3 with 429, 500 and 503.
 _TOO_MUCH_OF_ONE_QUERY = frozenset(
     {
         "circuit_breaking_exception",
@@ -48,7 +48,7 @@ _TOO_MUCH_OF_ONE_QUERY = frozenset(
     }
 )
 _REASON_LENGTH = 400
-# The type of a cause that is not in the server's own words, such as a proxy's.
+# The type of a cause that is not from the server itself, but for example from a proxy.
 _UNKNOWN = "unknown"
 _BAD_REQUEST = 400
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
@@ -59,7 +59,7 @@ _FIRST_SERVER_ERROR = 500
 
 
 class IndexExistsError(IndexRequestError):
-    """The index or alias is there already: another process has created it."""
+    """The index or alias exists already: another process has created it."""
 
 
 class TooLargeError(IndexRequestError):
@@ -70,22 +70,22 @@ _OF_STATUS = {_UNAUTHORIZED: IndexLoginError, _FORBIDDEN: IndexForbiddenError, _
 
 
 class Cause(msgspec.Struct):
-    """Why the server refused a request, or one document of it."""
+    """Why the server refused a request, or one document in it."""
 
     type: str = _UNKNOWN
     reason: str | None = None
     caused_by: "Cause | None" = None
 
     def chain(self) -> Iterator["Cause"]:
-        """This one, and what caused it, from the outermost to the innermost."""
+        """This cause and its own causes, from the outermost to the innermost."""
         yield self
         if self.caused_by is not None:
             yield from self.caused_by.chain()
 
     def __str__(self) -> str:
-        """The reasons from the outermost to the innermost, which is usually the one that explains it.
+        """The reasons from the outermost to the innermost, which usually explains the failure.
 
-        Each is shortened: the server repeats what it does not take, however long that is.
+        Each is shortened, since the server quotes what it does not accept, at any length.
         """
         own = f"{self.type}: {shortened(self.reason, _REASON_LENGTH)}" if self.reason else self.type
         return f"{own} ({self.caused_by})" if self.caused_by else own
@@ -96,12 +96,12 @@ class _FailedShard(msgspec.Struct):
 
 
 class _RequestCause(Cause):
-    """Why a search failed: the shards say it, the request itself only that it failed."""
+    """Why a search failed: its shards give the reason, the request itself only says that it failed."""
 
     failed_shards: list[_FailedShard] = []
 
     def of_shards(self) -> list[Cause]:
-        """Why the shards have failed, of a search that had begun."""
+        """Why the shards of a search that had begun failed."""
         if self.type != _SEARCH_FAILED:
             return []
         return [shard.reason for shard in self.failed_shards] or ([self.caused_by] if self.caused_by else [])
@@ -116,7 +116,7 @@ class _Refusal(msgspec.Struct):
 
 
 class _Bytes(Serializer):
-    """Leaves answers as they are, and encodes what is not bytes yet."""
+    """Passes answers on as bytes, and encodes bodies that are not bytes yet."""
 
     mimetype = JSON
 
@@ -135,14 +135,14 @@ _decode_refusal = msgspec.json.Decoder(_Refusal).decode
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Connections to the nodes of one cluster; threads may share one. official: that of Elasticsearch, for both."""
+    """Connections to the nodes of one cluster; threads may share them. official: Elasticsearch's client, for both."""
 
     official: Elasticsearch
     dialect: Dialect
 
     @property
     def addresses(self) -> str:
-        """Where the nodes are, without accounts: what a person compares with index.urls."""
+        """Addresses of the nodes without accounts, for an operator to compare with index.urls."""
         return addresses_of(self.official.transport)
 
     def close(self) -> None:
@@ -150,9 +150,9 @@ class Client:
 
 
 def open_client(settings: IndexSettings, *, timeout_s: float, connections: int = 10) -> Client:
-    """A client; a writer and a searcher have one each.
+    """Open a client; each writer and each searcher has its own.
 
-    timeout_s: how long the server may be silent in the middle of a request. connections: kept open to each node.
+    timeout_s: how long the server may be silent during a request. connections: how many are kept open to each node.
     """
     transport = TRANSPORTS[settings.backend]
     as_bytes = _Bytes()
@@ -162,7 +162,7 @@ def open_client(settings: IndexSettings, *, timeout_s: float, connections: int =
         "request_timeout": timeout_s,
         "connections_per_node": connections,
         "serializers": {JSON: as_bytes, NDJSON: as_bytes},
-        # Only to move on to another node. Waiting and trying again is up to the callers, which know what depends on it.
+        # Retries only move on to another node. Callers decide about waiting and trying again.
         "max_retries": len(settings.urls) - 1,
         "retry_on_status": (),
     }
@@ -184,9 +184,9 @@ def send(
     content_type: str = JSON,
     is_query: bool = False,
 ) -> bytes:
-    """Send one request, and return the body of the answer; raises IndexUnavailableError or IndexRequestError.
+    """Send one request and return the body of the answer. Raises IndexUnavailableError or IndexRequestError.
 
-    is_query: it is a search as somebody wants it, so IndexQueryError is raised when the server refuses only this one.
+    is_query: the request is a user's search; if the server refuses only this one, IndexQueryError is raised.
     """
     with _translated(client, f"{method} {path}", is_query=is_query):
         headers = {"accept": JSON, "content-type": content_type}
@@ -194,33 +194,33 @@ def send(
 
 
 def is_passing(status: int) -> bool:
-    """Whether an answer with this status may become another one later by itself."""
+    """Whether the cause of an answer with this status may pass by itself."""
     return status in (_REQUEST_TIMEOUT, _TOO_MANY_REQUESTS) or status >= _FIRST_SERVER_ERROR
 
 
 def is_missing_index(cause: Cause) -> bool:
-    """Whether the index is not there (not yet, or not any more), unlike a document that is not."""
+    """Whether the index does not exist (yet, or any more), rather than a document."""
     return cause.type == _MISSING_INDEX
 
 
 def is_blocked(cause: Cause) -> bool:
-    """Whether the server does not write now, and will go on some time: paused, closed, or with a full disk."""
+    """Whether writing is blocked for now: paused, closed, or because of a full disk."""
     return cause.type in (_BLOCKED, _CLOSED)
 
 
 def is_of_index(status: int, cause: Cause) -> bool:
-    """Whether the index is why something was not taken, and not what was sent: the same is taken another time."""
+    """Whether the state of the index is the cause, so that the same request may succeed another time."""
     return is_passing(status) or is_missing_index(cause) or is_blocked(cause)
 
 
 def _is_absent(cause: Cause) -> bool:
-    """Whether there is no index, or no shard of it has begun to work, as in the moment after it was made."""
+    """Whether there is no index, or none of its shards has started, as right after its creation."""
     has_no_shard = (cause.type, cause.reason, cause.caused_by) == (_SEARCH_FAILED, _NO_SHARD, None)
     return has_no_shard or is_missing_index(cause)
 
 
 def unavailable(text: str, cause: Cause) -> IndexUnavailableError:
-    """What to raise for a cause that passes by itself."""
+    """The error for a cause that passes by itself."""
     if _is_absent(cause):
         return IndexAbsentError(text)
     is_paused = is_blocked(cause) and _WRITE_BLOCK in (cause.reason or "")
@@ -228,7 +228,7 @@ def unavailable(text: str, cause: Cause) -> IndexUnavailableError:
 
 
 def _body(answer: ApiResponse[Any]) -> bytes:
-    """What the serializer left as it was; an answer of another type, say a proxy's page, is text by now."""
+    """The body as bytes. Raises TransportError if it has another type, for example a proxy's page."""
     if not isinstance(answer.body, bytes):
         raise TransportError(f"the answer is not JSON: {str(answer.body)[:200]!r}")
     return answer.body
@@ -246,7 +246,7 @@ def _translated(client: Client, request: str, *, is_query: bool) -> Iterator[Non
 
 
 def _refusal(error: ApiError, request: str, *, is_query: bool) -> IndexRequestError | IndexUnavailableError:
-    """The error for an answer that says that the request was not carried out."""
+    """The error for an answer that reports a failure."""
     status, cause = error.meta.status, _cause(error.body)
     text = f"{request}: status {status}, {cause}"
     if is_query and _is_of_query(status, cause):
@@ -258,9 +258,9 @@ def _refusal(error: ApiError, request: str, *, is_query: bool) -> IndexRequestEr
 
 
 def _is_of_query(status: int, cause: _RequestCause) -> bool:
-    """Whether this search is why it was refused: it is not what the server takes, or was too much for it.
+    """Whether this search itself is the cause: the server does not accept it, or it needs too much.
 
-    A server that takes no search at all, however small, says so of the index, or before shards search.
+    A server that accepts no search at all names the index as the cause, or fails before the shards search.
     """
     if is_missing_index(cause) or is_blocked(cause):
         return False
@@ -281,7 +281,7 @@ def _refusal_type(status: int, cause: _RequestCause) -> type[IndexRequestError]:
 
 
 def _reasons(error: TransportError) -> str:
-    """What each node that was tried has failed with. The text of the error itself is "Connection error", or longer."""
+    """The failure of each node that was tried; the error's own text would be "Connection error", or very long."""
     of_nodes = (*reversed(error.errors), error)
     return "; ".join(dict.fromkeys(str(each.message) for each in of_nodes if isinstance(each, TransportError)))
 

@@ -1,4 +1,4 @@
-"""What Elasticsearch and OpenSearch do in different ways, of all that is asked of them."""
+"""The differences between Elasticsearch and OpenSearch in all that we use."""
 
 import re
 from collections.abc import Mapping
@@ -17,9 +17,10 @@ _OK, _REDIRECTED = 200, 300
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One of the two. title: its name for people. product: what its answers say that it is, in a header.
+    """One of the two servers. title: its name for people. product: its value of a header that names the product.
 
-    settings: of each of our indexes, besides what both have (fleetlight.indexer.backends.elasticsearch.mapping).
+    settings: those of each of our indexes that only this server has
+    (fleetlight.indexer.backends.elasticsearch.mapping).
     """
 
     title: str
@@ -27,7 +28,7 @@ class Dialect:
     settings: Mapping[str, Any]
 
     def check(self, headers: Mapping[str, str], addresses: str) -> None:
-        """Raises IndexRequestError where an answer comes from a server of the other kind."""
+        """Raises IndexRequestError if the answer comes from a server of the other kind."""
         if headers.get(_PRODUCT) != self.product:
             other = next(name for name, each in TRANSPORTS.items() if each.dialect is not self)
             raise IndexRequestError(
@@ -37,15 +38,16 @@ class Dialect:
 
 
 class PlainTransport(Transport):
-    """Below the official client of Elasticsearch: asks for plain JSON, which both speak, and knows what it talks to.
+    """The transport of Elasticsearch's official client, adapted to both servers.
 
-    The client asks for a media type of its own, which OpenSearch refuses, and takes nothing but Elasticsearch.
+    The client asks for its own media type, which OpenSearch refuses, and accepts no other product. This asks for plain
+    JSON, which both know, and checks the product itself.
     """
 
     dialect: ClassVar[Dialect]
 
     def perform_request(self, *arguments: Any, **options: Any) -> TransportApiResponse:
-        """As the transport's. Raises IndexRequestError for a server of the other kind."""
+        """Send a request. Raises IndexRequestError if the server is of the other kind."""
         plain = {name: _OWN_MEDIA_TYPE.sub(r"application/\1", text) for name, text in options["headers"].items()}
         answer = super().perform_request(*arguments, **options | {"headers": plain})
         if _OK <= answer.meta.status < _REDIRECTED:
@@ -55,7 +57,7 @@ class PlainTransport(Transport):
 
 
 class _ToElasticsearch(PlainTransport):
-    # Documents are kept as they were sent, and a text of any length can be found.
+    # Documents are stored as they were sent, and texts of any length are searchable.
     dialect = Dialect(
         "Elasticsearch",
         _EXPECTED,
@@ -64,8 +66,8 @@ class _ToElasticsearch(PlainTransport):
 
 
 class _ToOpenSearch(PlainTransport):
-    # A copy that gets segments instead of documents has what was written some time after a refresh has said that it can
-    # be found, and lists read any copy.
+    # A replica that copies segments instead of documents may lack what a refresh has announced as searchable for some
+    # time, and lists read any replica.
     dialect = Dialect(
         "OpenSearch",
         None,
@@ -78,9 +80,9 @@ class _ToOpenSearch(PlainTransport):
 
 
 TRANSPORTS: Mapping[str, type[PlainTransport]] = {"elasticsearch": _ToElasticsearch, "opensearch": _ToOpenSearch}
-"""By the value of index.backend."""
+"""Transports by the value of index.backend."""
 
 
 def addresses_of(transport: Transport) -> str:
-    """Where its nodes are, without accounts."""
+    """The addresses of its nodes, without accounts."""
     return ", ".join(node.base_url for node in transport.node_pool.all())

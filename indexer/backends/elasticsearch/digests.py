@@ -1,8 +1,8 @@
-"""Digests and versions to compare with a cell, from Elasticsearch: bodies of requests, and their answers; pure.
+"""Digests and versions in Elasticsearch, for comparisons with a cell: bodies of requests, and their answers; pure.
 
-A document carries its version and the two numbers of its digest (fleetlight.cells.digests) as fields of their own,
-because the server can neither filter nor add up by `_version`. A range is a prefix of the uuid, and the ranges of one
-request are a `filters` aggregation: measured on 50,000 documents, 256 ranges take 30 ms, and 1,024 small ones 100 ms.
+Documents have their version and the two numbers of their digest (fleetlight.cells.digests) as fields, because the
+server can neither filter nor sum by `_version`. A range is a prefix of the uuid, and a request reads its ranges by a
+`filters` aggregation: on 50,000 documents 256 ranges take 30 ms, and 1,024 small ones 100 ms (measured).
 """
 
 import itertools
@@ -22,7 +22,7 @@ from fleetlight.query.to_dsl import to_dsl
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _HEXADECIMAL = "0123456789abcdef"
-# Where a uuid in its usual form has dashes; the index rejects uuids in any other form.
+# The positions of dashes in a uuid's usual form; the index rejects other forms.
 _DASHES = (8, 13, 18, 23)
 _DELETED = (200, 404)
 _CONFLICT = 409
@@ -82,7 +82,7 @@ _DELETIONS = msgspec.json.Decoder(_DeleteAnswer)
 def digests_body(
     cell_uuid: str, prefixes: Sequence[str], length: int, horizon: int, *, external: bool
 ) -> dict[str, Any]:
-    """The body of a search that only aggregates."""
+    """The body of a search with aggregations alone."""
     beginnings = [beginning for prefix in prefixes for beginning in _longer(prefix, length)]
     return {
         "size": 0,
@@ -98,7 +98,7 @@ def digests_body(
 
 
 def from_digests(answer: bytes) -> dict[str, RangeDigest]:
-    """Sums of whole numbers below 2^53 are exact although they come as doubles."""
+    """Digests by prefix. Sums of whole numbers below 2^53 are exact, although they come as doubles."""
     return {
         beginning: RangeDigest(bucket.doc_count, int(bucket.digest_high.value), int(bucket.digest_low.value))
         for beginning, bucket in decoded(_DIGESTS, answer).aggregations.ranges.buckets.items()
@@ -109,9 +109,7 @@ def from_digests(answer: bytes) -> dict[str, RangeDigest]:
 def revisions_body(
     cell_uuid: str, prefixes: Sequence[str], limit: int, horizon: int, *, external: bool
 ) -> dict[str, Any]:
-    """The body of a search that returns ids and versions: of the documents whose uuid begins so, or that have such an
-    id.
-    """
+    """The body of a search for ids and versions of documents whose uuid begins with a prefix, or whose id is one."""
     return {
         "size": limit,
         "track_total_hits": False,
@@ -122,12 +120,12 @@ def revisions_body(
 
 
 def from_hits(answer: bytes) -> dict[str, int]:
-    """Versions by id, which is the uuid of an instance unless it is a copy, in the order of the answer."""
+    """Versions by id, in the order of the answer; the id is the uuid of an instance unless the document is a copy."""
     return {hit.id: hit.version for hit in decoded(_HITS, answer).hits.hits}
 
 
 def external_body(cell_uuid: str) -> dict[str, Any]:
-    """The body of a count."""
+    """The body of a count of external documents."""
     return {"query": _documents(cell_uuid, [""], 0, True)}
 
 
@@ -136,7 +134,7 @@ def from_count(answer: bytes) -> int:
 
 
 def to_removal_bulk(versions: Mapping[str, int]) -> bytes:
-    """The body of a bulk request that deletes documents unless they are newer than these versions."""
+    """The body of a bulk request that deletes documents, unless they are newer than these versions."""
     lines = [
         _encode({"delete": {"_id": uuid, "version": version, "version_type": "external_gte"}})
         for uuid, version in versions.items()
@@ -145,9 +143,9 @@ def to_removal_bulk(versions: Mapping[str, int]) -> bytes:
 
 
 def newer_in(answer: bytes, uuids: Sequence[str]) -> set[str]:
-    """Which of the documents that a bulk request was to delete, in its order, are newer, and so may stay.
+    """The documents that stay since they are newer, of those that a bulk request was to delete; in its order.
 
-    Raises IndexUnavailableError or IndexRequestError when another one was not deleted.
+    Raises IndexUnavailableError or IndexRequestError if another document was not deleted.
     """
     newer: set[str] = set()
     for uuid, item in zip(uuids, decoded(_DELETIONS, answer).items, strict=True):
@@ -161,13 +159,13 @@ def newer_in(answer: bytes, uuids: Sequence[str]) -> set[str]:
 
 
 def _longer(prefix: str, length: int) -> list[str]:
-    """Every beginning of `length` characters of uuids that begin with `prefix`."""
+    """All prefixes of `length` characters of uuids that begin with `prefix`."""
     characters = ["-" if position in _DASHES else _HEXADECIMAL for position in range(len(prefix), length)]
     return [prefix + "".join(rest) for rest in itertools.product(*characters)]
 
 
 def forgotten_documents(cell_uuid: str, horizon: int) -> dict[str, Any]:
-    """The query that finds what is forgotten of a cell."""
+    """The query for forgotten documents of a cell."""
     is_forgotten = to_dsl(forgotten(horizon), INSTANCE_FIELDS)
     return {"bool": {"filter": [{"term": {"cell_uuid": cell_uuid}}, is_forgotten]}}
 
@@ -178,7 +176,7 @@ def _documents(cell_uuid: str, prefixes: Sequence[str], horizon: int, external: 
     if horizon:
         wanted.append(to_dsl(remembered(horizon), INSTANCE_FIELDS))
     if "" not in prefixes:
-        # Those that have such an id, too: a copy that another program has made says another uuid.
+        # By id as well: a copy that another program has made contains another uuid.
         by_id = {"ids": {"values": list(prefixes)}}
         wanted.append({"bool": {"should": [by_id, *({"prefix": {"uuid": prefix}} for prefix in prefixes)]}})
     return {"bool": {"filter": wanted}}

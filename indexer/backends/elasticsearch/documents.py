@@ -1,8 +1,8 @@
-"""Bytes that are sent to and read from Elasticsearch; pure.
+"""Encodes requests for Elasticsearch and decodes its answers; pure.
 
-A document of the index is the record without its nulls, the cell, the uuid as two numbers, the keys of nice orders, its
-version and digest, and the view: each piece a value of its own, so that it can be cut out of an answer without being
-parsed.
+A document in the index consists of the record without nulls, the cell, the uuid as two numbers, the keys of nice
+orders, version, digest, and the view, of which each piece is a separate value, so that it can be cut out of an answer
+without being parsed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,11 +43,11 @@ from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import PIECE_NAMES
 
-# Measured: 500 documents a bulk is about right; fewer cost more requests, more make the server wait for one of them.
+# 500 documents a bulk is about right (measured): fewer cost more requests, more let the server wait for a bulk.
 BULK_MAX_DOCUMENTS = 500
 BULK_MAX_BYTES = 5_000_000
-# Four times a document has to be less than a tenth of the server's memory, or it says for ever that it is too busy
-# (measured: 30 MB with 1 GB). Real ones have some kilobytes.
+# Four times a document must be below a tenth of the server's memory, or the server always answers that it is too
+# busy (measured: 30 MB with 1 GB). Real documents have some kilobytes.
 DOCUMENT_MAX_BYTES = 10_000_000
 MAX_CELLS = 10_000
 # index.max_result_window of Elasticsearch.
@@ -55,10 +55,10 @@ MAX_ROWS = 10_000
 ALL_PROGRESS = {"size": MAX_CELLS}
 """The search for the progress of every cell."""
 WITH_WRITES = {"seq_no_primary_term": True}
-"""Of a search: gives the numbers of the writes, too."""
+"""Part of a search that also asks for the sequence numbers of the writes."""
 NEVER_REMOVED = (HORIZONS, EPOCHS, REPAIRS)
-"""The kinds of state by which lists take more of a cell where a fact is missing. One that is forgotten stays, and says
-nothing: so a missing one was removed by another program.
+"""Kinds of state whose absence would let lists take more of a cell from the index. A forgotten fact stays as null,
+so if one is missing, another program has removed it.
 """
 
 _CREATED_OR_UPDATED = (200, 201)
@@ -74,9 +74,8 @@ _encode = msgspec.json.Encoder().encode
 class Bulk(msgspec.Struct):
     """One bulk request, without its documents, which would take several times its memory.
 
-    numbers: of its documents, among all that `to_bulks` was given. ids: of the same. schema_violations: as in
-    WriteResult.
-    body: newline-delimited JSON.
+    numbers, ids: of its documents; numbers count all documents given to `to_bulks`. schema_violations: as in
+    WriteResult. body: newline-delimited JSON.
     """
 
     numbers: list[int]
@@ -86,9 +85,10 @@ class Bulk(msgspec.Struct):
 
 
 class BulkOutcome(msgspec.Struct):
-    """What came of one bulk request; documents by their numbers, as in `Bulk`.
+    """The result of one bulk request, with documents by number as in `Bulk`.
 
-    rejected: why. failure: of `unwritten`, which the server could not take now, the first. schema_violations: of all.
+    rejected: the reasons. failure: the first of those for `unwritten`, which the server could not take now.
+    schema_violations: of all documents.
     """
 
     applied: int = 0
@@ -101,14 +101,14 @@ class BulkOutcome(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class RemovalOutcome:
-    """What one removal of found rows did. total: of which some may have changed meanwhile."""
+    """The result of removing found rows. total: all of them; some may have changed and so stay."""
 
     deleted: int
     total: int
 
 
 class _Written(msgspec.Struct):
-    """result: what the server has done; one that drops a document on its way says `noop`, and that all is well."""
+    """result: what the server did; a pipeline that drops a document gives `noop`, with a status of success."""
 
     status: int
     result: str = ""
@@ -124,11 +124,11 @@ class _Written(msgspec.Struct):
 
     @property
     def is_of_index(self) -> bool:
-        """Whether the index is why it was not done: the same is done another time, once the index is put right."""
+        """Whether the index is the cause, so that the same may succeed once the index is repaired."""
         return self.result == _DROPPED or is_of_index(self.status, self.cause)
 
     def failure(self, what: str) -> IndexUnavailableError | IndexRequestError:
-        """Why it was not done. what: that was not, as a clause."""
+        """The error for it. what: a clause that says what was not done."""
         failure = IndexUnavailableError if self.is_of_index else IndexRequestError
         return failure(f"{what}: status {self.status}, {self.cause}")
 
@@ -163,9 +163,9 @@ class _FoundWrite(msgspec.Struct):
 
 
 class _KeptHit(msgspec.Struct):
-    """A progress or a fact, in which another program may have written anything. source: empty of one that is not there.
+    """A progress or a fact, into which another program may have written anything. source: empty if it does not exist.
 
-    index, seq_no, primary_term: where a search asks for them.
+    index, seq_no, primary_term: only if the search asks for them.
     """
 
     id: str = msgspec.field(name="_id")
@@ -176,13 +176,13 @@ class _KeptHit(msgspec.Struct):
 
     @property
     def is_ours(self) -> bool:
-        """Whether it says what a writer of ours has written under this id."""
+        """Whether it is as a writer of ours has written it under this id."""
         return bool(self.source.get(CHECK) == _check(self.id, self.source))
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Facts by kind and name, None for one that was forgotten. altered: what is not as a writer of ours wrote it."""
+    """Facts by kind and name, None for forgotten ones. altered: documents that no writer of ours has written so."""
 
     facts: Mapping[tuple[str, str], Any]
     altered: Sequence[_KeptHit]
@@ -212,7 +212,7 @@ class _FactsFound(msgspec.Struct):
     docs: list[_KeptHit]
 
 
-# What is made of the record and the version, by `_made`.
+# Fields that `_made` computes from the record and the version.
 _MADE = (*UUID_PARTS, *NICE_KEYS.values(), VERSION, DIGEST_HIGH, DIGEST_LOW)
 _Source = msgspec.defstruct(
     "_Source",
@@ -226,9 +226,9 @@ _Source = msgspec.defstruct(
 )
 
 
-# What is not the record of an instance.
+# Members that are not part of an instance's record.
 _OTHERS = (*_MADE, "extra", EXTRA_TERMS, EXTRA_FIELDS)
-# A structure is encoded in half the time that a dict needs to be made and encoded. Nulls are left out.
+# Encoding a structure takes half the time of building and encoding a dict. Nulls are left out.
 _Members = msgspec.defstruct(
     "_Members", [(name, Any, None) for name in (*INSTANCE_FIELDS, *_OTHERS)], omit_defaults=True, gc=False
 )
@@ -259,10 +259,10 @@ _FOUND_ANSWER = msgspec.json.Decoder(_FoundAnswer)
 
 
 def to_bulks(documents: Iterable[Document], rejected: dict[int, str], items: str = "") -> Iterator[Bulk]:
-    """Requests of at most BULK_MAX_DOCUMENTS and about BULK_MAX_BYTES; one is made while those before it are under way.
+    """Yield requests of at most BULK_MAX_DOCUMENTS and about BULK_MAX_BYTES, while earlier ones are under way.
 
-    rejected: gets the numbers of the documents that cannot be sent at all, and why. items: the alias where those go
-    that are not instances; the others go where the request does.
+    rejected: receives the numbers of documents that cannot be sent at all, with the reasons. items: the alias for items
+    other than instances; instances go to the index of the request.
     """
     numbers: list[int] = []
     ids: list[str] = []
@@ -291,7 +291,7 @@ def to_bulks(documents: Iterable[Document], rejected: dict[int, str], items: str
 
 
 def to_outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
-    """What the server says of each document."""
+    """Collect the server's result of each document."""
     result = BulkOutcome(schema_violations=bulk.schema_violations)
     for number, uuid, item in zip(bulk.numbers, bulk.ids, decoded(_BULK_ANSWER, answer).items, strict=True):
         status, cause = item.index.status, item.index.cause
@@ -305,13 +305,13 @@ def to_outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
         elif status == _BAD_REQUEST:
             result.rejected[number] = str(cause)
         else:
-            # It outweighs what would pass by itself.
+            # Such a failure takes precedence over one that would pass by itself.
             result.failure = IndexRequestError(f"document {uuid}: status {status}, {cause}")
     return result
 
 
 def to_progress_bulk(progress: Iterable[CellProgress], *, index_uuid: str, state_uuid: str) -> bytes:
-    """The body of a bulk request that saves how far cells are followed in an index, beside facts (Owner)."""
+    """The body of a bulk request that saves the progress of cells in an index, with its facts' index (Owner)."""
     lines: list[bytes] = []
     for cell in progress:
         lines.append(_encode({"index": {"_id": cell.cell_uuid}}))
@@ -321,7 +321,7 @@ def to_progress_bulk(progress: Iterable[CellProgress], *, index_uuid: str, state
 
 
 def check_progress_saved(answer: bytes) -> None:
-    """Raises IndexUnavailableError or IndexRequestError when the server did not save what `to_progress_bulk` says."""
+    """Raises IndexUnavailableError or IndexRequestError if the server did not save the progress."""
     for item in decoded(_BULK_ANSWER, answer).items:
         if not item.index.is_done:
             raise item.index.failure("the progress could not be saved")
@@ -334,7 +334,7 @@ def progress_of(index_uuids: Sequence[str], state_uuid: str) -> dict[str, Any]:
 
 
 def from_progress_hits(answer: bytes) -> dict[str, CellProgress]:
-    """Progress by cell uuid out of the answer of a search; what another program has written is none."""
+    """Progress by cell uuid from the answer of a search, without what another program has written."""
     return {
         hit.id: CellProgress(hit.id, *(hit.source[name] for name in ("watermark", "fresh_as_of", "is_complete")))
         for hit in decoded(_KEPT_ANSWER, answer).hits.hits
@@ -343,21 +343,21 @@ def from_progress_hits(answer: bytes) -> dict[str, CellProgress]:
 
 
 def to_state_bulk(kind: str, values: Mapping[str, object | None]) -> bytes:
-    """The body of a bulk request that keeps facts, or forgets those that are None."""
+    """The body of a bulk request that saves facts, and forgets those that are None."""
     lines: list[bytes] = []
     for name, value in values.items():
         fact_id = _fact_id(kind, name)
         if value is None and kind not in NEVER_REMOVED:
             lines.append(_encode({"delete": {"_id": fact_id}}))
         else:
-            # Under a key of its own, since a field that is not indexed has to be an object.
+            # Nested in an object, since a field that is not indexed has to be one.
             source = {"kind": kind, "name": name, "value": {"json": value}}
             lines += [_encode({"index": {"_id": fact_id}}), _checked(fact_id, source)]
     return b"\n".join([*lines, b""])
 
 
 def fact_of(kind: str, name: str) -> dict[str, Any]:
-    """The body of a multi-get of one fact, which sees it as it was saved last, before any refresh."""
+    """The body of a multi-get of one fact, which returns the last saved value, even before a refresh."""
     return {"ids": [_fact_id(kind, name)]}
 
 
@@ -370,17 +370,17 @@ def _checked(document_id: str, source: Mapping[str, Any]) -> bytes:
 
 
 def _check(document_id: str, source: Mapping[str, Any]) -> int:
-    """What shows that a progress or a fact says what a writer of ours has written under its id: nobody accounts for
-    the numbers of these writes.
+    """A checksum by which a progress or a fact shows that a writer of ours wrote it under its id; the seal does not
+    account for these writes.
 
-    Without the indexes that a progress is about: a rebuild gives it to another one.
+    It leaves out which indexes a progress is about, since a rebuild changes that.
     """
     said = [[name, source[name]] for name in sorted(source.keys() - {CHECK, INDEX_UUID, STATE_UUID})]
     return crc32(_encode([document_id, said]))
 
 
 def check_state_saved(answer: bytes) -> None:
-    """Raises IndexUnavailableError or IndexRequestError when the server did not do what `to_state_bulk` says."""
+    """Raises IndexUnavailableError or IndexRequestError if the server did not do what `to_state_bulk` asked for."""
     for item in decoded(_STATE_BULK_ANSWER, answer).items:
         for action, written in item.items():
             is_gone = action == "delete" and written.status == _NOT_FOUND
@@ -389,7 +389,7 @@ def check_state_saved(answer: bytes) -> None:
 
 
 def from_kept_hits(answer: bytes) -> Kept:
-    """Facts, and what was altered, out of the answer of a search; raises IndexRequestError when there are too many."""
+    """Facts and altered documents from the answer of a search. Raises IndexRequestError if there are too many."""
     hits = decoded(_KEPT_ANSWER, answer).hits.hits
     if len(hits) == MAX_CELLS:
         raise IndexRequestError(f"{MAX_CELLS} facts or more are kept, and some may be missing here")
@@ -397,7 +397,7 @@ def from_kept_hits(answer: bytes) -> Kept:
 
 
 def from_found_facts(answer: bytes) -> Kept:
-    """The same, out of the answer of a multi-get; nothing where there is no such fact, or no index."""
+    """The same from the answer of a multi-get; empty if the fact or the index does not exist."""
     return _kept([each for each in decoded(_FACTS_FOUND, answer).docs if each.source])
 
 
@@ -413,7 +413,7 @@ def _kept(hits: Iterable[_KeptHit]) -> Kept:
 
 
 def to_kept_removals(altered: Iterable[_KeptHit]) -> bytes:
-    """The body of a bulk request that removes them, each unless it was written again since."""
+    """The body of a bulk request that removes altered documents, unless they were written again since."""
     lines = [
         {"_index": hit.index, "_id": hit.id, "if_seq_no": hit.seq_no, "if_primary_term": hit.primary_term}
         for hit in altered
@@ -422,7 +422,7 @@ def to_kept_removals(altered: Iterable[_KeptHit]) -> bytes:
 
 
 def from_field_counts(answer: bytes) -> dict[str, int]:
-    """How many documents have each extra field, out of the answer of a search."""
+    """The number of documents with each extra field, from the answer of a search."""
     buckets = decoded(_FIELDS_ANSWER, answer).aggregations["fields"].buckets
     return {bucket.key: bucket.doc_count for bucket in buckets}
 
@@ -430,22 +430,22 @@ def from_field_counts(answer: bytes) -> dict[str, int]:
 WRITES_ASKED = (
     "items.*._index,items.*._id,items.*._seq_no,items.*._primary_term,items.*.status,items.*.result,items.*.error"
 )
-"""Of the answer to a bulk request: what `from_writes` reads, and what came of each document."""
+"""The parts of a bulk request's answer that `from_writes` reads, and the result of each document."""
 
 
 def from_writes(answer: bytes) -> dict[str, list[NumberedWrite]]:
-    """What a bulk request has written, by physical index."""
+    """The writes of a bulk request, by physical index."""
     written: dict[str, list[NumberedWrite]] = {}
     for item in decoded(_WRITES_ANSWER, answer).items:
         for write in item.values():
-            # What was refused has none.
+            # A refused document has no number.
             if write.seq_no >= 0:
                 written.setdefault(write.index, []).append(NumberedWrite(write.id, write.primary_term, write.seq_no))
     return written
 
 
 def to_exact_removals(found: bytes) -> bytes:
-    """The body of a bulk request that removes what a search has found, as it was found; empty if that is nothing."""
+    """The body of a bulk request that removes found documents if they are unchanged; empty if none were found."""
     lines = [
         _encode({"delete": {"_id": hit.id, "if_seq_no": hit.seq_no, "if_primary_term": hit.primary_term}})
         for hit in decoded(_FOUND_WRITES, found).hits.hits
@@ -454,7 +454,7 @@ def to_exact_removals(found: bytes) -> bytes:
 
 
 def from_removals(answer: bytes) -> RemovalOutcome:
-    """What came of such a request. Raises IndexUnavailableError or IndexRequestError when one could not be removed."""
+    """The result of a removal. Raises IndexUnavailableError or IndexRequestError if a document was not removed."""
     statuses = []
     for item in decoded(_STATE_BULK_ANSWER, answer).items:
         [written] = item.values()
@@ -465,9 +465,9 @@ def from_removals(answer: bytes) -> RemovalOutcome:
 
 
 def from_found(answer: bytes) -> Iterator[Document]:
-    """The documents that a multi-get found.
+    """Yield the documents that a multi-get found.
 
-    Raises IndexUnavailableError when it could not look for one, IndexDocumentError for one that is not ours.
+    Raises IndexUnavailableError if one could not be read, IndexDocumentError if one is not ours.
     """
     for found in decoded_documents(_FOUND_ANSWER, answer).docs:
         if found.error is not None:
@@ -483,7 +483,7 @@ def from_found(answer: bytes) -> Iterator[Document]:
 
 
 def from_found_versions(answer: bytes) -> dict[str, int]:
-    """The versions of the documents that a multi-get without sources found, by id. Raises IndexUnavailableError."""
+    """Versions by id of the documents that a multi-get without sources found. Raises IndexUnavailableError."""
     versions: dict[str, int] = {}
     for found in decoded(_FOUND_ANSWER, answer).docs:
         if found.error is not None:
@@ -494,7 +494,7 @@ def from_found_versions(answer: bytes) -> dict[str, int]:
 
 
 def _bulk_line(document: Document) -> bytes:
-    """The two lines of one document; raises ValueError or OverflowError when it cannot be expressed."""
+    """The two lines of one document. Raises ValueError or OverflowError if it cannot be expressed."""
     uuid, version, extra = document.id, document.version, document.extra
     members = _Members(
         *_values_of(document.record),
@@ -514,13 +514,13 @@ def _made(record: Record, version: int) -> tuple[Any, ...]:
 
 
 def _nice_key(value: Any) -> str | None:
-    """None of what is no text, with which the document is refused anyway."""
+    """None for a value that is not text; the document is then refused anyway."""
     return nice_key(value) if isinstance(value, str) else None
 
 
 def _document(document_id: str, source: Any, version: int) -> Document:
     record: Mapping[str, Any] = {name: getattr(source, name) for name in INSTANCE_FIELDS}
-    # Lists are ordered by these, and comparisons rely on them.
+    # Lists are ordered by these fields, and comparisons rely on them.
     if tuple(getattr(source, name) for name in _MADE) != _made(record, version):
         raise IndexDocumentError(document_id, "what is made of its fields and its version is not what they make")
     view = tuple([bytes(source.view[name]) for name in PIECE_NAMES])
@@ -530,5 +530,5 @@ def _document(document_id: str, source: Any, version: int) -> Document:
 
 
 def state_of(*kinds: str) -> dict[str, Any]:
-    """The search for all that is kept of some kinds of state."""
+    """The search for all facts of some kinds."""
     return {"size": MAX_CELLS, "query": {"terms": {"kind": kinds}}}

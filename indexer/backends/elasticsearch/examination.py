@@ -1,4 +1,4 @@
-"""State of our indexes in a cluster: versions, aliases, whether they take documents, and how full the disks are."""
+"""Examines our indexes in a cluster: versions, aliases, whether they accept documents, and disk usage."""
 
 from collections.abc import Iterator, Mapping, Set
 from contextlib import closing
@@ -29,7 +29,7 @@ _RESTART = "restart the indexers, which put aliases right; if that does not help
 
 
 def examine(settings: IndexSettings, timeout_s: float) -> IndexExamination:
-    """Raises IndexUnavailableError and IndexRequestError."""
+    """Examine the index and its cluster. Raises IndexUnavailableError and IndexRequestError."""
     names = Names.of(settings.prefix)
     unknown: list[str] = []
     with closing(open_client(settings, timeout_s=timeout_s)) as client:
@@ -54,16 +54,16 @@ def examine(settings: IndexSettings, timeout_s: float) -> IndexExamination:
 
 
 def _may_be_closed(found: Mapping[str, Any]) -> list[str]:
-    """Those with the setting that a closed index has, and that a copy of one keeps when it is open."""
+    """Indexes with a setting that closed indexes have, but also open copies of closed ones."""
     return [name for name, each in found.items() if each["settings"].get("index.verified_before_close") == "true"]
 
 
 def problems_of_indexes(
     found: Mapping[str, Any], closed: Set[str], names: Names
 ) -> tuple[str | None, list[IndexProblem]]:
-    """The name of the current index, and what is wrong. found: indexes by name, as the cluster describes them.
+    """The name of the current index, and its problems. found: indexes by name, as the cluster describes them.
 
-    closed: names of those that are closed.
+    closed: the names of closed ones.
     """
     if not found:
         return None, [MAKE]
@@ -86,7 +86,7 @@ def problems_of_indexes(
 def _problems_of_index(name: str, index: Mapping[str, Any], *, is_current: bool) -> Iterator[IndexProblem]:
     if is_current and is_unusable(index["mappings"]):
         yield IndexProblem(f"{name} is of another version than this program uses", REBUILD)
-    # Nothing is to be written to an index that a rebuild has replaced, for as long as it is kept.
+    # An index that a rebuild has replaced stays blocked for as long as it is kept.
     is_kept = not is_current and is_marked(index["mappings"])
     for block, remedy in _BLOCKS.items():
         if block == "write" and is_kept:
@@ -96,7 +96,7 @@ def _problems_of_index(name: str, index: Mapping[str, Any], *, is_current: bool)
 
 
 def problems_of_shapes(found: Mapping[str, Any], names: Names, dialect: Dialect) -> Iterator[IndexProblem]:
-    """What lists do without the index for, though nothing is missing (docs/decisions/0032). found: see above."""
+    """Deviations that make lists do without the index (docs/decisions/0032). found: as in `problems_of_indexes`."""
     known = shapes(names, dialect)
     for index, each in found.items():
         shape = shape_of(each, index, known)

@@ -1,7 +1,7 @@
-"""The generations of the Elasticsearch index: physical indexes, and the aliases that say which of them is which.
+"""The generations of the Elasticsearch index: physical indexes, and the aliases that give them their roles.
 
-A change of aliases is one step for all readers and writers. While a rebuild prepares it, writing to the current
-index is blocked; the server says that it is as soon as what was under way has ended.
+A change of aliases is one step for all readers and writers. While a rebuild prepares it, writing to the current index
+is blocked; the server confirms the block once writes under way have ended.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ class ElasticsearchGenerations:
     def create_next(self) -> None:
         settings = self._settings
         self._create_progress()
-        # Last, since it is what says that there is a next one.
+        # Create this last, since its alias marks that there is a next index.
         body = shape_of_instances(self._client.dialect).body(shards=settings.shards, replicas=settings.replicas)
         send(self._client, "PUT", f"/{new_physical_name(self._names)}", {**body, "aliases": {self._names.next: {}}})
         with closing(self.open_next()) as writer:
@@ -92,15 +92,15 @@ class ElasticsearchGenerations:
                 *dropped,
             )
         except BaseException as error:
-            # Only the aliases can say whether it was done: there was no answer, or a second server refused what the
-            # first had done without one. What is written to an index that has been replaced is lost, so its pause must
-            # not end; if they do not answer, indexers end it (`allow_writes`).
+            # Only the aliases show whether the switch was done: there may have been no answer, or a second server
+            # refused what the first had done. Writes to a replaced index are lost, so its pause must stay; if the
+            # aliases cannot be read, indexers end the pause (`allow_writes`).
             written = self._existing(names.write)
             if written == current:
                 end_pause(self._client, current)
             if written != new or not isinstance(error, IndexerError):
                 raise
-        # All that is missing now an indexer does when it prepares the index: it looks behind the alias for writing.
+        # An indexer does any of the following that fails when it prepares the index, guided by the alias for writing.
         with suppress(IndexerError):
             send(self._client, "PUT", f"/{names.progress}/_mapping", {"_meta": progress_mapping(new)["_meta"]})
             of_current = {"term": {INDEX_UUID: index_uuid(self._client, current)}}
@@ -118,7 +118,7 @@ class ElasticsearchGenerations:
         self._client.close()
 
     def _behind(self, alias: str) -> str | None:
-        """The physical index behind an alias."""
+        """The physical index behind an alias, or None."""
         return next(iter(self._mappings(alias)), None)
 
     def _existing(self, alias: str) -> str:
@@ -131,7 +131,7 @@ class ElasticsearchGenerations:
         return mappings_of(self._client, name)
 
     def _create_progress(self) -> None:
-        """Without what an earlier rebuild may have left."""
+        """Create the index of progress, without the remains of an earlier rebuild."""
         self._drop_index(self._names.next_progress)
         shape = shape_of_progress(self._client.dialect, self._names.next)
         send(self._client, "PUT", f"/{self._names.next_progress}", shape.body(replicas=self._settings.replicas))
@@ -141,7 +141,7 @@ class ElasticsearchGenerations:
         send(self._client, "PUT", f"/{new}/_mapping", {"_meta": meta})
 
     def _change_aliases(self, *actions: Mapping[str, Any]) -> None:
-        # What the server has not begun by then it does not do any more, so nothing is done after we have given up.
+        # The server does nothing that it has not begun by then, so nothing happens after we have given up.
         give_up_s = self._settings.write_timeout_s / 2
         send(self._client, "POST", f"/_aliases?master_timeout={give_up_s * 1000:.0f}ms", {"actions": actions})
 

@@ -1,9 +1,9 @@
-"""Pages that were requested before, and are answered from memory once Elasticsearch has said that they still hold.
+"""Answers repeated requests for a page from memory, once Elasticsearch has confirmed that the page still holds.
 
-What a page costs Elasticsearch and us is mostly its documents: they are read, written as JSON, and taken apart. Which
-documents it has, and which write each of them is from, Elasticsearch finds in its columns in a fifth of the time. A
-document that is still from the same write (Elasticsearch, "Optimistic concurrency control") is what it was, so what is
-remembered is never older than what the search for the page itself would find (docs/performance.md).
+Most of the cost of a page is its documents, which are read, written as JSON and parsed. Elasticsearch finds in its
+columns, in a fifth of that time, which documents a page has, and which write each is from. A document from the same
+write is unchanged (Elasticsearch, "Optimistic concurrency control"), so the remembered page is never older than the
+result of a new search (docs/performance.md).
 """
 
 import threading
@@ -17,36 +17,36 @@ from msgspec import Struct
 from fleetlight.indexer.backends.base import FoundPage, FoundRow
 from fleetlight.indexer.backends.elasticsearch.rows import Write
 
-# A page of few rows costs little more than to find which they are.
+# Below this a page costs little more than finding out which rows it has.
 _MIN_ROWS = 100
-# If more of its rows are new, the page itself is less work than those.
+# If more of its rows are new, searching for the whole page is less work.
 _MAX_NEW = 0.25
-# A caller that repeats a request does so more often.
+# A caller that repeats a request usually does so within this time.
 _KEPT_S = 60.0
 _MAX_NOTES = 4096
 _MAX_BYTES = 64 * 1024 * 1024
-# What a row takes besides its item: its write, and its entry in a dict.
+# The memory of a row besides its item: its write, and its entry in a dict.
 _ROW_BYTES = 500
 
 
 class PageSearch(Protocol):
-    """The search for one page; raises IndexUnavailableError or IndexRequestError."""
+    """The search for one page. Every method raises IndexUnavailableError or IndexRequestError."""
 
     def page(self) -> FoundPage:
-        """The page in the fastest way."""
+        """The page, by the fastest way."""
 
     def writes(self) -> Sequence[Write]:
-        """Which documents the page has, in its order."""
+        """Which documents the page has, in order."""
 
     def rows(self) -> Mapping[Write, FoundRow]:
-        """The page, and the write that each row is from, in its order."""
+        """The rows of the page by the write that each is from, in order."""
 
     def rows_of(self, writes: Collection[Write]) -> Mapping[Write, FoundRow]:
-        """The documents of `writes`, each as it is now: one that has changed is from another write."""
+        """The current documents of `writes`; one that has changed has another write."""
 
 
 class _Known(Struct):
-    """shown: what it was rendered with besides its documents. size: in bytes, about."""
+    """shown: what its items were rendered with besides documents. size: approximate, in bytes."""
 
     items: dict[Write, bytes]
     last: tuple[Any, ...] | None
@@ -56,23 +56,23 @@ class _Known(Struct):
 
 
 class KnownPages:
-    """The pages that were requested last; threads may share one.
+    """The most recently requested pages; threads may share one.
 
-    A page is remembered at its second request, so that pages which are requested once cost nothing.
+    A page is remembered at its second request, so that pages requested only once cost nothing.
     """
 
     def __init__(self) -> None:
         self._pages: OrderedDict[Hashable, _Known] = OrderedDict()
         self._size = 0
-        # When pages were requested that are not remembered, by their hashes: keys may be large.
+        # When other pages were requested, by the hashes of their keys, since keys may be large.
         self._asked_at_s: OrderedDict[int, float] = OrderedDict()
         self._guard = threading.Lock()
 
     def find(self, key: Hashable, shown: object, search: PageSearch) -> FoundPage:
         """The page that `search` finds now.
 
-        key: all that the rows of the page and their rendering depend on, besides the documents and `shown`, which is
-            compared by identity. Raises what `search` raises.
+        key: everything that the rows and their rendering depend on, except the documents and `shown`, which is compared
+            by identity. Raises what `search` raises.
         """
         known = self._get(key)
         if known is None and not self._was_requested(key):
@@ -92,7 +92,7 @@ class KnownPages:
             return self._search_anew(key, shown, search)
         found = search.rows_of(new) if new else {}
         if not found.keys() >= set(new):
-            # They have changed meanwhile, and what they are now may belong elsewhere.
+            # These rows have changed meanwhile, and may now belong elsewhere.
             return self._search_anew(key, shown, search)
         items = {write: found[write].item if write in found else known.items[write] for write in writes}
         last = found[writes[-1]].position if writes and writes[-1] in found else known.last

@@ -1,11 +1,11 @@
 """The Elasticsearch mapping of an instance document, derived from the field definitions; pure.
 
-A document holds the fields of a record under their own names (nulls left out), the cell, two numbers made of the uuid,
-the keys of nice orders, the version and its digest (fleetlight.cells.digests), and the stored view. The mapping is
-strict: a document with a field that is not defined here is rejected, by name.
+A document has the fields of a record under their own names, without nulls, the cell, two numbers made of the uuid, the
+keys of nice orders, the version and its digest (fleetlight.cells.digests), and the stored view. The mapping is strict:
+a document with a field that is not defined here is rejected, with the name of the field.
 
 Text is a `keyword` without `ignore_above`: a value longer than Lucene's 32,766 bytes gets the document rejected.
-Ignoring such a value instead would keep the document but lose it from filters and misplace it in the order.
+Ignoring such a value would keep the document, but filters would miss it and its place in the order would be wrong.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ MAPPING_VERSION = 8
 8  + a check of the view, whose pieces are cut
 """
 OLDEST_MAPPING_VERSION = 8
-"""What was written before cannot be read as it is, or sorted in every order."""
+"""Indexes with older mappings cannot be read as they are, or not be sorted in every order."""
 VERSION, DIGEST_HIGH, DIGEST_LOW = ("version", "digest_high", "digest_low")
 EXTRA_TERMS, EXTRA_FIELDS = "extra_terms", "extra_fields"
 CONTINUES = "continues"
@@ -40,7 +40,7 @@ INDEX_UUID, STATE_UUID = "index_uuid", "state_uuid"
 CHECK = "check"
 """Of a progress or a fact: what shows that a writer of ours has written it."""
 """Of a progress: which index of instances it is about, and beside which facts."""
-# Where documents without a creation time go: last, as everywhere when descending (fleetlight.query.sort).
+# Documents without a creation time sort last, as everywhere in descending order (fleetlight.query.sort).
 _DEFAULT_ORDER = (("created_at", "desc", "_last"), *((part, "asc", "_last") for part in UUID_PARTS))
 
 _TYPES: dict[Kind, dict[str, Any]] = {
@@ -66,18 +66,18 @@ OWN_SETTINGS: Mapping[str, Any] = {
 }
 """The `settings` of each of our indexes.
 
-All that decides what becomes of a document, or what a search finds, is said when an index is made, although most of it
-is as the server has it by default: a template of the site may say something else. Numbers are not coerced: `"1"` in a
-number field is a mistake of the writer. Nothing refreshes by itself, since the indexer must know what can be found
-(docs/decisions/0001). What is deleted is forgotten with the next refresh, so that documents of any version can be
-written in its place: deleted instances stay, and say so.
+All settings that decide how documents are stored, or what a search finds, are set explicitly, although most have the
+server's default value: a site's template may change those. Numbers are not coerced, since `"1"` in a number field is a
+mistake of the writer. The server does not refresh by itself, since the indexer must know what is searchable
+(docs/decisions/0001). Deletions are forgotten at the next refresh, so that documents of any version can be written in
+place of deleted ones; deleted instances are not deletions, but documents that say so.
 """
 _NOT_INDEXED = {"type": "object", "enabled": False}
 _UNSEARCHED = {"type": "long", "index": False}
 
 
 def is_usable(version: int) -> bool:
-    """Whether this program can use what is in an index of that mapping, once it has added what that lacks."""
+    """Whether this program can use an index with this mapping version, after adding missing fields."""
     return OLDEST_MAPPING_VERSION <= version <= MAPPING_VERSION
 
 
@@ -102,7 +102,7 @@ def instance_mapping() -> dict[str, Any]:
 
 
 def progress_mapping(instances_index: str) -> dict[str, Any]:
-    """The `mappings` of the index that keeps how far each cell is followed in `instances_index`."""
+    """The `mappings` of the index with the progress of each cell in `instances_index`."""
     return {
         "dynamic": "strict",
         "_meta": {"instances_index": instances_index},
@@ -118,7 +118,7 @@ def progress_mapping(instances_index: str) -> dict[str, Any]:
 
 
 def state_mapping() -> dict[str, Any]:
-    """The `mappings` of the index that keeps facts about work on the index (IndexWriter.save_state)."""
+    """The `mappings` of the index with facts about work on the index (IndexWriter.save_state)."""
     return {
         "dynamic": "strict",
         "properties": {
@@ -145,17 +145,17 @@ def items_mapping() -> dict[str, Any]:
 
 
 def index_settings() -> dict[str, Any]:
-    """The `settings` of an index of instances, but for how large it is.
+    """The `settings` of an index of instances, except its size.
 
-    The index is sorted at write time by the default order of the list, so that a page costs the same at any size and
-    depth of the fleet.
+    The index is sorted at write time by the default order of lists, so that a page costs the same at any size of the
+    fleet and any depth.
     """
     fields, orders, missing = zip(*_DEFAULT_ORDER, strict=True)
     return {**OWN_SETTINGS, "sort": {"field": fields, "order": orders, "missing": missing}}
 
 
 def sizes(*, shards: int, replicas: int | None) -> dict[str, Any]:
-    """The `settings` that say how large an index is, and how often it is kept."""
+    """The `settings` for the numbers of shards and replicas."""
     return {"number_of_shards": shards, **copies(replicas)}
 
 

@@ -10,8 +10,8 @@ from fleetlight.indexer.backends.elasticsearch.mapping import MAPPING_VERSION
 class Names:
     """The names that belong to one prefix.
 
-    read, write: aliases of the current physical index. next, previous: aliases of those that a rebuild fills and keeps.
-    progress, next_progress, state: indexes. items: the alias of the index of items other than instances.
+    read, write: aliases of the current physical index. next, previous: aliases of the ones that a rebuild fills and
+    keeps. progress, next_progress, state: indexes. items: the alias of the index of items other than instances.
     """
 
     read: str
@@ -25,12 +25,12 @@ class Names:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """Of what a writer writes to: the instances, and the three indexes beside them."""
+        """The names that a writer writes to: the instances, and the three indexes beside them."""
         return self.write, self.progress, self.state, self.items
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Of what answers lists."""
+        """All names that lists read."""
         return self.read, *self.written
 
     @classmethod
@@ -49,5 +49,5 @@ class Names:
 
 
 def new_physical_name(names: Names) -> str:
-    """A name for a physical index, which says how old it is and of which mapping."""
+    """A new name for a physical index, with its mapping version and its time of creation."""
     return f"{names.read}-v{MAPPING_VERSION}-{datetime.now(UTC):%Y%m%d%H%M%S%f}"

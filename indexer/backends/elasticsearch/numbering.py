@@ -1,11 +1,10 @@
-"""The numbers that Elasticsearch gives to writes and to changes of an index: how many, and what has which; requests and
-answers.
+"""Reads the numbers that Elasticsearch gives to writes, and its versions of an index's properties.
 
-Each primary shard numbers its operations from 0 without holes (`_seq_no`). A stale document, a refresh or a merge takes
-none. What is restored, or made anew, has another history. A shard that is allocated anew, or another copy that becomes
-the primary one, goes on with the history under another term (`_primary_term`): what was not kept is gone then, and its
-numbers are given anew. A node that was killed and starts goes on under the same term, with all that is on its disk.
-Each change of the settings, the mapping or the aliases of an index moves a version of theirs.
+Each primary shard numbers its operations from 0 without holes (`_seq_no`); stale documents, refreshes and merges take
+no number. A restored or new index has another history. If a shard is allocated anew, or another copy becomes the
+primary one, it continues the history under another term (`_primary_term`): writes that were not kept are gone, and
+their numbers are given again. A node that was killed and restarts continues under the same term, with all that is on
+its disk. Each change of settings, mapping or aliases of an index increments a version.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,14 +27,14 @@ _METADATA_ASKED = ",".join(
     f"metadata.indices.*.{each}"
     for each in ("settings.index.uuid", "mapping_version", "settings_version", "aliases_version", "primary_terms")
 )
-# The logarithm of the shards that an index can be split into (calculateNumRoutingShards of the server).
+# The logarithm of the number of shards into which an index can be split (calculateNumRoutingShards of the server).
 _LOG_OF_MOST_SHARDS = 10
 _TRIED = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a shard has given out. history: of its writes, and the term in which it goes on. count: of numbers."""
+    """What a shard has numbered. history: of its writes. count: of numbers given. term: the current one."""
 
     history: str
     count: int
@@ -43,7 +42,7 @@ class Written:
 
     @property
     def numbering(self) -> str:
-        """What numbers belong to: under another one the same numbers are those of other writes."""
+        """The scope of numbers: the same numbers in another scope are other writes."""
         return numbering_of(self.history, self.term)
 
 
@@ -52,7 +51,7 @@ def numbering_of(history: str, term: int) -> str:
 
 
 class NumberedWrite(NamedTuple):
-    """One document that was written, and the number of the write."""
+    """A document that was written, and the number of the write."""
 
     document_id: str
     term: int
@@ -61,7 +60,7 @@ class NumberedWrite(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """How often what an index is like was changed."""
+    """How often each property of an index was changed."""
 
     settings: int
     mapping: int
@@ -70,7 +69,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class WrittenIndex:
-    """What a physical index has given out, by the number of the shard, and its versions."""
+    """What a physical index has numbered, by shard, and its versions."""
 
     uuid: str
     shards: Mapping[str, Written]
@@ -81,7 +80,7 @@ class WrittenIndex:
         return not any(shard.count for shard in self.shards.values())
 
     def without_counts(self) -> "WrittenIndex":
-        """That of an index whose writes nobody accounts for."""
+        """A copy for an index whose writes are not accounted for."""
         shards = {number: Written(each.history, 0, each.term) for number, each in self.shards.items()}
         return WrittenIndex(self.uuid, shards, self.versions)
 
@@ -179,12 +178,12 @@ _SEARCH_SHARDS = msgspec.json.Decoder(_SearchShards)
 
 
 def written(client: Client, *names: str) -> dict[str, WrittenIndex]:
-    """What is behind some names and aliases, by the name of the physical index. Raises IndexUnavailableError.
+    """Read the indexes behind some names and aliases, by physical name. Raises IndexUnavailableError.
 
-    Two requests; what they cost does not depend on how many documents there are.
+    Takes two requests, whose cost does not depend on the number of documents.
     """
     names_text = ",".join(names)
-    # First: a term that ends afterwards, the next look shows.
+    # The metadata comes first: if a term ends after it, the next look shows that.
     path = f"/_cluster/state/metadata/{names_text}?ignore_unavailable=true&filter_path={_METADATA_ASKED}"
     state: _ClusterState = decoded(_CLUSTER_STATE, send(client, "GET", path))
     path = f"/{names_text}/_stats?level=shards&ignore_unavailable=true&filter_path={_ASKED}"
@@ -209,9 +208,9 @@ def _primaries(index: _Index, terms: Mapping[str, int]) -> Iterator[tuple[str, W
 
 
 def numbered(client: Client, index: str, shard: str, numbers: Numbers, limit: int) -> list[tuple[str, str]]:
-    """The searchable documents whose last write has one of these numbers: ids, and the cells that they name.
+    """Ids and cells of the searchable documents whose last write has one of these numbers.
 
-    At most `limit`; what is deleted, or was written again since, is not among them.
+    At most `limit`. Documents that were deleted or written again since are not found.
     """
     ranges = [{"range": {"_seq_no": {"gte": begin, "lt": end}}} for begin, end in numbers.ranges]
     body = {
@@ -227,7 +226,7 @@ def numbered(client: Client, index: str, shard: str, numbers: Numbers, limit: in
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Which shard has a document: a hash of its id, in one of so many `places`, which the shards share."""
+    """Which shard has a document: the hash of its id selects one of `places`, which the shards divide evenly."""
 
     shards: int
     places: int
@@ -239,10 +238,10 @@ class Routing:
 
 
 def routing_of(client: Client, index: str) -> Routing:
-    """That of a physical index, which never changes.
+    """The routing of a physical index, which never changes.
 
-    Servers do not say into how many places they divide, which depends on their version, so some ids are tried.
-    Raises IndexRequestError where a server does otherwise.
+    The number of places depends on the server's version, which does not tell it, so some ids are tried.
+    Raises IndexRequestError if the server routes in an unknown way.
     """
     [found] = decoded(_SETTINGS, send(client, "GET", f"/{index}/_settings/index.number_of_shards")).values()
     shards = int(found.settings.index.number_of_shards)

@@ -1,8 +1,8 @@
-"""Items other than instances in Elasticsearch: bodies of requests, and what their answers say; pure but for one walk.
+"""Items other than instances in Elasticsearch: bodies of requests, and their answers; pure but for one walk.
 
-They have an index of their own, one for all types and outside of the generations: a record is an object that nothing
-searches in, so the mapping is the same whatever the fields of a type are, and a rebuild has no need of another one. The
-id of a document begins with its cell, so no cell can write what is another one's.
+They are in one index for all types, outside of the generations: records are objects that no search looks into, so the
+mapping does not depend on a type's fields, and a rebuild needs no new index. The id of a document begins with its cell,
+so no cell can overwrite another one's items.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -14,10 +14,10 @@ from fleetlight.indexer.backends.base import Document
 from fleetlight.indexer.backends.elasticsearch.rows import decoded, search_decoder
 from fleetlight.resources.fields import Record
 
-# That of a document which says that all items of the type are there; no item has it.
+# The uuid of the document that marks the items of a type as whole; no item has it.
 _WHOLE = "whole"
 _INDEX_UUID = "index_uuid"
-# Begins what stands for the uuid where a document has an id that is no item's.
+# Precedes the document's id where that is not an item's, and so replaces the uuid.
 _ID = "_id="
 # index.max_result_window of Elasticsearch.
 _PAGE = 10_000
@@ -42,7 +42,7 @@ class _Hit(msgspec.Struct):
 
     @property
     def is_copy(self) -> bool:
-        """Whether another program has put the item under another id."""
+        """Whether another program has stored the item under another id."""
         return self.id != _id(self.source.item_type, self.source.cell_uuid, self.source.uuid)
 
 
@@ -50,7 +50,7 @@ _ANSWER = search_decoder(_Hit)
 
 
 def item_lines(document: Document, index: str) -> bytes:
-    """The two lines of a bulk request. index: the alias that it is written to."""
+    """The two lines of a bulk request. index: the alias to write to."""
     record, uuid = document.record, document.id
     action = {"_index": index, "_id": _id(document.item_type, document.cell_uuid, uuid)}
     source = {
@@ -67,9 +67,9 @@ def item_lines(document: Document, index: str) -> bytes:
 
 
 def mark_lines(item_type: str, cell_uuid: str, index_uuid: str | None) -> bytes:
-    """The lines of a bulk request that say that all items are there; or with None, that they may not be.
+    """The lines of a bulk request that mark all items as present; with None, that remove the mark.
 
-    index_uuid: of the physical index that they are in. In another one, a restored copy, it is not true.
+    index_uuid: of the physical index of the items. The mark does not hold in another one, such as a restored copy.
     """
     action = {"_id": _id(item_type, cell_uuid, _WHOLE)}
     if index_uuid is None:
@@ -80,7 +80,7 @@ def mark_lines(item_type: str, cell_uuid: str, index_uuid: str | None) -> bytes:
 
 
 def removal_lines(item_type: str, cell_uuid: str, versions: Mapping[str, int]) -> bytes:
-    """The lines of a bulk request that deletes items unless they are newer than these versions."""
+    """The lines of a bulk request that deletes items, unless they are newer than these versions."""
     actions = (
         {"delete": {"_id": _id(item_type, cell_uuid, uuid), "version": version, "version_type": "external_gte"}}
         for uuid, version in versions.items()
@@ -89,22 +89,22 @@ def removal_lines(item_type: str, cell_uuid: str, versions: Mapping[str, int]) -
 
 
 def mark_of(item_type: str, cell_uuid: str) -> dict[str, Any]:
-    """The search for the document that says that all items of a cell are there."""
+    """The search for the document that marks a cell's items as whole."""
     return {"query": {"ids": {"values": [_id(item_type, cell_uuid, _WHOLE)]}}, "sort": [{"uuid": "asc"}]}
 
 
 def is_marked_by(answer: bytes, index_uuid: str) -> bool:
-    """Whether that document was found, and is about this physical index."""
+    """Whether the mark was found, and is about this physical index."""
     return any(hit.source.record.get(_INDEX_UUID) == index_uuid for hit in decoded(_ANSWER, answer).hits.hits)
 
 
 def forgotten_items(cell_uuid: str, horizon: int) -> dict[str, Any]:
-    """The query for those that were deleted before the horizon."""
+    """The query for items that were deleted before the horizon."""
     return {"bool": {"filter": [{"term": {"cell_uuid": cell_uuid}}, {"range": {"deleted_at": {"lt": horizon}}}]}}
 
 
 def read_items(search: Search, item_type: str, cell_uuid: str) -> dict[str, Document]:
-    """All items of a cell, deleted ones too, by uuid; a copy under another id by that id, as an item that is there."""
+    """All items of a cell by uuid, including deleted ones; a copy counts as an existing item, by its own id."""
     found: dict[str, Document] = {}
     for hit in _all(search, _of(item_type, [cell_uuid])):
         record = {**hit.source.record, "deleted": False} if hit.is_copy else hit.source.record
@@ -123,7 +123,7 @@ def search_items(search: Search, item_type: str, cells: Collection[str]) -> dict
     records: dict[str, list[Record]] = {}
     for hit in _all(search, wanted):
         if hit.is_copy:
-            # It may be in the place of another item.
+            # The copy may have replaced another item.
             copied.add(hit.source.cell_uuid)
         elif hit.source.uuid == _WHOLE:
             whole.add(hit.source.cell_uuid)
@@ -137,7 +137,7 @@ def _of(item_type: str, cells: Collection[str]) -> dict[str, Any]:
 
 
 def _all(search: Search, query: Mapping[str, Any]) -> Iterator[_Hit]:
-    """Whatever a query finds, page by page; what says that a cell is whole comes behind all its items."""
+    """Yield all hits of a query, page by page; the mark of a whole cell comes after its items."""
     body: dict[str, Any] = {
         "size": _PAGE,
         "track_total_hits": False,
@@ -158,6 +158,6 @@ def _id(item_type: str, cell_uuid: str, uuid: str) -> str:
 
 
 def _uuid(item_type: str, cell_uuid: str, document_id: str) -> str:
-    """What `_id` makes this id of."""
+    """The inverse of `_id`: the uuid from which it made this id."""
     begin = _id(item_type, cell_uuid, "")
     return document_id.removeprefix(begin) if document_id.startswith(begin) else f"{_ID}{document_id}"

@@ -1,7 +1,7 @@
-"""The pause of all writing in which a rebuild puts another index in the place of the current one.
+"""The pause of all writing, in which a rebuild replaces the current index.
 
-A pause is marked in the mapping, so that one whose rebuild was killed differs from a block that a person has set,
-which only that person may end.
+A pause is marked in the mapping, to distinguish the pause of a killed rebuild from a block that an operator has set and
+alone may end.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _MARK = "paused"
 
 
 def pause_writes(client: Client, index: str) -> None:
-    """Returns when nothing is under way any more. Raises RebuildError if a person has blocked the index."""
+    """Return when no write is under way any more. Raises RebuildError if an operator has blocked the index."""
     answer = send(client, "GET", f"/{index}/_settings/index.blocks.write")
     # An index without the setting is not in the answer.
     is_blocked = any(found["settings"]["index"]["blocks"]["write"] == "true" for found in _decode(answer).values())
@@ -30,14 +30,14 @@ def pause_writes(client: Client, index: str) -> None:
 
 
 def end_pause(client: Client, index: str) -> None:
-    """Allow writing again, unless a person has blocked the index (a name or an alias)."""
+    """Allow writing again, unless an operator has blocked the index (a name or an alias)."""
     if _is_marked(client, index):
         send(client, "PUT", f"/{index}/_settings", {"index": {"blocks.write": None}})
         _mark(client, index, is_paused=False)
 
 
 def is_marked(mappings: Mapping[str, Any]) -> bool:
-    """Whether a rebuild has blocked the index of these mappings, the current one or one that it has replaced."""
+    """Whether a rebuild has blocked the index with these mappings: the current one, or one that it has replaced."""
     return _MARK in mappings.get("_meta", {})
 
 

@@ -1,7 +1,7 @@
 """The physical indexes behind our names, as the server has them at one moment.
 
-A name can stand for another index at any time: an operator removes one, restores a snapshot or moves an alias. The
-server gives each physical index a uuid that no other one ever has, a restored one neither.
+A name can refer to another index at any time: an operator may remove one, restore a snapshot or move an alias. The
+server gives each physical index, also a restored one, a uuid that no other ever has.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -16,7 +16,7 @@ _ASKED = (
     "*.aliases,*.mappings._meta,*.mappings.dynamic,"
     "*.settings.index.uuid,*.settings.index.blocks,*.settings.index.verified_before_close"
 )
-# Of `index.blocks`. The one that a full disk causes, `read_only_allow_delete`, the server sets and ends by itself.
+# Members of `index.blocks`. The server itself sets and ends `read_only_allow_delete` when a disk is full.
 _ENDED_BLOCKS = ("read_only", "write")
 
 
@@ -28,7 +28,7 @@ class _Blocks(msgspec.Struct):
 class _IndexSettings(msgspec.Struct):
     uuid: str
     blocks: _Blocks = msgspec.field(default_factory=_Blocks)
-    # A closed index has it, and a copy of one, which is open.
+    # Closed indexes have it, but also open copies of closed ones.
     verified_before_close: str | None = None
 
 
@@ -46,7 +46,7 @@ class _Alias(msgspec.Struct):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it stands for all that is in the index."""
+        """Whether it stands for the whole index."""
         return self.filter is None and self.index_routing is None and self.search_routing is None
 
 
@@ -56,7 +56,7 @@ class _Mappings(msgspec.Struct):
 
 
 class PhysicalIndex(msgspec.Struct):
-    """What is known of one. aliases: by name. is_closed: as `physical_indexes` has found out."""
+    """One physical index. aliases: by name. is_closed: set by `physical_indexes`."""
 
     settings: _Settings
     mappings: _Mappings = msgspec.field(default_factory=_Mappings)
@@ -73,7 +73,7 @@ class PhysicalIndex(msgspec.Struct):
 
     @property
     def is_ours(self) -> bool:
-        """Whether it was made by this program, and not by the server for a document that came when there was none."""
+        """Whether this program created it, and not the server for a document that came before the index."""
         return self.mappings.dynamic == "strict"
 
     @property
@@ -82,7 +82,7 @@ class PhysicalIndex(msgspec.Struct):
 
     @property
     def blocks(self) -> Sequence[str]:
-        """Which of `index.blocks` keep documents out until they are ended, in the order in which they can be."""
+        """The members of `index.blocks` that keep documents out, in the order in which they can be removed."""
         return [name for name in _ENDED_BLOCKS if getattr(self.settings.index.blocks, name) == "true"]
 
 
@@ -100,9 +100,9 @@ _INDEXES = msgspec.json.Decoder(dict[str, PhysicalIndex])
 
 
 def physical_indexes(client: Client, *names: str) -> dict[str, PhysicalIndex]:
-    """What is behind some names and aliases, by the name of the physical index.
+    """The indexes behind some names and aliases, by physical name.
 
-    One request, and one more where some may be closed.
+    Takes one request, and one more if some of them may be closed.
     """
     answer = send(client, "GET", f"/{','.join(names)}?ignore_unavailable=true&filter_path={_ASKED}")
     found: dict[str, PhysicalIndex] = decoded(_INDEXES, answer)
@@ -114,30 +114,30 @@ def physical_indexes(client: Client, *names: str) -> dict[str, PhysicalIndex]:
 
 
 def closed_of(client: Client, indexes: Sequence[str]) -> Set[str]:
-    """Which of these are closed; those that are not there are not."""
+    """The closed ones among these indexes; missing ones count as open."""
     path = f"/_resolve/index/{','.join(indexes)}?expand_wildcards=all&ignore_unavailable=true"
     resolved = decoded(_RESOLVED, send(client, "GET", path))
     return {each.name for each in resolved.indices if "closed" in each.attributes}
 
 
 def behind(found: Mapping[str, PhysicalIndex], name: str) -> PhysicalIndex | None:
-    """The one of ours that a name or an alias stands for."""
+    """Our index to which a name or an alias refers."""
     named = (index for physical, index in found.items() if name == physical or name in index.aliases)
     return next((index for index in named if index.is_ours), None)
 
 
 def drop_guessed(client: Client, *names: str) -> None:
-    """Drop what the server has made by itself, with a mapping that it guessed, for a document that came too early."""
+    """Drop indexes that the server created itself, with a guessed mapping, for documents that came too early."""
     for name, index in physical_indexes(client, *names).items():
         if not index.is_ours and name in names:
             send(client, "DELETE", f"/{name}?ignore_unavailable=true")
 
 
 def make_usable(client: Client, *names: str) -> None:
-    """Open what is closed, and let documents be written to what is blocked."""
+    """Open closed indexes, and end blocks on writing."""
     for name, index in physical_indexes(client, *names).items():
         for block in index.blocks:
-            # One by one: OpenSearch lets nothing else of a read-only index be changed with it.
+            # One by one, since OpenSearch accepts no other change of a read-only index together with this one.
             send(client, "PUT", f"/{name}/_settings", {f"index.blocks.{block}": None})
         if index.is_closed:
             send(client, "POST", f"/{name}/_open?wait_for_active_shards=1")
@@ -146,9 +146,9 @@ def make_usable(client: Client, *names: str) -> None:
 def alias_changes(
     found: Mapping[str, PhysicalIndex], physical: str, read: str, write: str
 ) -> Sequence[Mapping[str, Any]]:
-    """What has to be done so that two aliases stand for `physical` alone; nothing where they do.
+    """The changes that make two aliases refer to `physical` alone; empty if they do.
 
-    found: everything behind the two, and `physical`.
+    found: all indexes behind the two aliases, and `physical`.
     """
     others = [(name, alias) for name, index in found.items() if name != physical for alias in index.aliases]
     changes: list[Mapping[str, Any]] = [

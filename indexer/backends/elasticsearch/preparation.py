@@ -1,4 +1,4 @@
-"""Preparation of the Elasticsearch indexes: what is missing is made, and what is void is forgotten."""
+"""Prepares the Elasticsearch indexes: creates missing ones, and forgets what no longer holds."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Preparation:
-    """Of the indexes of one writer, which writes to `target`. Raises as IndexWriter.prepare does."""
+    """Prepares the indexes of one writer, which writes to `target`. Raises as IndexWriter.prepare does."""
 
     def __init__(self, client: Client, names: Names, settings: IndexSettings, target: Target) -> None:
         self._client = client
@@ -38,7 +38,7 @@ class Preparation:
         self._target = target
 
     def prepare(self) -> None:
-        """As of IndexWriter; two processes may do so at once."""
+        """Prepare as IndexWriter does; two processes may do so at once."""
         drop_guessed(self._client, self._names.state, self._names.progress)
         self._create_state()
         self.create_items()
@@ -52,16 +52,16 @@ class Preparation:
             self._create(self._names.state, shape_of_state(self._client.dialect))
 
     def create_items(self) -> None:
-        """What says that a cell is whole is in the index itself, so nothing is believed of one that is new."""
+        """Create the index of items. The marks of whole cells are in it, so a new one makes no cell count as whole."""
         if not mappings_of(self._client, self._names.items):
             aliases = {self._names.items: {"is_write_index": True}}
             self._create(f"{self._names.items}-v1", shape_of_items(self._client.dialect), aliases=aliases)
 
     def _settle_instances(self) -> str:
-        """The physical index of instances, with every field that we write, and our aliases on it alone.
+        """The physical index of instances, with every field that we write, and with our aliases on it alone.
 
-        What the alias for writing stands for is right. Where it does not say, the index of the progress names one;
-        where that is not there either, one is made.
+        The alias for writing decides which index that is. If it does not, the index of progress names one; if that is
+        missing too, one is created.
         """
         names = self._names
         found = physical_indexes(self._client, names.read, names.write)
@@ -75,19 +75,19 @@ class Preparation:
         return physical
 
     def _extend_mapping(self, physical: str) -> bool:
-        """Whether there is that index already, with every field that we write."""
+        """Add missing fields to the index; returns whether the index exists."""
         indexes = mappings_of(self._client, physical)
         require_usable(indexes)
         for name, mapping in indexes.items():
             wanted = instance_mapping()
             if not wanted["properties"].keys() <= mapping["properties"].keys():
-                # What a rebuild has noted there stays.
+                # Keep what a rebuild has noted in the mapping.
                 wanted["_meta"] = mapping["_meta"] | wanted["_meta"]
                 send(self._client, "PUT", f"/{name}/_mapping", wanted)
         return bool(indexes)
 
     def _agree_on_physical_index(self) -> str:
-        """The name of the index that is to be made: the process that makes the index of the progress decides."""
+        """The name for a new index; the process that creates the index of progress decides on it."""
         if not mappings_of(self._client, self._names.progress):
             self._create_progress(new_physical_name(self._names))
         mapping = _ours(mappings_of(self._client, self._names.progress))
@@ -97,7 +97,7 @@ class Preparation:
         self._create(self._names.progress, shape_of_progress(self._client.dialect, physical))
 
     def _settle_progress(self, physical: str) -> None:
-        """An index of the progress that names `physical`, and says of each progress which index it is about."""
+        """Let the index of progress name `physical`, and have a field for the index that each progress is about."""
         path = f"/{self._names.progress}"
         found = mappings_of(self._client, self._names.progress)
         if not found:
@@ -109,7 +109,7 @@ class Preparation:
             send(self._client, "PUT", f"{path}/_mapping", wanted)
 
     def _forget_what_is_void(self) -> None:
-        """Progress and facts about an index that is not there any more: it was removed or replaced."""
+        """Remove progress and facts about indexes that were removed or replaced."""
         owner = self._target.owner
         state = _only(physical_indexes(self._client, self._names.state))
         about = state.meta.get(ABOUT, owner.instances)
@@ -121,9 +121,9 @@ class Preparation:
         remove_all(self._client, self._names.progress, {"bool": {"must_not": [valid]}})
 
     def put_right(self, *names: str) -> None:
-        """Put right how those of our indexes are that are behind some names: settings, mappings and aliases.
+        """Correct the settings, mappings and aliases of those of our indexes that are behind some names.
 
-        What a server does not change any more stays (`Deviations.final`).
+        Deviations that a server cannot change any more stay (`Deviations.final`).
         """
         for name, each in deviating(self._client, self._names, *names).items():
             if each.settings:
@@ -135,24 +135,24 @@ class Preparation:
                 send(self._client, "POST", "/_aliases", {"actions": added})
 
     def _create(self, name: str, shape: Shape, *, shards: int = 1, aliases: Mapping[str, Any] | None = None) -> None:
-        """Create an index unless it is there; returns when it can be used."""
+        """Create an index unless it exists; return when it can be used."""
         body = shape.body(shards=shards, replicas=self._settings.replicas)
         try:
             send(self._client, "PUT", f"/{name}", {**body, "aliases": aliases or {}})
         except IndexExistsError:
-            # Another process has created it, perhaps just now: wait as creating it would have waited.
+            # Another process has created it, perhaps just now: wait as the creation would have done.
             send(self._client, "POST", f"/{name}/_open?wait_for_active_shards=1")
 
 
 def remove_all(client: Client, index: str, query: Mapping[str, Any]) -> None:
-    """Remove what a query finds, of an index that is not sealed."""
+    """Remove what a query finds from an index that is not sealed."""
     send(client, "POST", f"/{index}/_delete_by_query?refresh=true&conflicts=proceed", {"query": query})
 
 
 def _ours(mappings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of the one index of a name; raises IndexAbsentError for what the server has made since `drop_guessed`.
+    """The mapping of the only index behind a name. Raises IndexAbsentError for one that the server made itself.
 
-    A document has come too early for it. The next attempt drops it.
+    It did so for a document that came after `drop_guessed`; the next attempt drops it.
     """
     mapping: Mapping[str, Any] = _only(mappings)
     if mapping.get("dynamic") != "strict":
@@ -161,7 +161,7 @@ def _ours(mappings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _only(found: Mapping[str, T]) -> T:
-    """Of the one index of a name; raises IndexAbsentError while there is none, as when it is removed just now."""
+    """The only index behind a name. Raises IndexAbsentError if there is none, because it was just removed."""
     for each in found.values():
         return each
     raise IndexAbsentError("an index was removed while it was prepared")

@@ -1,4 +1,4 @@
-"""The rows of a search: what a document looks like as text, and how rows are read out of an answer; pure."""
+"""The rows of a search: the text of a document, and how rows are read from an answer; pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,20 +17,20 @@ from fleetlight.views.projection import Projection
 _PIECES = ",".join(f'"{name}":%b' for name in PIECE_NAMES).encode()
 _CHECK = "check"
 SOURCE = b'{%%b,"cell_uuid":%%b,"view":{%b,"%b":%%d}}' % (_PIECES, _CHECK.encode())
-"""A document, to be formatted with its other members, the cell, the pieces of its view and their check."""
+"""The text of a document, to be formatted with its other members, the cell, the pieces of its view and their check."""
 
 _KEYS_BEGIN = 2
-# Where msgspec says that something in a document is not what it should be.
+# Where msgspec reports an unexpected value in a document.
 _DOCUMENT = re.compile(r"at `\$\.(?:hits\.hits|docs)\[(\d+)\]")
 _ANYTHING = msgspec.json.Decoder()
 _values = msgspec.structs.astuple
 
 
 def check_of(pieces: Iterable[bytes | msgspec.Raw]) -> int:
-    """What shows that the pieces of a view are the bytes that were written.
+    """A checksum that shows whether the pieces of a view are the bytes that were written.
 
-    Items are cut out of them by their lengths. A pipeline of the server writes a document anew, with members in another
-    order, and cuts would go through the middle of some.
+    Items are cut out of the pieces by their lengths. A pipeline of the server may rewrite a document with its members
+    in another order, and cuts would then be in wrong places.
     """
     check = 0
     for piece in pieces:
@@ -39,7 +39,7 @@ def check_of(pieces: Iterable[bytes | msgspec.Raw]) -> int:
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
-    """Which write of a document has been found. sort: by what it was ordered; the parts of its uuid come last."""
+    """The write of a found document. sort: its values in the order; the last two are the parts of its uuid."""
 
     index: str = msgspec.field(name="_index")
     seq_no: int = msgspec.field(name="_seq_no")
@@ -52,15 +52,15 @@ class Write(msgspec.Struct, frozen=True, gc=False):
 
 
 def search_decoder(hit_type: Any) -> msgspec.json.Decoder[Any]:
-    """What decodes the answer of a search, each of its hits as a `hit_type`."""
+    """A decoder for the answer of a search, with hits of type `hit_type`."""
     hits_type = msgspec.defstruct("_Hits", [("hits", list[hit_type])], gc=False)
     return msgspec.json.Decoder(msgspec.defstruct("_Answer", [("hits", hits_type)], gc=False))
 
 
 class RowDecoder:
-    """Reads the rows in the answer of a search, of each document only what it needs; pieces stay the bytes they are.
+    """Reads the rows from the answer of a search, decoding only what is needed; pieces stay bytes.
 
-    keys: names of the sort keys. pieces: names of the pieces of the view, those of the templates it is used with.
+    keys: names of the sort keys. pieces: names of the view's pieces that the templates use.
     """
 
     def __init__(self, keys: tuple[str, ...], pieces: tuple[str, ...]) -> None:
@@ -68,7 +68,7 @@ class RowDecoder:
         # Without garbage collection, which would look at thousands of new objects that cannot form a cycle.
         define = partial(msgspec.defstruct, gc=False)
         view_type = define("_View", [*((name, msgspec.Raw) for name in PIECE_NAMES), (_CHECK, int)])
-        # What comes before the keys: _KEYS_BEGIN.
+        # The members that precede the keys: _KEYS_BEGIN.
         source_type = define(
             "_RowSource", [("cell_uuid", str), ("view", view_type), *((name, Any, None) for name in keys)]
         )
@@ -77,11 +77,11 @@ class RowDecoder:
         self._answer_with_writes = search_decoder(define("_HitWithWrite", [source], bases=(Write,)))
 
     def rows(self, body: bytes, template: Projection) -> Sequence[FoundRow]:
-        """Raises IndexRequestError, as `page` does."""
+        """The rows of an answer. Raises IndexRequestError, as `page` does."""
         return [FoundRow(_position(hit), self._item(hit, template)) for hit in self._hits(body)]
 
     def rows_with_writes(self, body: bytes, template: Projection) -> Mapping[Write, FoundRow]:
-        """The rows of an answer that says which write each is from. Raises IndexRequestError."""
+        """The rows of an answer by the write that each is from. Raises IndexRequestError."""
         hits = decoded_documents(self._answer_with_writes, body).hits.hits
         return {
             Write(hit.index, hit.seq_no, hit.primary_term, hit.sort): FoundRow(
@@ -115,13 +115,13 @@ _WRITES_ANSWER = search_decoder(Write)
 
 
 def writes_in(body: bytes) -> Sequence[Write]:
-    """What an answer without sources says was found. Raises IndexRequestError."""
+    """The writes in an answer without sources. Raises IndexRequestError."""
     writes: Sequence[Write] = decoded(_WRITES_ANSWER, body).hits.hits
     return writes
 
 
 def decoded(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
-    """Raises IndexRequestError when the index holds what we do not write, or not all that we read."""
+    """Decode an answer. Raises IndexRequestError if the index holds what we do not write, or lacks what we read."""
     try:
         return decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -129,7 +129,7 @@ def decoded(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
 
 
 def decoded_documents(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
-    """As `decoded`, for an answer to a search or a multi-get for documents. Raises IndexDocumentError as well."""
+    """As `decoded`, for answers with documents; also raises IndexDocumentError, for one that is malformed."""
     try:
         return decoded(decoder, text)
     except IndexRequestError as error:

@@ -1,12 +1,12 @@
-"""The seal of the Elasticsearch indexes (fleetlight.indexer.backends.seal): a writer of ours accounts for each number
-that a shard has given to a write, and what the indexes are like apart from documents is as we make it.
+"""The seal of the Elasticsearch indexes (fleetlight.indexer.backends.seal). It holds if our writers account for each
+number that a shard has given to a write, and the settings, mappings and aliases are as we make them.
 
-A look is three small requests: what the indexes and their shards have numbered, and then the accounts. What is missing
-in them may be under way: it is looked for again, up to the same numbers, until every writer that was at work has said
-that all it had begun by then has ended. The seal held as of the moment of the first of these looks.
+A look takes three small requests: what indexes and shards have numbered, and then the accounts of the writers. A number
+missing from the accounts may be of a write under way: further looks search for it until every writer that was at work
+has reported the end of all it had begun. The seal then held at the moment of the first of these looks.
 
-Where a version has moved, the settings, mappings and aliases themselves are looked at. One change from what is right to
-what is right can do no harm, whoever made it; between two of them there may have been one.
+If a version has moved, the settings, mappings and aliases themselves are checked. A single change from one right state
+to another does no harm, whoever made it; between two changes there may have been a wrong state.
 """
 
 import time
@@ -33,35 +33,35 @@ from fleetlight.resources.clock import Clock
 T = TypeVar("T")
 
 ACCOUNTS = "write accounts"
-"""The kind of state that has the account of each writer, by its id."""
+"""The kind of state with the account of each writer, by its id."""
 
 SEALED = "sealed"
-"""The kind of state that has, by the name of each physical index, what of it is sealed."""
+"""The kind of state with what is sealed of each physical index, by its name."""
 
 KNOWN = "known facts"
-"""The kind of state that has, under its own name, the facts of NEVER_REMOVED as they were last, by kind and name."""
+"""The kind of state with, under its own name, the last facts of NEVER_REMOVED, by kind and name."""
 
 OWN = (ACCOUNTS, SEALED, KNOWN)
-"""The kinds of state that the seal is made of."""
+"""The kinds of state that make up the seal."""
 
-# Behind all names: of the instances, of items, of progress, and of facts.
+# The number of indexes behind all names: of instances, items, progress and facts.
 _INDEXES = 4
-# More are not looked at one by one: the index is compared as a whole.
+# If there are more, the index is compared as a whole instead of one by one.
 _MOST_LOOKED_AT = 2000
 _MOST_NAMED = 10_000
-# What is sealed is saved so often; a process that takes over begins with it.
+# How often the sealed state is saved, with which a process that takes over begins.
 _SAVE_INTERVAL_S = 5.0
-# Reports that a writer of another process has to make: the next one may have been made before the look.
+# How many reports of a writer in another process to await: the next one may date from before the look.
 _REPORTS_TO_COME = 2
 _FORGET_AFTER_S = 60.0
-# A request that got no answer may be carried out so much later.
+# How much later a request that got no answer may still be carried out.
 _LATE_S = 60.0
-# The breach that lasts until an index is made anew.
+# The name of a breach that lasts until the index is created anew.
 _FINAL = "shape"
 
 
 class KeepsState(Protocol):
-    """The part of an IndexWriter that is needed; raises IndexUnavailableError."""
+    """The part of an IndexWriter that the seal uses. Every method raises IndexUnavailableError."""
 
     def save_state(self, kind: str, values: Mapping[str, object | None]) -> None: ...
     def save_fact(self, kind: str, name: str, value: object) -> None: ...
@@ -74,8 +74,8 @@ class KeepsState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What the shards had given out at one moment. at: microseconds. since_s: on the monotonic clock. until: of each
-    writer that was at work then, the report by which all it had begun has ended.
+    """What the shards had numbered at one moment. at: Unix time in microseconds. since_s: on the monotonic clock.
+    until: for each writer that was at work then, its first report after all it had begun has ended.
     """
 
     at: int
@@ -85,26 +85,26 @@ class _Look:
 
 
 class _UnmendedBreach(msgspec.Struct):
-    """As state. uuids: see Breach."""
+    """A breach as it is saved. uuids: see Breach."""
 
     reason: str
     uuids: frozenset[str] | None
 
 
 Missing = dict[tuple[str, str], Numbers]
-"""Numbers by physical index and shard."""
+"""Numbers that no writer accounts for, by physical index and shard."""
 
 
 def sealed_of(index: WrittenIndex) -> Mapping[str, Any]:
-    """The fact that all which an index has given out is sealed."""
+    """What an index has numbered, as a fact to save."""
     found: Mapping[str, Any] = msgspec.to_builtins(index)
     return found
 
 
 def seal_new(client: Client, state: KeepsState, clock: Clock, names: Names) -> None:
-    """Seal the indexes behind the names of a writer that nothing was ever written to.
+    """Seal those indexes behind a writer's names that nothing was ever written to.
 
-    What was changed of another one while nothing was written to it has done no harm: it is sealed as it is now.
+    A change of an index to which nothing was written meanwhile has done no harm: the index is sealed as it is now.
     """
     sealed = load_sealed(state)
     new = {
@@ -122,7 +122,7 @@ def seal_new(client: Client, state: KeepsState, clock: Clock, names: Names) -> N
 
 
 def _counted(client: Client, names: Names, *those: str) -> dict[str, WrittenIndex]:
-    """What is behind some of these names, with the numbers of what is accounted for: not of progress and facts."""
+    """What is behind some of these names. Progress and facts come without counts, since they are not accounted for."""
     return {
         name: index.without_counts() if name in (names.progress, names.state) else index
         for name, index in written(client, *those).items()
@@ -130,12 +130,12 @@ def _counted(client: Client, names: Names, *those: str) -> dict[str, WrittenInde
 
 
 def load_sealed(state: KeepsState) -> dict[str, WrittenIndex]:
-    """What is sealed, by the names of physical indexes."""
+    """What is sealed, by physical index."""
     return _facts(state.load_state(SEALED), WrittenIndex)
 
 
 def _facts(found: Mapping[str, Any], fact_type: type[T]) -> dict[str, T]:
-    """The facts of a kind, by name; but for those of another version of this program."""
+    """The facts of a kind by name, without those that another version of this program wrote."""
     facts: dict[str, T] = {}
     for name, fact in found.items():
         with suppress(msgspec.ValidationError):
@@ -144,7 +144,7 @@ def _facts(found: Mapping[str, Any], fact_type: type[T]) -> dict[str, T]:
 
 
 class ElasticsearchSeal:
-    """fleetlight.indexer.backends.seal.Seal. account: of the writer of this process."""
+    """fleetlight.indexer.backends.seal.Seal. account: of this process's writer."""
 
     def __init__(self, client: Client, names: Names, state: KeepsState, account: WriteAccount, clock: Clock) -> None:
         self._client = client
@@ -155,19 +155,19 @@ class ElasticsearchSeal:
         self.held_at = 0
         self._sealed: dict[str, WrittenIndex] = {}
         self._look: _Look | None = None
-        # Writes of which it was seen that they say what the cells say.
+        # Writes that were found to agree with the cells.
         self._right: Missing = {}
         self._mended: set[str] = set()
-        # By writer: how many requests had no answer, and when it was seen that there was one more.
+        # By writer: the number of its requests without an answer, and when it last grew.
         self._unanswered: dict[str, tuple[int, float]] = {}
         self._is_loaded = False
         self._save_due_s = 0.0
-        # When each account was last seen to be another one.
+        # By writer: the number of its last report, and when that was first seen.
         self._seen: dict[str, tuple[int, float]] = {}
-        # As KNOWN, of the indexes with these uuids.
+        # The facts in KNOWN, of the indexes with these uuids.
         self._known: dict[str, dict[str, Any]] = {}
         self._known_of: set[str] = set()
-        # Of which versions of each index it was seen that they are right, by its uuid.
+        # Versions of each index that were checked and found right, by its uuid.
         self._right_versions: dict[str, Versions] = {}
 
     def check(self, are_right: AreRight, tolerance_s: float) -> Breach | None:
@@ -178,7 +178,7 @@ class ElasticsearchSeal:
             raise
 
     def _check(self, are_right: AreRight, tolerance_s: float) -> Breach | None:
-        # Before the accounts: what was given out by now they have, or it is under way.
+        # Read this before the accounts, so that a number given by now is either in them or under way.
         now = _Look(self._clock(), time.monotonic(), self._given())
         deviations = self._deviations(now.given)
         if final := _says(deviations, lambda each: each.final):
@@ -186,13 +186,13 @@ class ElasticsearchSeal:
         if not self._is_loaded and (breach := self._load()):
             return breach
         if self._flaw(now.given):
-            # A rebuild has put another one in place, or a writer has made one that was missing.
+            # A rebuild has switched to another index, or a writer has created a missing one.
             self._sealed = load_sealed(self._state)
         if flaw := _says(deviations, lambda each: each.says) or self._flaw(now.given):
             return self._breach(flaw, None, now.given)
         if started := self._started_again(now.given):
-            # Nothing was lost that was written before it was sealed (`translog.durability`). What was written since is
-            # compared by content; where something of it is lost, digests of revisions show that.
+            # Nothing that was written before the seal is lost (`translog.durability`). Writes since then are compared
+            # by content; if some of those are lost, digests of revisions show it.
             self._right = {}
             written_since = self._missing(now.given, {})
             return self._breach(started, self._uuids(written_since), now.given)
@@ -201,7 +201,7 @@ class ElasticsearchSeal:
         if wrong := [each.id for each in kept.altered] + [":".join(each) for each in _gone(kept, known)]:
             return self._restore(wrong, kept, known, now.given)
         if self._look is not None and _numberings(self._look.given) != _numberings(now.given):
-            # Another index is read by now, and what was given out there can be compared no more.
+            # Another index is current now, so the earlier numbers cannot be compared any more.
             self._look = None
         look = self._look or now
         accounts = self._accounts(kept)
@@ -214,7 +214,7 @@ class ElasticsearchSeal:
             look.until.update(self._until(accounts))
             self._look = look
         may_be_of = [writer for writer, until in look.until.items() if _may_be_of(accounts.get(writer), until)]
-        # A writer that reports will say what it has written, however long a request of its takes.
+        # A writer that still reports will account for its writes, however long a request takes.
         heard_s = max([look.since_s, *(self._seen[writer][1] for writer in may_be_of)])
         if may_be_of and time.monotonic() - heard_s <= tolerance_s:
             return None
@@ -222,11 +222,11 @@ class ElasticsearchSeal:
         return self._judge(look, missing, are_right if may_be_of or may_be_late else None)
 
     def mend(self, breach: Breach) -> None:
-        # With it those that were found before, and were never mended.
+        # It also mends breaches that were found before and never mended.
         self._mended.update(self._state.load_state(SEAL).keys() - {HELD})
 
     def _load(self) -> Breach | None:
-        """What a process that checked it before has left, or this one: all breaches that are not mended, as one."""
+        """Load the sealed state. Returns all unmended breaches, also of earlier processes, joined to one."""
         self._sealed = load_sealed(self._state)
         gone = self._sealed.keys() - written(self._client, *self._sealed).keys() if self._sealed else ()
         self._state.save_state(SEALED, dict.fromkeys(gone))
@@ -241,20 +241,20 @@ class ElasticsearchSeal:
         return Breach(name, fact.reason, uuids, self._sealed)
 
     def _given(self) -> dict[str, WrittenIndex]:
-        """Raises IndexAbsentError where one of our indexes is not there, or closed: it is known to be away then."""
+        """What the indexes have numbered. Raises IndexAbsentError if one is missing or closed."""
         names = self._names
         given = _counted(self._client, names, *names.all)
         if len(given) < _INDEXES:
             raise IndexAbsentError(f"not all of the indexes behind {', '.join(names.all)} are there")
         for name, index in given.items():
-            # A server that starts has not all of its shards yet, and does not say so.
+            # A server that is starting does not have all of its shards yet, and does not say so.
             sealed = self._sealed.get(name, index)
             if sealed.uuid == index.uuid and index.shards.keys() < sealed.shards.keys():
                 raise IndexUnavailableError(f"not all shards of {name} are there")
         return given
 
     def _deviations(self, given: Mapping[str, WrittenIndex]) -> Mapping[str, Deviations]:
-        """Of the indexes that have moved since they were seen to be right."""
+        """The deviations of indexes whose versions have moved since they were last found right."""
         moved = {name: index for name, index in given.items() if self._right_versions.get(index.uuid) != index.versions}
         found = deviating(self._client, self._names, *moved) if moved else {}
         right = [index for name, index in moved.items() if name not in found]
@@ -262,8 +262,8 @@ class ElasticsearchSeal:
         return found
 
     def _suspect(self, reason: str, given: Mapping[str, WrittenIndex]) -> None:
-        """Have lists do without an index that nobody can put right; the first look that finds none ends it by a
-        comparison. Raises IndexRequestError.
+        """Make lists do without an index that cannot be corrected; a comparison ends this once the fault is gone.
+        Raises IndexRequestError.
         """
         found = self._state.load_state(SEAL)
         if _FINAL not in found or _FINAL in self._mended:
@@ -274,7 +274,7 @@ class ElasticsearchSeal:
         raise IndexRequestError(f"{reason}: run `fleetlight index rebuild`, or make the index anew")
 
     def _flaw(self, given: Mapping[str, WrittenIndex]) -> str | None:
-        """Why any document may be another one than was written."""
+        """Why any document may differ from what was written; None if there is no reason."""
         if len(given) > _INDEXES:
             return f"{', '.join(given)} are behind {', '.join(self._names.all)}"
         for name, index in given.items():
@@ -292,7 +292,7 @@ class ElasticsearchSeal:
         return None
 
     def _started_again(self, given: Mapping[str, WrittenIndex]) -> str | None:
-        """Which shards have another primary copy than before, or one that was allocated anew; without a flaw."""
+        """Which shards have another primary copy than before, or were allocated anew; assumes no flaw."""
         started = [
             f"shard {number} of {name} (primary term {before.term} to {shard.term})"
             for name, index in given.items()
@@ -302,7 +302,7 @@ class ElasticsearchSeal:
         return f"another copy took over, or it was allocated anew: {', '.join(started)}" if started else None
 
     def _as_known(self, kept: Kept, given: Mapping[str, WrittenIndex]) -> dict[str, dict[str, Any]]:
-        """The facts that must be there: those that this process has seen in these indexes, or another one before it."""
+        """The facts that must exist: those that this process, or one before it, has seen in these indexes."""
         uuids = {index.uuid for index in given.values()}
         if uuids != self._known_of:
             self._known, self._known_of = {}, uuids
@@ -322,14 +322,14 @@ class ElasticsearchSeal:
         known: Mapping[str, Mapping[str, Any]],
         given: Mapping[str, WrittenIndex],
     ) -> Breach:
-        """Put facts back as they were, and have indexers save the rest anew; lists may have believed it meanwhile."""
+        """Restore altered facts, and let indexers save the rest anew; lists may have believed it meanwhile."""
         reason = f"another program has altered or removed what is kept of the index: {', '.join(wrong)}"
         breach = self._breach(reason, self._uuids(self._missing(given, {})), given)
         self._state.remove_altered(kept)
         for kind in NEVER_REMOVED:
             names = [each.removeprefix(f"{kind}:") for each in wrong if each.startswith(f"{kind}:")]
             before = known.get(kind, {})
-            # Where it is not known what may be missing from the index, lists take all that is deleted from the cell.
+            # If it is unknown what the index may lack, lists take all deleted rows from the cell.
             unknown = self._clock() if kind == HORIZONS else None
             self._state.save_state(kind, {name: before.get(name, unknown) for name in names})
         return breach
@@ -366,10 +366,10 @@ class ElasticsearchSeal:
                 yield writer, account.reports + to_come
 
     def _judge(self, look: _Look, missing: Missing, are_right: AreRight | None) -> Breach | None:
-        """Whose writes are missing.
+        """Decide whose the missing writes are.
 
-        are_right: None where they are no writer's of ours. Else they are those of one that was killed, or got no
-        answer, if all of them are there and say what the cells say.
+        are_right: None if they can be no writer's of ours. Otherwise they are accepted as those of a writer that was
+        killed or got no answer, if all are found and agree with the cells.
         """
         count = sum(map(len, missing.values()))
         found = dict(self._numbered(missing)) if are_right and count <= _MOST_LOOKED_AT else {}
@@ -384,7 +384,7 @@ class ElasticsearchSeal:
         return self._breach(reason, self._uuids(missing), look.given)
 
     def _uuids(self, written: Missing) -> frozenset[str] | None:
-        """The documents that have one of these numbers; None for too many."""
+        """The documents with these numbers; None if there are too many."""
         if sum(map(len, written.values())) > _MOST_NAMED:
             return None
         return frozenset(uuid for _, documents in self._numbered(written) for uuid, _ in documents)
@@ -398,13 +398,13 @@ class ElasticsearchSeal:
     def _breach(self, reason: str, uuids: frozenset[str] | None, given: Mapping[str, WrittenIndex]) -> Breach:
         breach = Breach(uuid4().hex, reason, uuids, given)
         self._save_breach(breach.id, reason, uuids)
-        # What comes after it is another one. Writers learn from it which histories there are.
+        # Anything later is another breach. Writers learn the current histories from this.
         self._state.save_state(SEALED, {name: sealed_of(index) for name, index in given.items()})
         self._account.learn()
         self._is_loaded = False
         self._look = None
         self._right = {}
-        # Behind what says that it was wrong, for a process that ends here.
+        # Correct only after saving that it was wrong, in case the process ends here.
         self._state.put_right(*given)
         return breach
 
@@ -412,12 +412,12 @@ class ElasticsearchSeal:
         try:
             self._state.save_state(SEAL, {breach_id: msgspec.to_builtins(_UnmendedBreach(reason, uuids))})
         except IndexerError:
-            # What is wrong with it may be why nothing can be saved there.
+            # The deviation may be the reason why nothing can be saved there.
             self._state.put_right(self._names.state)
             raise
 
     def _hold(self, look: _Look, accounts: Mapping[str, Account]) -> None:
-        """All that the shards had given out by that look is accounted for."""
+        """Record that the seal held: all numbers given by that look are accounted for."""
         is_judged = bool(self._right)
         has_moved = any(
             name not in self._sealed or self._sealed[name].versions != index.versions
@@ -425,7 +425,7 @@ class ElasticsearchSeal:
         )
         self._look = None
         self._right = {}
-        # Of an index that a rebuild fills, or has replaced, the seal stays.
+        # The seal of an index that a rebuild fills, or has replaced, is kept.
         self._sealed = {**self._sealed, **look.given}
         if self._mended:
             self._state.save_state(SEAL, {HELD: look.at, **dict.fromkeys(self._mended)})
@@ -433,23 +433,23 @@ class ElasticsearchSeal:
             self._state.save_fact(SEAL, HELD, look.at)
         self.held_at = look.at
         self._mended.clear()
-        # What was judged right has no account that would show it again, and what has moved was seen step by step.
+        # Save at once if accounts do not show what was judged right, or if versions have moved.
         if is_judged or has_moved or time.monotonic() >= self._save_due_s:
             self._state.save_state(SEALED, {name: sealed_of(index) for name, index in look.given.items()})
-            # With an index that a rebuild fills since.
+            # Include an index that a rebuild has begun to fill.
             self._sealed = {**load_sealed(self._state), **self._sealed}
             self._forget_accounts(accounts)
             self._save_due_s = time.monotonic() + _SAVE_INTERVAL_S
 
     def _forget_accounts(self, accounts: Mapping[str, Account]) -> None:
-        """Those of writers that have ended; one that has not, and was only stopped, saves its account again."""
+        """Forget the accounts of writers that have ended; a writer that was only halted saves its account again."""
         now_s = time.monotonic()
         silent = [writer for writer, (_, since_s) in self._seen.items() if now_s - since_s > _FORGET_AFTER_S]
         forgotten = [writer for writer in silent if not self._has_more(accounts[writer])]
         self._state.save_state(ACCOUNTS, dict.fromkeys(forgotten))
 
     def _has_more(self, account: Account) -> bool:
-        """Whether it accounts for more than what is sealed; of an index that is not there any more it does not."""
+        """Whether an account has more than what is sealed, for indexes that still exist."""
         return any(
             account.got(shard).beyond(shard.count).ranges
             for index in self._sealed.values()
@@ -458,19 +458,19 @@ class ElasticsearchSeal:
 
 
 def _may_be_of(account: Account | None, until: int) -> bool:
-    """Whether writes that had begun by a look may still be under way, or not be accounted for yet."""
+    """Whether writes begun before a look may still be under way, or not be accounted for yet."""
     return account is not None and account.is_at_work and not (account.reports >= until and account.oldest >= until)
 
 
 def _gone(kept: Kept, known: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Facts that are not there any more, and horizons that have gone back, which they never do."""
+    """Facts that are gone, and horizons that went back, which ours never do."""
     gone = [(kind, name) for kind, before in known.items() for name in before if (kind, name) not in kept.facts]
     horizons, before = kept.of(HORIZONS), known.get(HORIZONS, {})
     return gone + [(HORIZONS, name) for name in horizons if horizons[name] < (before.get(name) or 0)]
 
 
 def _says(found: Mapping[str, Deviations], which: Callable[[Deviations], Sequence[str]]) -> str:
-    """What is wrong with some indexes, as a clause; empty where nothing is."""
+    """The faults of some indexes as a clause; empty if there are none."""
     return "; ".join(f"{name}: {', '.join(which(each))}" for name, each in found.items() if which(each))
 
 

@@ -1,4 +1,4 @@
-"""Reading from Elasticsearch: pages, single instances, how far each cell is followed. No request is retried here."""
+"""Reads from Elasticsearch: pages, single instances, and the progress of each cell. It retries no request."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
@@ -45,18 +45,17 @@ from fleetlight.views.projection import Projection
 
 T = TypeVar("T")
 
-# Searches of one process at the same time; more wait.
+# The most searches of one process at a time; others wait.
 _SEARCH_THREADS = 16
 _NO_VALUE = (None,)
 
 
 class ValueDecoder:
-    """Rows of a search for the values of some fields: what is read of each document, and how.
+    """Reads the rows of a search for the values of some fields, from columns or from the source.
 
-    What is in columns is read from those. For the rest, lists with the order of their members too, the whole source is
-    sent: that costs less than to leave something out (decisions 0007 and 0009).
-    keys: names of the sort keys. fields: those whose values make the items, with the version behind them if that is
-    wanted. options: what the body of a search needs for it.
+    Values are read from columns where possible. Otherwise, also for lists whose members have an order, the server sends
+    the whole source: leaving parts out costs more (decisions 0007 and 0009). keys: names of the sort keys. fields:
+    fields whose values make up the items, followed by the version if wanted. options: members for the body of a search.
     """
 
     def __init__(self, keys: tuple[str, ...], fields: tuple[str, ...], *, with_version: bool = False) -> None:
@@ -67,7 +66,7 @@ class ValueDecoder:
         self.options: Mapping[str, Any]
         if self._is_in_columns:
             self.options = {"_source": False, "stored_fields": "_none_", "docvalue_fields": [*always, *names]}
-            # A column may hold several values, or none; ours hold one.
+            # A column may have any number of values; ours has one or none.
             members: list[Any] = [(name, list[Any], _NO_VALUE) for name in names]
             found = msgspec.defstruct(
                 "_Columns",
@@ -85,7 +84,7 @@ class ValueDecoder:
         )
 
     def rows(self, body: bytes, projection: Projection) -> Sequence[FoundRow]:
-        """Raises IndexRequestError, and IndexDocumentError for a document that is not ours."""
+        """The rows of an answer. Raises IndexRequestError, and IndexDocumentError for a document that is not ours."""
         row = self._of_columns if self._is_in_columns else self._of_source
         return [row(hit.found, projection) for hit in decoded_documents(self._answer, body).hits.hits]
 
@@ -101,7 +100,7 @@ class ValueDecoder:
 
 
 def _missing(name: str) -> Any:
-    """What stands for a member that a document lacks, since nulls are left out."""
+    """The default for a member that a document lacks, since nulls are left out."""
     return msgspec.field(default_factory=list) if INSTANCE_FIELDS[name].is_list else None
 
 
@@ -136,9 +135,9 @@ _ANSWER = msgspec.json.Decoder(_Answer)
 
 
 def count_body(request: CountRequest, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a search. wanted: the query for the documents that are counted.
+    """The body of a search that counts. wanted: the query for the documents to count.
 
-    One page of a composite aggregation, which is exact where `terms` guesses: what is counted is of one moment.
+    It reads one page of a composite aggregation, which is exact, unlike `terms`, and counts as of one moment.
     """
     cell = {"cell_uuid": {"terms": {"field": "cell_uuid"}}}
     values = [{f"by_{name}": {"terms": {"field": name, "missing_bucket": True}}} for name in request.by]
@@ -147,7 +146,7 @@ def count_body(request: CountRequest, wanted: Mapping[str, Any]) -> dict[str, An
 
 
 def counts_in(answer: bytes, request: CountRequest) -> dict[str, Counts]:
-    """By the uuid of the cell. Raises IndexRequestError."""
+    """Counts by the uuid of the cell. Raises IndexRequestError."""
     buckets = decoded(_ANSWER, answer).aggregations.groups.buckets
     names = [f"by_{name}" for name in request.by]
     found = ((each.key["cell_uuid"], tuple(each.key[name] for name in names), each.doc_count) for each in buckets)
@@ -155,21 +154,21 @@ def counts_in(answer: bytes, request: CountRequest) -> dict[str, Counts]:
 
 
 class ElasticsearchSearcher:
-    """The reading side (fleetlight.indexer.backends.base.IndexSearcher); needs no right but to read.
+    """The reading side (fleetlight.indexer.backends.base.IndexSearcher); needs only the right to read.
 
-    The client blocks, in threads: reading a page of 3 MB takes it a fraction of what the asynchronous one needs.
+    It uses the blocking client in threads, which reads a page of 3 MB in a fraction of the asynchronous client's time.
     """
 
     def __init__(self, settings: IndexSettings) -> None:
         self._names = Names.of(settings.prefix)
-        # An answer that lacks the rows of a shard must not pass for the whole.
+        # An answer without the rows of some shard must not pass for the whole.
         self._search_path = f"/{self._names.read}/_search?allow_partial_search_results=false"
         self._client = open_client(settings, timeout_s=settings.search_timeout_s, connections=_SEARCH_THREADS + 1)
         self._known_pages = KnownPages() if settings.page_cache else None
         self._threads = BoundedThreads(_SEARCH_THREADS, "index-search")
-        # It must not wait behind pages.
+        # A thread of its own, so that progress does not wait behind pages.
         self._progress_threads = BoundedThreads(1, "index-progress")
-        # The client's own limit is for each silence of a server, and one that trickles is never silent.
+        # The client's limit applies to each silence of a server, and a server that trickles is never silent.
         self._timeout_s = settings.search_timeout_s * len(settings.urls)
 
     async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
@@ -187,7 +186,7 @@ class ElasticsearchSearcher:
                 b",".join(filter(None, [row.item for row in rows])), len(rows), rows[-1].position if rows else None
             )
         key = (request, frozenset(cells), projection.form)
-        # The whole source is fetched, which is faster than letting the server leave out a part.
+        # Fetching the whole source is faster than letting the server leave out a part.
         decoder = row_decoder(_keys(request), projection.pieces)
         search = _PageSearch(self._client, decoder, self._search_path, _search_body(request, cells), projection)
         known = self._known_pages
@@ -201,21 +200,21 @@ class ElasticsearchSearcher:
         return await self._run(lambda: counts_in(self._ask(body), request))
 
     async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
-        # There is no such index where an older program has prepared everything, and then no cell is whole.
+        # The index is missing if an older program prepared the others; then no cell is whole.
         path = f"/{self._names.items}/_search?allow_partial_search_results=false&ignore_unavailable=true"
         return await self._run(
             lambda: search_items(lambda body: send(self._client, "POST", path, body, is_query=True), item_type, cells)
         )
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
-        """The body of a search. Raises NotExpressibleError."""
+        """The body of the search for a page. Raises NotExpressibleError."""
         return {"dsl": _search_body(request, cells)}
 
     async def progress(self) -> Mapping[str, CellProgress]:
         return await self._run(self._read_progress, self._progress_threads)
 
     def _read_progress(self) -> Mapping[str, CellProgress]:
-        # First, since a watermark that was read before may be of an earlier epoch.
+        # Read facts first, since a watermark read before them may be of an earlier epoch.
         facts = self._read_facts(*CELL_FACTS)
         progress = from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", ALL_PROGRESS))
         seal = SealState.of(facts)
@@ -225,10 +224,10 @@ class ElasticsearchSearcher:
         return SealState.of(await self._run(lambda: self._read_facts(SEAL), self._progress_threads))
 
     def _read_facts(self, *kinds: str) -> Mapping[tuple[str, str], Any]:
-        """Facts of these kinds, and up to when the seal has held."""
-        # First: a breach that was found since is among the facts that follow.
+        """Facts of these kinds, and when the seal last held."""
+        # Read this first, so that a breach found since then is among the facts below.
         held = from_found_facts(send(self._client, "POST", f"/{self._names.state}/_mget", fact_of(SEAL, HELD)))
-        # There is no such index where an older program has prepared everything, and then nothing was purged.
+        # The index is missing if an older program prepared the others; then nothing was purged.
         path = f"/{self._names.state}/_search?ignore_unavailable=true"
         found = from_kept_hits(send(self._client, "POST", path, state_of(*kinds)))
         facts = {**found.facts, **held.facts}
@@ -240,7 +239,7 @@ class ElasticsearchSearcher:
         self._progress_threads.close(lambda: self._threads.close(self._client.close))
 
     async def _run(self, call: Callable[[], T], threads: BoundedThreads | None = None) -> T:
-        """threads: those for searches, unless given."""
+        """Run a call in a thread. threads: by default those for searches. Raises IndexUnavailableError."""
         try:
             return await (threads or self._threads).run(call, self._timeout_s)
         except AllThreadsHangError:
@@ -250,7 +249,7 @@ class ElasticsearchSearcher:
 
 
 class _PageSearch:
-    """The search for one page, in the ways that `KnownPages` needs."""
+    """The search for one page, for `KnownPages`."""
 
     def __init__(
         self, client: Client, decoder: RowDecoder, path: str, body: Mapping[str, Any], template: Projection
@@ -265,7 +264,7 @@ class _PageSearch:
         return self._decoder.page(self._send(self._body), self._template)
 
     def writes(self) -> Sequence[Write]:
-        # Without stored fields nothing has to be read but columns.
+        # Without stored fields the server reads only columns.
         return writes_in(self._send({**self._body, **WITH_WRITES, "stored_fields": "_none_"}))
 
     def rows(self) -> Mapping[Write, FoundRow]:
@@ -303,6 +302,6 @@ def _search_body(request: PageRequest, cells: Collection[str]) -> dict[str, Any]
         try:
             body["search_after"] = search_after(request.order, request.after, INSTANCE_FIELDS)
         except ValueError as error:
-            # Only a cell can have such a row: the index rejects it.
+            # Only a cell can have such a row, since the index rejects it.
             raise NotExpressibleError("Elasticsearch", f"this position: {error}") from error
     return body

@@ -1,7 +1,7 @@
-"""What an index of ours is like apart from its documents: settings, mapping and aliases, all of which decide what a
-search finds, or what becomes of a document on its way.
+"""The required properties of our indexes apart from documents: settings, mapping and aliases, all of which decide what
+a search finds, or how a document is stored.
 
-A template of the site adds to what an index is made with, and anybody who may manage an index can change it later.
+A site's template can add to these when an index is created, and whoever may manage an index can change them later.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,16 +24,16 @@ from fleetlight.indexer.backends.elasticsearch.mapping import (
 from fleetlight.indexer.backends.elasticsearch.names import Names
 from fleetlight.indexer.backends.elasticsearch.rows import decoded
 
-# A server gives these to an index when it makes it, and takes no other value afterwards.
+# Settings that a server accepts only when an index is created.
 _FINAL = ("index.mapping.", "index.mode", "index.replication.", "index.derived_source.")
-# It says how fast lists are, not what is in them.
+# Affects how fast lists are, not what they have.
 _FREE = "index.sort."
-# What of a mapping says nothing about documents that a strict one takes.
+# Members of a mapping that do not matter for documents that a strict one accepts.
 _HARMLESS = {
     *("dynamic", "properties", "_meta"),
     *("dynamic_templates", "date_detection", "numeric_detection", "dynamic_date_formats"),
 }
-# Runtime fields of Elasticsearch, and derived ones of OpenSearch, are made of scripts while a search runs.
+# Elasticsearch's runtime fields and OpenSearch's derived fields, which scripts compute during a search.
 _MADE_BY_SCRIPTS = ("runtime", "derived")
 _HARMLESS_OF_ALIASES = {"is_write_index", "is_hidden"}
 _INDEXES = msgspec.json.Decoder(dict[str, dict[str, Any]])
@@ -41,13 +41,13 @@ _INDEXES = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one index has to be like. settings: as they are given to the server, nested. mapping: its `mappings`."""
+    """The required properties of one index. settings: nested, as the server accepts them. mapping: its `mappings`."""
 
     settings: Mapping[str, Any]
     mapping: Mapping[str, Any]
 
     def body(self, *, shards: int = 1, replicas: int | None) -> dict[str, Any]:
-        """What such an index is made with."""
+        """The body of a request that creates such an index."""
         return {
             "settings": {**self.settings, **sizes(shards=shards, replicas=replicas)},
             "mappings": self.mapping,
@@ -56,10 +56,10 @@ class Shape:
 
 @dataclass(slots=True)
 class Deviations:
-    """How an index of ours is another one than it has to be.
+    """How one of our indexes differs from its required properties.
 
-    says: of each, as a sentence. final: those of them that can only be put right by making the index anew. settings,
-    mapping, aliases: what to send to the server to put the others right; aliases with what is kept of each.
+    says: a sentence for each difference. final: those that only a new index can correct. settings, mapping, aliases:
+    what to send to the server to correct the others; aliases keep their other properties.
     """
 
     says: list[str] = field(default_factory=list)
@@ -74,7 +74,7 @@ def shape_of_instances(dialect: Dialect) -> Shape:
 
 
 def shape_of_progress(dialect: Dialect, instances_index: str = "") -> Shape:
-    """instances_index: the name of the index that it is about."""
+    """instances_index: the index that the progress is about."""
     return Shape(_merged(OWN_SETTINGS, dialect.settings), progress_mapping(instances_index))
 
 
@@ -87,7 +87,7 @@ def shape_of_items(dialect: Dialect) -> Shape:
 
 
 def shapes(names: Names, dialect: Dialect) -> Mapping[str, Shape]:
-    """By each name or alias of one of our indexes."""
+    """The shapes by each name or alias of our indexes."""
     instances, progress = shape_of_instances(dialect), shape_of_progress(dialect)
     return {
         **dict.fromkeys((names.read, names.write, names.next), instances),
@@ -98,12 +98,12 @@ def shapes(names: Names, dialect: Dialect) -> Mapping[str, Shape]:
 
 
 def shape_of(found: Mapping[str, Any], name: str, known: Mapping[str, Shape]) -> Shape | None:
-    """What the index of that name has to be like, as `shapes` says; None of one that is none of ours."""
+    """The shape of the index with that name, from `shapes`; None if it is not ours."""
     return next((known[each] for each in (name, *found["aliases"]) if each in known), None)
 
 
 def deviating(client: Client, names: Names, *those: str) -> dict[str, Deviations]:
-    """Those of our indexes behind some of our names that are not as they have to be, by their own names."""
+    """The deviations of those of our indexes behind some names that have any, by physical name."""
     answer = send(client, "GET", f"/{','.join(those)}?ignore_unavailable=true&flat_settings=true")
     known = shapes(names, client.dialect)
     deviating: dict[str, Deviations] = {}
@@ -115,7 +115,7 @@ def deviating(client: Client, names: Names, *those: str) -> dict[str, Deviations
 
 
 def deviations_of(found: Mapping[str, Any], wanted: Shape) -> Deviations:
-    """found: an index as the server describes it, with flat settings."""
+    """Compare an index with its shape. found: as the server describes it, with flat settings."""
     deviations = Deviations()
     _compare_settings(found["settings"], dict(_flat(wanted.settings, "index")), deviations)
     _compare_mappings(found["mappings"], wanted.mapping, deviations)
@@ -128,7 +128,7 @@ def deviations_of(found: Mapping[str, Any], wanted: Shape) -> Deviations:
 
 def _compare_settings(found: Mapping[str, Any], wanted: Mapping[str, str], deviations: Deviations) -> None:
     for name, value in wanted.items():
-        # What was not set when the index was made is as the server has it by default, which is as we want it.
+        # A setting that was not given at creation has the server's default, which is the value we want.
         is_final = name.startswith(_FINAL)
         if name.startswith(_FREE) or found.get(name, value if is_final else None) == value:
             continue
@@ -158,7 +158,7 @@ def _compare_mappings(found: Mapping[str, Any], wanted: Mapping[str, Any], devia
             deviations.says.append(f"the mapping lacks the field {name}")
             deviations.mapping.setdefault("properties", {})[name] = definition
         elif properties[name] != definition:
-            # Documents may have been taken with it, and then they cannot be found by that field.
+            # Documents may have been stored under this definition, and a search by the field cannot find those.
             _add_final(deviations, f"the field {name} is mapped as {properties[name]}, not as {definition}")
 
 
@@ -168,13 +168,13 @@ def _add_final(deviations: Deviations, says: str) -> None:
 
 
 def _merged(settings: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, and of what both have the members of both."""
+    """Merge nested settings; values in `more` take precedence."""
     both = {name: _merged(settings[name], more[name]) for name in settings.keys() & more.keys()}
     return {**settings, **more, **both}
 
 
 def _flat(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
-    """Settings as the server gives them back: full names, and values as texts."""
+    """Flatten settings as the server returns them: full names, and values as text."""
     for name, value in settings.items():
         full = f"{prefix}.{name}"
         if isinstance(value, Mapping):

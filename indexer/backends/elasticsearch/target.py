@@ -1,12 +1,9 @@
-"""The physical index that a writer writes to: the one that it has prepared, and no other before it has looked at that
-one.
+"""The physical index that a writer writes to: the one it has prepared, until it has checked another one.
 
-A rebuild may put another index in its place, even one of another program's version, in which documents of this one
-would do harm. So documents are not sent to the alias that all writers share but to one that each physical index has for
-itself; the index that was replaced takes none any more.
-
-Another index in the place of one of ours, a restored one or none takes the truth from all that was
-promised of it: progress belongs to physical indexes, by their uuids, and to no names.
+A rebuild may replace the index, even by one of another program's version, which this program's documents would harm.
+So documents are not sent to the alias that all writers share, but to one that belongs to the physical index; a
+replaced index accepts none. If one of our indexes is replaced, restored or removed, nothing promised about it holds:
+progress belongs to physical indexes, by their uuids, and not to names.
 """
 
 from collections.abc import Mapping
@@ -26,23 +23,23 @@ _decode = msgspec.json.Decoder().decode
 
 
 def mappings_of(client: Client, name: str) -> dict[str, Any]:
-    """Mappings by physical index of an index or alias; empty when there is none of that name."""
+    """The mappings of an index or alias by physical index; empty if there is none of that name."""
     answer = send(client, "GET", f"/{name}/_mapping?ignore_unavailable=true")
     return {index: found["mappings"] for index, found in _decode(answer).items()}
 
 
 def index_uuid(client: Client, name: str) -> str:
-    """The uuid of the physical index behind a name, which no other one ever has."""
+    """The uuid of the physical index behind a name; no other index ever has the same."""
     [found] = _decode(send(client, "GET", f"/{name}/_settings/index.uuid")).values()
     return str(found["settings"]["index"]["uuid"])
 
 
 @dataclass(frozen=True, slots=True)
 class IndexIdentity:
-    """The physical indexes that what is promised of cells is about, by their uuids.
+    """The physical indexes to which the promises about cells refer, by their uuids.
 
-    instances: that of the instances. continued: the one that a rebuild has filled it from, which had no more; None if
-    none has. state: that of the facts, without which a progress does not say enough.
+    instances: the index of instances. continued: the index from which a rebuild has filled it, and which had no more;
+    None without a rebuild. state: the index of facts, without which a progress does not say enough.
     """
 
     instances: str
@@ -56,7 +53,7 @@ class IndexIdentity:
 
 @dataclass(frozen=True, slots=True)
 class _WriterState:
-    """What a writer relies on. items: the uuid of their index."""
+    """The indexes that a writer relies on. items: the uuid of the index of items."""
 
     physical: str
     owner: IndexIdentity
@@ -64,7 +61,7 @@ class _WriterState:
 
 
 def give_progress_to(client: Client, progress: str, owner: IndexIdentity, query: Mapping[str, Any]) -> None:
-    """Have what was saved in the index `progress`, where `query` finds it, be about these physical indexes."""
+    """Reassign those saved progresses in the index `progress` that `query` finds to these physical indexes."""
     source = "ctx._source.index_uuid = params.index; ctx._source.state_uuid = params.state"
     script = {"source": source, "params": {"index": owner.instances, "state": owner.state}}
     path = f"/{progress}/_update_by_query?refresh=true&conflicts=proceed"
@@ -72,7 +69,7 @@ def give_progress_to(client: Client, progress: str, owner: IndexIdentity, query:
 
 
 class Target:
-    """The physical index behind the alias `names.write`, once it is taken; `alias` is where documents are sent."""
+    """The physical index behind the alias `names.write`, once taken. Documents are sent to `alias`."""
 
     def __init__(self, client: Client, names: Names) -> None:
         self._client = client
@@ -82,11 +79,11 @@ class Target:
 
     @property
     def owner(self) -> IndexIdentity:
-        """What progress is saved of, and believed of; looked up each time by a writer that has taken nothing."""
+        """The indexes of our progress; a writer that has taken no index yet looks them up each time."""
         return self._look()[0].owner if self._taken is None else self._taken.owner
 
     def take(self) -> None:
-        """Raises IndexVersionError, and IndexAbsentError where something is missing."""
+        """Take the current indexes. Raises IndexVersionError, and IndexAbsentError if one is missing."""
         taken, instances = self._look()
         require_usable({taken.physical: {"_meta": instances.meta}})
         alias = f"{taken.physical}-write"
@@ -96,10 +93,10 @@ class Target:
         self._taken = taken
 
     def keep_up(self) -> None:
-        """Take what a rebuild has put in the place of the index that was taken; nothing to do while that is there.
+        """Take the index by which a rebuild has replaced ours; does nothing while ours is there.
 
-        Raises IndexReplacedError when anything else is not as it was taken: an index or an alias is not there, or
-        stands for another one. Raises IndexVersionError, and IndexUnavailableError while one is closed.
+        Raises IndexReplacedError for any other change: an index or alias is missing, or refers to another index. Raises
+        IndexVersionError, and IndexUnavailableError while an index is closed.
         """
         before = self._taken
         if before is None:
@@ -132,7 +129,7 @@ class Target:
         return self._among(physical_indexes(self._client, self._names.write, self._names.state, self._names.items))
 
     def _among(self, found: Mapping[str, PhysicalIndex]) -> tuple[_WriterState, PhysicalIndex]:
-        """Raises IndexAbsentError unless there is one of each."""
+        """Find our indexes among `found`. Raises IndexAbsentError unless there is one of each."""
         names = self._names
         state, items = behind(found, names.state), behind(found, names.items)
         written = [name for name, index in found.items() if names.write in index.aliases]

@@ -1,4 +1,4 @@
-"""Indexes of mappings that this program cannot use: what they are recognised by, and what can be read of them."""
+"""Indexes with mappings that this program cannot use: how they are recognised, and what can be read from them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def mapping_version(mapping: Mapping[str, Any]) -> int:
-    """The version of the `mappings` of an index of instances; 0 for one that does not say."""
+    """The version in the `mappings` of an index of instances; 0 if there is none."""
     return int(mapping.get("_meta", {}).get("mapping_version", 0))
 
 
@@ -24,14 +24,14 @@ def is_unusable(mapping: Mapping[str, Any]) -> bool:
 
 
 def require_usable(mappings: Mapping[str, Mapping[str, Any]]) -> None:
-    """mappings: by physical index. Raises IndexVersionError."""
+    """Check mappings by physical index. Raises IndexVersionError for one that this program cannot use."""
     for name, mapping in mappings.items():
         if is_unusable(mapping):
             raise IndexVersionError(name, mapping_version(mapping), OLDEST_MAPPING_VERSION, MAPPING_VERSION)
 
 
 def bare_documents(client: Client, index: str, cell_uuid: str) -> Iterator[Sequence[BareDocument]]:
-    """fleetlight.indexer.backends.base.Generations.bare_documents, with what every mapping had: uuid, cell, version."""
+    """Generations.bare_documents (fleetlight.indexer.backends.base), with uuid, cell and version, as of any mapping."""
     send(client, "POST", f"/{index}/_refresh")
     body: dict[str, Any] = {
         "size": _BATCH,
@@ -47,7 +47,7 @@ def bare_documents(client: Client, index: str, cell_uuid: str) -> Iterator[Seque
         yield [
             BareDocument(hit["_version"], hit["_source"])
             for hit in hits
-            # The first mapping had no field that could be searched for this.
+            # The first mapping had no searchable field for this.
             if is_time(hit["_version"])
         ]
         if len(hits) < _BATCH:

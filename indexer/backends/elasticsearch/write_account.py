@@ -1,9 +1,8 @@
-"""The account of one writer: which numbers the store gave to its writes, kept where the process that checks the seal
-reads it.
+"""The account of one writer: the numbers that the store gave to its writes, saved for the process that checks the seal.
 
-It is saved each half second while the writer works, so no write waits for it but the first one after a pause: that one
-waits until the account says that the writer is at work. So a number that nobody has accounted for yet may be one of a
-writer at work, and of no other.
+It is saved each half second while the writer works, so writes need not wait for it, except the first one after a pause:
+that waits until the account says that the writer is at work. So a number that no account has yet can only belong to a
+writer at work.
 """
 
 import time
@@ -27,19 +26,19 @@ from fleetlight.indexer.backends.elasticsearch.numbering import (
 from fleetlight.indexer.errors import IndexerError
 
 _INTERVAL_S = 0.5
-# A writer that has written nothing for so long is not at work.
+# A writer that has not written for this long is not at work.
 _WORKS_S = 2.0
 
 Add = Callable[[str, Iterable[NumberedWrite]], None]
-"""Accounts for documents that were written to a physical index."""
+"""Adds documents that were written to a physical index to the account."""
 
 
 class Account(msgspec.Struct):
-    """What a writer says of itself. numbers: by what they belong to (`Written.numbering`).
+    """The report of a writer. numbers: of its writes, by their scope (`Written.numbering`).
 
-    reports: how often it has done so. oldest: how often it had when the oldest request that is under way began; as
-    `reports` where none is. is_at_work: whether other requests may have begun since. unanswered: how many requests had
-    no answer, so that it is not known what they have written.
+    reports: how many there were so far. oldest: how many there were when the oldest request under way began; equal to
+    `reports` if none is. is_at_work: whether further requests may have begun since. unanswered: the number of requests
+    without an answer, whose writes are unknown.
     """
 
     reports: int
@@ -53,10 +52,10 @@ class Account(msgspec.Struct):
 
 
 class WriteAccount:
-    """Threads may share one.
+    """The account of this process's writer; threads may share it.
 
-    save: keeps what it is given under the id of this account. routing_of: that of a physical index. sealed: what is
-    sealed, by the names of physical indexes. All raise IndexerError.
+    save: saves a report under the id of this account. routing_of: returns the routing of a physical index. sealed:
+    returns what is sealed, by physical index. All raise IndexerError.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class WriteAccount:
         # By history and term.
         self._got: dict[tuple[str, int], Numbers] = {}
         self._changed = Condition()
-        # By request, the number of reports when it began.
+        # The number of reports when each request began.
         self._under_way: dict[object, int] = {}
         self._reports = self._unanswered = 0
         self._is_at_work = self._is_closed = False
@@ -82,7 +81,7 @@ class WriteAccount:
 
     @contextmanager
     def writing(self) -> Iterator[Add]:
-        """Around each request that writes, and what is to be called with what came of it.
+        """Enclose each request that writes; yields the function that takes the result.
 
         Raises IndexerError before the request is sent.
         """
@@ -94,7 +93,7 @@ class WriteAccount:
                 self._is_at_work = True
                 self._start()
             self._under_way[request] = self._reports
-            # Where a copy was restored meanwhile, what was written before is no part of its history.
+            # If a copy is restored meanwhile, writes from before do not belong to its history.
             sealed = self._sealed
         has_answer = False
         try:
@@ -107,9 +106,9 @@ class WriteAccount:
                 self._written_at_s = time.monotonic()
 
     def learn(self) -> None:
-        """Which histories there are now; numbers of another, and what is sealed, are forgotten. Raises IndexerError.
+        """Load the current histories; forget numbers of other histories, and sealed ones. Raises IndexerError.
 
-        A writer may know of a later term before it is sealed.
+        Numbers of a later term are kept: a writer may learn of it before it is sealed.
         """
         sealed = self._load_sealed()
         floors = {shard.history: shard for index in sealed.values() for shard in index.shards.values()}
@@ -122,18 +121,18 @@ class WriteAccount:
             }
 
     def now(self) -> Account:
-        """As of now, for the process that checks the seal."""
+        """The current account, for the process that checks the seal."""
         with self._changed:
             return msgspec.convert(self._report(is_at_work=bool(self._under_way)), Account)
 
     def report(self) -> None:
-        """Save that of a writer at work; where nothing was written for a while, and at the end, it is not any more."""
+        """Save the account if the writer is at work; after a while without writes, and at the end, it no longer is."""
         with self._changed:
             if not self._is_at_work:
                 return
             is_idle = self._is_closed or time.monotonic() - self._written_at_s > _WORKS_S
             if is_idle and not self._under_way:
-                # A request that begins meanwhile waits, and then says that the writer is at work again.
+                # A request that begins meanwhile waits for the lock, and then reports the writer as at work again.
                 self._is_at_work = not self._saved(self._report(is_at_work=False)) and not self._is_closed
                 return
             report = self._report(is_at_work=True)
@@ -142,7 +141,7 @@ class WriteAccount:
             self.learn()
 
     def close(self) -> None:
-        """Save it a last time."""
+        """Save the account a last time."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -153,7 +152,7 @@ class WriteAccount:
         if index not in sealed:
             self.learn()
             sealed = self._sealed
-        # What is not sealed at all needs no account: it is a breach.
+        # An index that is not sealed needs no account: it counts as a breach.
         if index in sealed:
             shard_of, shards = self._routing_of(index).shard_of, sealed[index].shards
             found: dict[tuple[str, int], list[int]] = {}
@@ -180,7 +179,7 @@ class WriteAccount:
         try:
             self._save(self.id, report)
         except IndexerError:
-            # The index is away, and with it all that the account is about.
+            # The index is down, and the account is about nothing else.
             return False
         return True
 

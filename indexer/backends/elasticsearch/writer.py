@@ -1,6 +1,6 @@
-"""Writing to Elasticsearch: a sorted physical index behind a read and a write alias, and a small one for progress.
+"""Writes to Elasticsearch: a sorted physical index behind a read and a write alias, and a small one for progress.
 
-Nothing is searchable before the indexer says so (`make_searchable`), and no request is retried here.
+Nothing is searchable until the indexer calls `make_searchable`, and no request is retried here.
 """
 
 import time
@@ -85,13 +85,13 @@ from fleetlight.resources.clock import Clock, system_clock
 
 T = TypeVar("T")
 
-# One bulk at a time leaves the server idle while the next one is made; more than two only queue up there.
+# With one bulk at a time the server is idle while the next is made; more than two only queue up there.
 _BULKS_IN_FLIGHT = 2
 _MAX_FIELDS = 1000
-# Some seconds at most for a request, which has to be over within index.write_timeout_s.
+# The removal of a batch takes some seconds at most, well below index.write_timeout_s.
 _REMOVE_BATCH = 5000
 _SAMPLE = 1000
-# The server takes the age of what it removed from a clock that moves each 0.2 s (thread_pool.estimated_time_interval).
+# The server measures the age of deletions by a clock that ticks each 0.2 s (thread_pool.estimated_time_interval).
 _TOMBSTONE_CLOCK_S = 0.5
 _FORGET_ATTEMPTS = 20
 
@@ -100,7 +100,7 @@ class ElasticsearchWriter:
     """The writing side (fleetlight.indexer.backends.base.IndexWriter); threads may share one."""
 
     def __init__(self, settings: IndexSettings, *, of_next: bool = False) -> None:
-        """of_next: what is written and read is the next generation, which is there; do not `prepare` it."""
+        """of_next: read and write the next generation, which must exist; do not call `prepare` then."""
         self._settings = settings
         names = Names.of(settings.prefix)
         self._names = replace(names, write=names.next, progress=names.next_progress) if of_next else names
@@ -111,24 +111,24 @@ class ElasticsearchWriter:
         self._threads = ThreadPoolExecutor(_BULKS_IN_FLIGHT, thread_name_prefix="index-bulk")
 
     def prepare(self) -> None:
-        """Create the indexes, or extend the mapping with fields that are new; two processes may do so at once.
+        """Create the indexes, or extend the mapping with new fields; two processes may do so at once.
 
-        What is missing of indexes and aliases is made, and what was promised of an index that is not there any more is
-        forgotten. Raises IndexVersionError.
+        Missing indexes and aliases are created, and promises about an index that is gone are forgotten. Raises
+        IndexVersionError.
         """
         self._preparation.prepare()
         self.seal_new()
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
-        """Write documents, two bulks in flight.
+        """Write documents, with two bulks in flight.
 
-        When the server cannot take some of them now, the rest is written all the same.
+        If the server cannot take some of them now, the rest is written nevertheless.
         """
         refused: dict[int, str] = {}
         described = described_documents(documents, self._settings.schemas_dir)
         bulks = to_bulks(described, refused, self._names.items)
         first = list(islice(bulks, 2))
-        # What is one bulk anyway needs no other thread: the consumer has two of its own.
+        # A single bulk needs no other thread: the consumer has two of its own.
         send_all = map if len(first) < 2 else self._threads.map
         outcomes = list(send_all(self._send_bulk, chain(first, bulks)))
         passing: IndexUnavailableError | None = None
@@ -152,7 +152,7 @@ class ElasticsearchWriter:
 
     def make_searchable(self) -> None:
         self._target.keep_up()
-        # The index of items may have been removed by hand: the writer that finds it missing makes it again.
+        # The index of items may have been removed by hand; the writer that finds it missing creates it again.
         send(self._client, "POST", f"/{self._names.write},{self._names.items}/_refresh?ignore_unavailable=true")
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
@@ -187,7 +187,7 @@ class ElasticsearchWriter:
         return compared.from_count(send(self._client, "POST", path, compared.external_body(cell_uuid)))
 
     def remove(self, versions: Mapping[str, int]) -> None:
-        """Nothing else but `purge` and `remove_cell` deletes documents of instances."""
+        """Remove documents. Apart from this only `purge` and `remove_cell` delete documents of instances."""
         if not versions:
             return
         self._delete(versions)
@@ -201,7 +201,7 @@ class ElasticsearchWriter:
             lines = other_items.removal_lines(item_type, cell_uuid, versions)
             compared.newer_in(self._send_items(lines), list(versions))
             time.sleep(_TOMBSTONE_CLOCK_S)
-            self.make_searchable()  # which also forgets what was removed
+            self.make_searchable()  # which also forgets deletions
 
     def mark_items(self, item_type: str, cell_uuid: str, *, are_whole: bool) -> None:
         marked = self._items_uuid() if are_whole else None
@@ -215,7 +215,7 @@ class ElasticsearchWriter:
         )
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
-        """Save, and make it visible at once: the API reads it by searching, and it is small."""
+        """Save progress, and refresh at once: the API reads it by searching, and it is small."""
         if not progress:
             return
         self._target.keep_up()
@@ -226,7 +226,7 @@ class ElasticsearchWriter:
         check_progress_saved(send(self._client, "POST", path, lines, content_type=NDJSON))
 
     def load_progress(self) -> Mapping[str, CellProgress]:
-        """Of the physical indexes that there are now; a writer that has prepared others learns of it when it saves."""
+        """The progress of the current physical indexes; a writer that prepared others notices that when it saves."""
         owner = self._target.owner
         path, body = f"/{self._names.progress}/_search", progress_of(owner.all_instances, owner.state)
         return from_progress_hits(send(self._client, "POST", path, body))
@@ -253,8 +253,8 @@ class ElasticsearchWriter:
             check_state_saved(send(self._client, "POST", path, to_state_bulk(kind, values), content_type=NDJSON))
 
     def save_fact(self, kind: str, name: str, value: object) -> None:
-        """As save_state, of one fact that is read by its name: searches find it as it was until something else is
-        saved. A refresh costs ten times what the rest of it does.
+        """Save one fact that is read by its name. Searches find its old value until something else is saved, because a
+        refresh would cost ten times as much as the rest.
         """
         body = to_state_bulk(kind, {name: value})
         check_state_saved(send(self._client, "POST", f"/{self._names.state}/_bulk", body, content_type=NDJSON))
@@ -263,7 +263,7 @@ class ElasticsearchWriter:
         return from_kept_hits(send(self._client, "POST", f"/{self._names.state}/_search", state_of(kind))).of(kind)
 
     def load_kept(self) -> Kept:
-        """The facts that lists and the seal rely on, and what another program has made of those and of progress."""
+        """The facts that lists and the seal rely on, and facts and progresses that another program has altered."""
         progress, facts = (
             from_kept_hits(send(self._client, "POST", f"/{name}/_search", {**body, **WITH_WRITES}))
             for name, body in ((self._names.progress, ALL_PROGRESS), (self._names.state, state_of(*CELL_FACTS, *OWN)))
@@ -271,7 +271,7 @@ class ElasticsearchWriter:
         return Kept(facts.facts, [*progress.altered, *facts.altered])
 
     def remove_altered(self, kept: Kept) -> None:
-        """Remove what another program has made of facts and progress; indexers save both anew."""
+        """Remove altered facts and progresses; indexers save both anew."""
         if kept.altered:
             body = to_kept_removals(kept.altered)
             from_removals(send(self._client, "POST", "/_bulk?refresh=true", body, content_type=NDJSON))
@@ -282,7 +282,7 @@ class ElasticsearchWriter:
             pass
         removed = 0
         while True:
-            # What has changed since it was found is not removed, and what stays for good ends this.
+            # Documents that changed since the search stay; the loop ends once it deletes nothing more.
             rows = self._remove_matching(self._names.write, compared.forgotten_documents(cell_uuid, horizon))
             if not rows.deleted:
                 return removed
@@ -310,12 +310,12 @@ class ElasticsearchWriter:
                 raise IndexUnavailableError(f"rows of cell {cell_uuid} are still being written")
             removed += rows.deleted
             on_batch(removed)
-        # What was deleted before them is forgotten before them.
+        # Earlier deletions are forgotten earlier, so it is enough to check the last ones.
         self._have_forgotten(last)
         return removed
 
     def put_right(self, *names: str) -> None:
-        """See Preparation.put_right. What was written until now is on disk afterwards, however it was to be kept."""
+        """See Preparation.put_right. Afterwards all earlier writes are on disk, whatever the settings were."""
         self._preparation.put_right(*names)
         send(self._client, "POST", f"/{','.join(names)}/_flush?ignore_unavailable=true")
 
@@ -328,7 +328,7 @@ class ElasticsearchWriter:
         self._client.close()
 
     def _search(self, body: Mapping[str, Any]) -> bytes:
-        # What a shard does not answer must not pass for a difference, nor for none.
+        # A shard that does not answer must count neither as a difference nor as none.
         return send(self._client, "POST", f"/{self._names.write}/_search?allow_partial_search_results=false", body)
 
     def _search_items(self, body: Mapping[str, Any]) -> bytes:
@@ -339,7 +339,7 @@ class ElasticsearchWriter:
         return self._send_writes(f"/{self._names.items}/_bulk?require_alias=true", lines)
 
     def _send_writes(self, path: str, lines: bytes) -> bytes:
-        """The answer to a bulk request; every write to instances or items goes through here, and is accounted for."""
+        """Send a bulk request; every write of instances or items goes through here, and is accounted for."""
         with self._account.writing() as add:
             answer = send(self._client, "POST", f"{path}&filter_path={WRITES_ASKED}", lines, content_type=NDJSON)
             for index, written in from_writes(answer).items():
@@ -347,17 +347,17 @@ class ElasticsearchWriter:
         return answer
 
     def _some_of(self, query: dict[str, Any]) -> Collection[str]:
-        """The ids of enough searchable documents to have some of every shard, if there are as many."""
+        """Ids of so many searchable documents that every shard has some among them, if there are that many."""
         body = {"size": _SAMPLE, "track_total_hits": False, "_source": False, "version": True, "query": query}
         return compared.from_hits(self._search(body)).keys()
 
     def _have_forgotten(self, deleted: Collection[str]) -> None:
-        """Return when documents of any version can be written in the place of those that were deleted."""
+        """Return when documents of any version can be written in place of the deleted ones."""
         if not deleted:
             return
         for _ in range(_FORGET_ATTEMPTS):
             time.sleep(_TOMBSTONE_CLOCK_S)
-            self.make_searchable()  # which also forgets what was deleted
+            self.make_searchable()  # which also forgets deletions
             newer = self._delete(dict.fromkeys(deleted, 0))
             deleted = newer - self.versions(newer).keys()
             if not deleted:
@@ -365,19 +365,19 @@ class ElasticsearchWriter:
         raise IndexUnavailableError(f"the index still remembers {len(deleted)} documents that were removed from it")
 
     def _delete(self, versions: Mapping[str, int]) -> set[str]:
-        """Delete documents, each unless it is newer; which are, or were when they were deleted before."""
+        """Delete documents unless they are newer; returns those that are, or were when deleted before."""
         path = f"/{self._names.write}/_bulk?require_alias=true"
         return compared.newer_in(self._send_writes(path, compared.to_removal_bulk(versions)), list(versions))
 
     def _among(self, documents: Iterable[Document], numbers: Collection[int]) -> Iterator[tuple[int, Document]]:
-        """Those documents that have one of these numbers, with it."""
+        """Yield the documents with these numbers, each with its number."""
         if numbers:
             for number, document in enumerate(described_documents(documents, self._settings.schemas_dir)):
                 if number in numbers:
                     yield number, document
 
     def _send_bulk(self, bulk: Bulk) -> BulkOutcome:
-        # Without the alias the server would make an index of that name, with a mapping that it guesses.
+        # Without require_alias the server would create a missing index, with a guessed mapping.
         path = f"/{self._target.alias}/_bulk?require_alias=true"
         try:
             return to_outcome(bulk, self._send_writes(path, bulk.body))
@@ -389,7 +389,7 @@ class ElasticsearchWriter:
             return BulkOutcome(unwritten=bulk.numbers, failure=failure, schema_violations=bulk.schema_violations)
 
     def _keep_up_after(self, failure: IndexUnavailableError) -> IndexUnavailableError:
-        """Why documents cannot be written now; if the reason is a rebuild that has ended, the next attempt can."""
+        """Why documents cannot be written now. If a rebuild has just ended, the next attempt succeeds."""
         try:
             self._preparation.create_items()
             self.seal_new()
@@ -397,18 +397,17 @@ class ElasticsearchWriter:
         except IndexVersionError as error:
             return error
         except (IndexUnavailableError, IndexReplacedError):
-            # The next progress that is saved shows that the index was replaced; until then this write waits.
+            # Saving the next progress reports the replacement; until then this write waits.
             pass
         return failure
 
     def _items_uuid(self) -> str:
-        """That of the index of items; nothing where there is none."""
+        """The uuid of the index of items; empty if it is missing."""
         return next((each.uuid for each in physical_indexes(self._client, self._names.items).values()), "")
 
     def _remove_matching(self, alias: str, query: dict[str, Any]) -> RemovalOutcome:
-        """Remove some of those that a query finds. The server's own removal by query does not say which numbers it got.
-
-        What has changed since it was found stays.
+        """Remove some of the rows that a query finds, unless they changed since. The server's own removal by query is
+        not used, since it does not return the numbers of its writes.
         """
         body = {"size": _REMOVE_BATCH, "track_total_hits": False, "_source": False, "seq_no_primary_term": True}
         answer = send(
@@ -419,13 +418,13 @@ class ElasticsearchWriter:
         return from_removals(self._send_writes(f"/{alias}/_bulk?require_alias=true&refresh=true", lines))
 
     def seal_new(self) -> None:
-        """Put right what the indexes are like that are written to, and seal those that nothing was ever written to."""
+        """Correct the properties of the written indexes, and seal those to which nothing was ever written."""
         self._preparation.put_right(*self._names.written)
         seal_new(self._client, self, system_clock, self._names)
         self._account.learn()
 
     def _save_account(self, writer: str, account: Mapping[str, Any]) -> None:
         if account["reports"] == 1 and not physical_indexes(self._client, self._names.state):
-            # The server would make one, with a mapping that it guesses.
+            # The server would create the index, with a guessed mapping.
             raise IndexAbsentError(f"there is no index {self._names.state}: start the indexer")
         self.save_state(ACCOUNTS, {writer: account})

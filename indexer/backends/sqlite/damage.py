@@ -1,4 +1,4 @@
-"""Files of the embedded index that cannot be read any more are put aside."""
+"""Moves files of the embedded index out of the way that cannot be read any more."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,12 +7,12 @@ import structlog
 
 _log = structlog.get_logger(__name__)
 
-# Of what SQLite keeps beside the file, the log may have changes that a person wants to see; the other is made anew.
+# Beside the file SQLite keeps a log, whose changes a person may want to see, and a file that it can recreate.
 _LOG, _SHARED = "-wal", "-shm"
 
 
 def put_aside(path: Path) -> None:
-    """Rename the file, with its log, so that a new one can be made; raises OSError."""
+    """Rename the file and its log, so that a new one can be created. Raises OSError."""
     aside = path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y%m%d%H%M%S%f}")
     for suffix in (_LOG, ""):
         beside = path.with_name(path.name + suffix)

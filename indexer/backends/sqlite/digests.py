@@ -1,6 +1,6 @@
-"""Digests and versions to compare with a cell, from the SQLite index: one statement each.
+"""Digests and versions from the SQLite index, for comparisons with a cell: one statement each.
 
-Nothing is stored for it: the digest of a document is computed from its uuid and version when it is read.
+None are stored: the digest of a document is computed from its uuid and version when it is read.
 """
 
 import sqlite3
@@ -23,7 +23,7 @@ _DIALECT = sqlite.dialect(paramstyle="qmark")
 
 @dataclass(frozen=True, slots=True)
 class ComparedDocuments:
-    """The documents that are looked at; see fleetlight.indexer.backends.base.IndexWriter.digests."""
+    """The documents to compare; see fleetlight.indexer.backends.base.IndexWriter.digests."""
 
     documents: Table
     cell_uuid: str
@@ -41,7 +41,7 @@ class ComparedDocuments:
 def read_digests(
     connection: sqlite3.Connection, compared: ComparedDocuments, prefixes: Sequence[str], length: int
 ) -> dict[str, RangeDigest]:
-    """`connection` has what fleetlight.cells.digests.register_digest registers."""
+    """Read digests; `connection` must have the functions of fleetlight.cells.digests.register_digest."""
     columns = compared.documents.c
     statement = select_digests(columns.uuid, columns.version, prefixes, length, "sqlite", terms=compared.terms)
     return to_digests(_execute(connection, statement))

@@ -1,7 +1,7 @@
-"""The generations of the SQLite index: tables of one file, which change their names in one transaction.
+"""The generations of the SQLite index: tables of one file, which are renamed in one transaction.
 
-Another file could not be put in the place of one that other processes have open, and would leave them with the old one.
-The process that holds the write lock of the file pauses all writing, and a killed process holds nothing.
+A separate file could not replace one that other processes have open: they would go on with the old one. The process
+that holds the file's write lock pauses all writing, and a killed process holds no lock.
 """
 
 import time
@@ -30,7 +30,7 @@ class SqliteGenerations:
     """fleetlight.indexer.backends.base.Generations."""
 
     def __init__(self, path: Path, *, schemas_dir: Path | None = None) -> None:
-        # One connection for both: in a pause only the one that holds the lock can write.
+        # The writer's connection is used for both: during a pause only the connection that holds the lock can write.
         self._writer = SqliteWriter(path, schemas_dir=schemas_dir, of_next=True)
 
     def has_next(self) -> bool:
@@ -40,14 +40,14 @@ class SqliteGenerations:
         return self._has(PREVIOUS_SUFFIX)
 
     def names(self) -> tuple[str | None, str | None]:
-        return None, None  # they are in one file
+        return None, None  # both are in one file
 
     def is_unusable(self) -> bool:
         with self._writer.transaction() as connection:
             return schema_version(connection) != SCHEMA_VERSION
 
     def bare_documents(self, cell_uuid: str) -> Iterator[Sequence[BareDocument]]:
-        """Every schema had these columns, one for each field that is compared, and the others in one of their own."""
+        """Yield bare documents: every schema had these columns, one for each compared field, and one for the others."""
         statement = (
             "SELECT rowid, * FROM documents WHERE cell_uuid = ? AND version >= ? AND rowid > ? ORDER BY rowid LIMIT ?"
         )
@@ -84,7 +84,7 @@ class SqliteGenerations:
         with self._writer.transaction() as connection:
             finish()
             self._drop(PREVIOUS_SUFFIX)
-            # What is known of the cells stays true: the next one has at least what the current one has.
+            # Progress stays true, because the next index has at least what the current one has.
             connection.execute(f"DELETE FROM progress{NEXT_SUFFIX}")  # noqa: S608
             connection.execute(f"INSERT INTO progress{NEXT_SUFFIX} SELECT * FROM progress")  # noqa: S608
             self._writer.save_state(_SCHEMAS, {_PREVIOUS: schema_version(connection)})

@@ -1,7 +1,7 @@
 """Items other than instances in the SQLite index: one table for all types, outside of the generations.
 
-A record is one JSON text that nothing searches in, so the table is the same whatever the fields of a type are, and a
-rebuild has no need of another one.
+A record is a JSON text that no search looks into, so the table does not depend on a type's fields, and a rebuild needs
+no new one.
 """
 
 import sqlite3
@@ -13,7 +13,7 @@ import msgspec
 from fleetlight.indexer.backends.base import Document
 from fleetlight.resources.fields import Record
 
-# That of a row which says that all items of the type are there; no item has it.
+# The uuid of the row that marks the items of a type as whole; no item has it.
 _WHOLE = ""
 ITEMS = "items"
 CREATE_ITEMS = (
@@ -36,7 +36,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def item_row(document: Document) -> tuple[Any, ...]:
-    """The values of UPSERT_ITEM."""
+    """The values for UPSERT_ITEM."""
     record = document.record
     deleted_at = record["deleted_at"] if record["deleted"] else None
     text = _encode(record).decode()
@@ -64,13 +64,13 @@ def are_items_whole(connection: sqlite3.Connection, item_type: str, cell_uuid: s
 
 
 def remove_items(connection: sqlite3.Connection, item_type: str, cell_uuid: str, versions: Mapping[str, int]) -> None:
-    """Each only if it is not newer than its version here."""
+    """Remove items, each only if it is not newer than this version."""
     statement = f"DELETE FROM items WHERE {_OF_CELL} AND uuid = ? AND version <= ?"  # noqa: S608
     connection.executemany(statement, [(item_type, cell_uuid, *each) for each in versions.items()])
 
 
 def purge_items(connection: sqlite3.Connection, cell_uuid: str, horizon: int) -> None:
-    """Those that were deleted before the horizon."""
+    """Remove items that were deleted before the horizon."""
     connection.execute("DELETE FROM items WHERE cell_uuid = ? AND deleted_at < ?", (cell_uuid, horizon))
 
 
@@ -79,7 +79,7 @@ def remove_items_of(connection: sqlite3.Connection, cell_uuid: str) -> None:
 
 
 def search_items(connection: sqlite3.Connection, item_type: str, cells: Collection[str]) -> dict[str, Sequence[Record]]:
-    """fleetlight.indexer.backends.base.IndexSearcher.items; one statement, so that all is of one moment."""
+    """fleetlight.indexer.backends.base.IndexSearcher.items; one statement, so that all is as of one moment."""
     marks = ", ".join("?" * len(cells))
     statement = (
         f"SELECT cell_uuid, uuid, record FROM items WHERE item_type = ? AND cell_uuid IN ({marks}) "  # noqa: S608

@@ -1,6 +1,6 @@
-"""The one SQLite file of the embedded index: its tables, its version and its errors, for writer and searchers.
+"""The SQLite file of the embedded index: its tables, version and errors, for writer and searchers.
 
-It says how documents become rows and back, and opens nothing.
+This converts documents to rows and back, and opens nothing.
 """
 
 import os
@@ -36,10 +36,10 @@ from fleetlight.resources.fields import Kind, Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import PIECE_NAMES, is_of
 
-# Kept in the file as `user_version`; +1 whenever the tables below change, or what is in them.
+# Kept in the file as `user_version`; +1 whenever the tables below, or their contents, change.
 SCHEMA_VERSION = 6
 BUSY_TIMEOUT_S = 5.0
-# Result codes after which the same call may succeed later. After any other a person must look.
+# Result codes after which the same call may succeed later. After any other an operator must look.
 _PASSING = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -51,14 +51,14 @@ _PASSING = frozenset(
         sqlite3.SQLITE_PROTOCOL,
     }
 )
-# That of a statement, as of one that is nested too deeply.
+# Result codes for a statement that is at fault itself, for example because it is nested too deeply.
 _OF_QUERY = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG})
 _DAMAGED = sqlite3.SQLITE_CORRUPT
-# Of a file of something else, and of an index whose first page is destroyed: the file alone does not show which.
+# The code for a file of another kind, but also for an index with a destroyed first page; the file does not show which.
 _UNREADABLE = sqlite3.SQLITE_NOTADB
 _NOT_PREPARED = "no such table"
-# What a document is refused with: the driver does for a value that does not fit its column (too big, not Unicode, of
-# another type), and the decoder for what its cell has kept of it, and is no JSON.
+# Errors by which a document is refused: from the driver for a value that does not fit its column (too big, not
+# Unicode, wrong type), from the decoder for a cell's value that is not JSON.
 UNSTORABLE = (
     OverflowError,
     UnicodeEncodeError,
@@ -69,7 +69,7 @@ UNSTORABLE = (
 )
 
 
-# The types of STRICT tables, which refuse a value of another type instead of storing it as it came.
+# The types of STRICT tables, which refuse a value of another type instead of storing it.
 _TYPES: dict[Kind, type[TypeEngine[Any]]] = {
     Kind.TEXT: Text,
     Kind.BOOL: Integer,
@@ -89,20 +89,20 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
-# In a row.
+# The place of the uuid in a row.
 _UUID = 3 + _SCALARS.index("uuid")
 
 
 def piece_column(piece: str) -> str:
-    """The column of one piece of the view; some pieces and fields have the same name."""
+    """The column of a piece of the view; prefixed, since some pieces and fields have the same name."""
     return f"view_{piece}"
 
 
 @lru_cache(maxsize=64)
 def reader_of(names: tuple[str, ...]) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
-    """From a row that begins with the columns of these fields to one that begins with their stored values.
+    """A function that converts the leading columns of a row, those of these fields, to stored values.
 
-    None where each is the same.
+    None if all are stored as they are.
     """
     readers = [
         (place, bool if name in _BOOLS else _decode) for place, name in enumerate(names) if name not in _SAME_AS_STORED
@@ -123,12 +123,11 @@ def reader_of(names: tuple[str, ...]) -> Callable[[Sequence[Any]], Sequence[Any]
 def _define(suffix: str = "", index_suffix: str = "") -> tuple[Table, Table]:
     """The tables of one generation: documents and progress.
 
-    NICE_NAME is the key of the nice order of names, in which whole lists come; to make it of each name again for each
-    page would cost more than the page.
-    `other` holds what is never compared, as one JSON object. It comes last, since a search does not read it and SQLite
-    reads a row only up to the last column that is wanted.
-    No column that is updated is NOT NULL: for a statement that may be aborted halfway, and runs triggers
-    (fleetlight.indexer.backends.sqlite.seal), SQLite copies each page that it writes. Writing took a quarter longer.
+    NICE_NAME is the sort key for the nice order of names, in which whole lists come; computing it for each page would
+    take longer than the page. `other` has the fields that are never compared, as one JSON object. It is last, since
+    searches do not read it, and SQLite reads a row only up to the last column it needs. No updated column is NOT NULL:
+    for a statement that may be aborted halfway and runs triggers (fleetlight.indexer.backends.sqlite.seal) SQLite
+    copies each page that it writes, which made writing a quarter slower.
     """
     metadata = MetaData()
     documents = Table(
@@ -152,8 +151,8 @@ def _define(suffix: str = "", index_suffix: str = "") -> tuple[Table, Table]:
         Column("is_complete", Integer, nullable=False),
         sqlite_strict=True,
     )
-    # The first two serve the default order of the list. All end with the cell, so that rows of cells that are not
-    # wanted are passed over in the index.
+    # The first two serve the default order of lists. All end with the cell, so that rows of unwanted cells are skipped
+    # within the index.
     newest_first = (documents.c.created_at.desc(), documents.c.uuid, documents.c.cell_uuid)
     Index(f"documents_by_age{index_suffix}", documents.c.deleted, *newest_first)
     Index(f"documents_by_project_and_age{index_suffix}", documents.c.project_id, documents.c.deleted, *newest_first)
@@ -167,20 +166,20 @@ FIELD_COLUMNS: Mapping[str, ColumnElement[Any]] = {
     name: DOCUMENTS.c.other.op("->")(literal_column(f"'$.{name}'")) if name in _OTHERS else DOCUMENTS.c[name]
     for name in INSTANCE_FIELDS
 }
-"""The column of each field; of one that is never compared, its JSON."""
+"""The column of each field, or an expression for the JSON of one that is never compared."""
 NEXT_SUFFIX, PREVIOUS_SUFFIX = "_next", "_previous"
 NEXT_DOCUMENTS, _ = _define(NEXT_SUFFIX)
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
-    """Of which version the tables are; 0 before they are made."""
+    """The version of the tables; 0 before they are created."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def creation_statements(suffix: str = "", index_suffix: str = "") -> list[str]:
     """SQL that creates the tables of one generation.
 
-    index_suffix: of names that nothing else has, since indexes keep theirs when tables get other ones.
+    index_suffix: makes the names of indexes unique, since indexes keep their names when tables are renamed.
     """
     sqlite = dialect()
     documents, progress = _define(suffix, index_suffix)
@@ -193,7 +192,7 @@ def creation_statements(suffix: str = "", index_suffix: str = "") -> list[str]:
 
 
 def upsert_statement(documents: Table = DOCUMENTS) -> str:
-    """SQL that writes one row of `row_of`, only if it is newer than what is there."""
+    """SQL that writes one row of `row_of`, only if it is newer than the one there."""
     names = [column.name for column in documents.columns]
     changes = ", ".join(f"{name} = excluded.{name}" for name in names if name != "uuid")
     return (
@@ -203,7 +202,7 @@ def upsert_statement(documents: Table = DOCUMENTS) -> str:
 
 
 def row_of(document: Document) -> tuple[Any, ...]:
-    """The values of one row, in the order of the columns. Raises KeyError when the record is not complete."""
+    """The values of a document's row, in the order of the columns. Raises KeyError if the record is incomplete."""
     record = document.record
     others = {name: record[name] for name in _OTHERS}
     if (extra := document.extra) is not None:
@@ -220,7 +219,7 @@ def row_of(document: Document) -> tuple[Any, ...]:
 
 
 def document_of(row: Sequence[Any]) -> Document:
-    """The document that `row_of` made this row of. Raises IndexDocumentError for a row of another program."""
+    """The inverse of `row_of`. Raises IndexDocumentError for a row that another program has written."""
     try:
         return _document_of(row)
     except MISSHAPEN as error:
@@ -233,7 +232,7 @@ def _document_of(row: Sequence[Any]) -> Document:
     record = dict(zip(_SCALARS, values[: len(_SCALARS)], strict=True))
     if nice_name != _nice_name(record):
         raise ValueError(f"{NICE_NAME} is not what the name makes")
-    # Under the id that another program has given to a copy, all else is as we wrote it.
+    # A copy that another program has stored under another id is otherwise as we wrote it.
     if not is_of(values[lists:-1], record["uuid"]):
         raise ValueError("its view is that of another instance")
     for name in _BOOLS:
@@ -270,7 +269,7 @@ def _stored(name: str, value: Any) -> Any:
 
 
 def read_progress(connection: sqlite3.Connection, table: str = "progress") -> dict[str, CellProgress]:
-    """How far each cell is followed, by its uuid; from `table`, that of the progress of some generation."""
+    """The progress of each cell by its uuid, from the table of some generation."""
     return {
         cell_uuid: CellProgress(cell_uuid, watermark, fresh_as_of, bool(is_complete))
         for cell_uuid, watermark, fresh_as_of, is_complete in connection.execute(
@@ -280,7 +279,7 @@ def read_progress(connection: sqlite3.Connection, table: str = "progress") -> di
 
 
 def require_known_schema(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise IndexUnavailableError when the file is not prepared yet, IndexVersionError when it is another program's."""
+    """Raises IndexUnavailableError if the file is not prepared yet, IndexVersionError if it has another version."""
     version = schema_version(connection)
     if version == 0:
         raise IndexUnavailableError(f"the index {path} has not been prepared yet: start the indexer")
@@ -289,7 +288,7 @@ def require_known_schema(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def file_of(path: Path) -> tuple[int, int] | None:
-    """Which file is there now, as no other one is called while it is open; None if there is none."""
+    """Identifies the file that is there now, uniquely while the file is open; None if there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -299,7 +298,7 @@ def file_of(path: Path) -> tuple[int, int] | None:
 
 @contextmanager
 def query_translated(path: Path) -> Iterator[None]:
-    """Raise what SQLite refuses a query with, and not the file, as an error of that query; all else passes."""
+    """Translate SQLite's errors that are due to the query to an IndexQueryError; all others pass."""
     try:
         yield
     except sqlite3.Error as error:
@@ -311,7 +310,7 @@ def query_translated(path: Path) -> Iterator[None]:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Raise SQLite's errors as ours; what a value that does not fit raises passes, `write` needs to see it."""
+    """Translate SQLite's errors to ours, except those for values that do not fit, which `write` handles."""
     try:
         yield
     except UNSTORABLE:
@@ -332,7 +331,7 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def examine(settings: IndexSettings, _timeout_s: float) -> IndexExamination:
-    """Whether it is there, and can be written; how full its disk is, the look at files says."""
+    """Check whether the index exists and is writable; the doctor checks the disk separately."""
     server = f"SQLite {sqlite3.sqlite_version}"
     path = settings.path
     if not path.exists():

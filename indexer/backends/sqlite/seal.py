@@ -1,13 +1,12 @@
-"""The seal of the SQLite index: what its triggers count, beside what our writers account for.
+"""The seal of the SQLite index: what its triggers count, compared with what our writers account for.
 
-Triggers run for whoever changes a row, the `sqlite3` shell included, and count it; SQLite itself counts changes of the
-schema, as one that drops a trigger or a table, but not what is written into the schema as a table
-(`PRAGMA writable_schema`): so whether all triggers are there is looked at too. A writer of ours adds what was counted
-in its transaction, when nobody else can write, to what is accounted for. So the two are equal as long as no other
-program writes, in each transaction.
+A trigger counts each change of a row, by any program including the `sqlite3` shell. SQLite itself counts changes of the
+schema, such as dropping a trigger or a table, but not direct writes to the schema's table (`PRAGMA writable_schema`);
+so this also checks that all triggers exist. Each of our writers, within its transaction, when no other program can
+write, adds its count to what is accounted for. So in each transaction the two are equal, unless another program writes.
 
-What this cannot show: a file that is copied over one that is open, part of which SQLite still has in its log; a change
-by a program that forges the count, or that turns triggers off for itself.
+The seal does not show if a file is copied over one that is open, part of which SQLite still has in its log, nor changes
+by a program that forges the count or turns triggers off for itself.
 """
 
 import sqlite3
@@ -29,13 +28,13 @@ _TABLES = (
     *(f"documents{PREVIOUS_SUFFIX}", f"progress{PREVIOUS_SUFFIX}"),
     *_NEXT_TABLES,
 )
-# By whether the file is of our version. In one of another those of the next generation alone: the others have a program
-# of their own.
+# By whether the file has our version. In a file of another version only the next generation is sealed: the rest
+# belongs to another program.
 _SEALED = {True: _TABLES, False: _NEXT_TABLES}
-# Without NOT NULL, see fleetlight.indexer.backends.sqlite.schema.
+# Without NOT NULL, for the reason in fleetlight.indexer.backends.sqlite.schema.
 _CREATE = f"CREATE TABLE {TABLE} (changed INTEGER, accounted INTEGER) STRICT"
 _READ = f"SELECT changed + schema_version, accounted FROM {TABLE}, pragma_schema_version"  # noqa: S608
-# The statements of triggers, by the names of their tables, and the names of tables.
+# The names of tables, with the statements of their triggers.
 _SCHEMA = (
     "SELECT tbl_name, CASE type WHEN 'trigger' THEN sql END FROM sqlite_schema WHERE type IN ('table', 'trigger') "
     "ORDER BY name"
@@ -47,10 +46,10 @@ _ACCOUNT = f"UPDATE {TABLE} SET accounted = accounted + ?"  # noqa: S608
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """changes: of rows and of the schema, and one while triggers are not as they should be. accounted: those by writers
-    of ours, and mended ones.
+    """changes: of rows and of the schema, plus one while triggers are missing. accounted: those by our writers, and
+    mended ones.
 
-    SQLite's own way to copy a file gives the copy another schema version, so that is compared with the cells too.
+    SQLite's own way to copy a file changes the schema version, so a copy is compared with the cells, too.
     """
 
     changes: int
@@ -62,7 +61,7 @@ class Account:
 
 
 def read_account(connection: sqlite3.Connection) -> Account | None:
-    """As of the transaction; None where there is no seal, as in a file of another version."""
+    """The account as of the transaction; None without a seal, as in a file of another version."""
     try:
         found = connection.execute(_READ).fetchone()
     except sqlite3.OperationalError as error:
@@ -86,7 +85,7 @@ def _has_its_triggers(connection: sqlite3.Connection) -> bool:
 
 @lru_cache
 def _triggers_of(tables: tuple[str, ...], is_of_our_version: bool) -> frozenset[str]:
-    """The statements that make the triggers of those of these tables that have some."""
+    """The statements that create the triggers of these tables."""
     return frozenset(
         f"CREATE TRIGGER {TABLE}_{table}_{event} AFTER {event} ON {table} BEGIN {_COUNT}; END"
         for table in _SEALED[is_of_our_version]
@@ -96,7 +95,7 @@ def _triggers_of(tables: tuple[str, ...], is_of_our_version: bool) -> frozenset[
 
 
 def account_for(connection: sqlite3.Connection, before: Account | None) -> int:
-    """Account for what was changed in this transaction; before: as it began. Returns how many then are."""
+    """Account for the changes of this transaction, which began with `before`. Returns the new total."""
     if (after := read_account(connection)) is None:
         return 0
     made = after.changes - (0 if before is None else before.changes)
@@ -106,7 +105,7 @@ def account_for(connection: sqlite3.Connection, before: Account | None) -> int:
 
 
 def require_sealed(account: Account | None, accounted: int) -> None:
-    """Raise IndexUnsealedError if another program has written, or fewer changes than `accounted` are accounted for."""
+    """Raises IndexUnsealedError if another program has written, or if this file is an older copy."""
     if account is None or account.unaccounted:
         raise IndexUnsealedError(REASON)
     if account.accounted < accounted:
@@ -114,7 +113,7 @@ def require_sealed(account: Account | None, accounted: int) -> None:
 
 
 def make_seal(connection: sqlite3.Connection, *, is_broken: bool) -> None:
-    """Make a seal where there is none, and seal all tables. is_broken: what is in them is not known to be ours."""
+    """Create a missing seal, and seal all tables. is_broken: other programs may have written their rows."""
     if read_account(connection) is None:
         connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
         connection.execute(_CREATE)
@@ -123,13 +122,13 @@ def make_seal(connection: sqlite3.Connection, *, is_broken: bool) -> None:
 
 
 def seal_tables(connection: sqlite3.Connection) -> None:
-    """Give each table that is there its triggers, and none any other."""
-    # What the connection knows of the schema may be another one than what another program has written there.
+    """Give each existing table its triggers, and remove all others."""
+    # The connection's copy of the schema may differ from what another program has written to the file.
     connection.execute("PRAGMA writable_schema = RESET")
     is_of_our_version = schema_version(connection) == SCHEMA_VERSION
     tables = (TABLE, *_SEALED[is_of_our_version])
     for kind, name, table in connection.execute("SELECT type, name, tbl_name FROM sqlite_schema").fetchall():
-        # One of ours goes with its table when that gets another name.
+        # Our triggers stay with their table when it is renamed.
         if kind == "trigger" and (table in tables or name.startswith(tuple(f"{TABLE}_{each}_" for each in tables))):
             quoted = name.replace('"', '""')
             connection.execute(f'DROP TRIGGER "{quoted}"')
@@ -139,7 +138,7 @@ def seal_tables(connection: sqlite3.Connection) -> None:
 
 
 class SealedFile(Protocol):
-    """What the seal needs of the writer of its file."""
+    """The part of the file's writer that the seal uses."""
 
     def read_account(self) -> Account | None: ...
 
@@ -147,7 +146,7 @@ class SealedFile(Protocol):
 
 
 class SqliteSeal:
-    """fleetlight.indexer.backends.seal.Seal. A breach is what the two counts differ by, so it needs no saving."""
+    """fleetlight.indexer.backends.seal.Seal. A breach is the difference of two counts, so it need not be saved."""
 
     def __init__(self, writer: SealedFile, clock: Clock) -> None:
         self._writer = writer
@@ -156,7 +155,7 @@ class SqliteSeal:
         self._found: Breach | None = None
 
     def check(self, are_right: AreRight, tolerance_s: float) -> Breach | None:
-        """A killed writer has written nothing, and none is late: nobody is asked, and nothing waited for."""
+        """Compare the counts. The arguments are not used, since transactions leave no write unaccounted for or late."""
         looked_at = self._clock()
         account = self._writer.read_account()
         if account is not None and not account.unaccounted:
@@ -167,17 +166,17 @@ class SqliteSeal:
         return self._found
 
     def _find(self) -> Breach:
-        """Seal all tables: what is written from here on is another breach."""
+        """Seal all tables, so that later changes count as another breach."""
         with self._writer.transaction() as connection:
             if (account := read_account(connection)) is None:
-                # A transaction that finds none leaves one of a single change that is not accounted for.
+                # The new seal begins with one change that is not accounted for.
                 make_seal(connection, is_broken=True)
                 return Breach(f"{TABLE}-lost", REASON, None, 1)
             seal_tables(connection)
         return Breach(str(account.changes), REASON, None, account.unaccounted)
 
     def mend(self, breach: Breach) -> None:
-        """What another program has changed since the breach was found stays one."""
+        """Account for the breach; changes by other programs since it was found remain one."""
         if breach == self._found:
             with self._writer.transaction() as connection:
                 connection.execute(_ACCOUNT, (breach.mark,))

@@ -1,6 +1,6 @@
-"""Reading from the embedded index: pages, single instances, and how far each cell is followed.
+"""Reads from the embedded index: pages, single instances, and the progress of each cell.
 
-A request becomes one statement, and its rows ours.
+Each request becomes one statement.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from fleetlight.resources.fields import Kind, Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.projection import Projection
 
-# sqlite3 binds by position; named parameters would be looked up one by one.
+# sqlite3 binds by position, since looking up named parameters takes longer.
 _DIALECT = sqlite.dialect(paramstyle="qmark")
 COLUMNS = {name: DOCUMENTS.c[name] for name in INSTANCE_FIELDS if name in DOCUMENTS.c} | {
     in_nice_order("display_name"): DOCUMENTS.c[NICE_NAME]
@@ -56,7 +56,7 @@ COLUMNS = {name: DOCUMENTS.c[name] for name in INSTANCE_FIELDS if name in DOCUME
 def select_rows(
     connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], projection: Projection
 ) -> list[FoundRow]:
-    """Run one search; `connection` has what fleetlight.query.sqlite_functions registers."""
+    """Run one search; `connection` must have the functions of fleetlight.query.sqlite_functions."""
     render, order = _render_of(projection), request.order
     row: Sequence[Any] = ()
     rows: list[FoundRow] = []
@@ -72,7 +72,7 @@ def select_rows(
 def select_page(
     connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], projection: Projection
 ) -> FoundPage:
-    """Run one search, and join what it finds."""
+    """Run one search, and join the items it finds."""
     render = _render_of(projection)
     row: Sequence[Any] = ()
     items: list[bytes] = []
@@ -89,10 +89,10 @@ def select_page(
 def _select(
     connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], projection: Projection
 ) -> tuple[Iterable[Sequence[Any]], int]:
-    """The rows of a search: what the projection needs, the cell, and the keys; and where the cell is.
+    """The rows of a search, with the columns for the projection, the cell, and the keys; and the place of the cell.
 
-    They go from the driver into ours without a stop: SQLAlchemy makes the statement but does not run it. Each is to be
-    made into its item before the next one is read, so that they all pass through the same few pages of memory.
+    SQLAlchemy only compiles the statement; the rows come straight from the driver. Render each row before reading the
+    next, so that all use the same few pages of memory.
     """
     pieces, fields = projection.pieces, () if projection.pieces else projection.fields or ()
     statement, values = _compile(request, tuple(cells), pieces, fields, with_version=projection.shows_revision)
@@ -101,13 +101,13 @@ def _select(
 
 
 def _render_of(projection: Projection) -> Callable[[Sequence[Any], str], bytes]:
-    """What makes the item of a row, as SQLite has it, and of its cell."""
+    """A function that renders the item from SQLite's columns of a row and its cell."""
     read = None if projection.pieces else reader_of(projection.fields or ())
     return projection.render if read is None else lambda row, cell_uuid: projection.render(read(row), cell_uuid)
 
 
 def _position(keys: Sequence[Any], order: SortOrder) -> tuple[Any, ...]:
-    """The values of sort keys, with booleans, which SQLite keeps as 0 and 1."""
+    """The values of sort keys; SQLite keeps booleans as 0 and 1."""
     return tuple(_value(value, order.item_type[key.field].kind) for key, value in zip(order.keys, keys, strict=True))
 
 
@@ -138,15 +138,15 @@ def _compile(
     *,
     with_version: bool = False,
 ) -> tuple[str, Sequence[object]]:
-    """The statement of a request and its values; first pages are requested again and again.
+    """Compile a request to a statement and its values, cached because first pages are requested repeatedly.
 
-    Raises NotExpressibleError for a filter about a field that is not kept.
+    Raises NotExpressibleError for a filter by a field that is not kept.
     """
     _require_kept(request.filter)
     terms = [to_sql(request.filter, COLUMNS, INSTANCE_FIELDS, "sqlite")]
     if request.after is not None:
         terms.append(after(request.order, request.after, COLUMNS, "sqlite"))
-    # The indexes end with the cell, so this costs no more than a look at the entry, even when all cells are wanted.
+    # The indexes end with the cell, so this only checks the index entry, even if all cells are wanted.
     terms.append(DOCUMENTS.c.cell_uuid.in_(cells))
     statement = (
         select(
@@ -177,10 +177,10 @@ def _to_text(statement: Select[Any]) -> tuple[str, Sequence[object]]:
 
 T = TypeVar("T")
 
-# Reading a page is mostly Python's work, which one thread does at a time: with four of them at it each page took half
-# as much of the processor more, since they hand the interpreter to each other at every row.
+# Reading a page is mostly work in Python, which one thread does at a time. With four threads each page took half as
+# much processor time more, since they passed the interpreter on at every row.
 _PAGE_THREADS = 2
-# For what is no page, so that it is not behind pages.
+# Threads for everything but pages, so that it does not wait behind pages.
 _OTHER_THREADS = 2
 CACHE_KIB = 16 * 1024
 _READ_FACTS = f"SELECT kind, name, value FROM state WHERE kind IN ({', '.join('?' * len(CELL_FACTS))})"  # noqa: S608
@@ -195,9 +195,10 @@ class SqliteSearcher:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # With the file that each was opened on: another one may have been put in its place.
+        # Each with the file it was opened on, since another file may replace that.
         self._idle: SimpleQueue[tuple[tuple[int, int] | None, sqlite3.Connection]] = SimpleQueue()
-        # As of when progress was read last, which says nothing of a page from an older copy of the file.
+        # The account when progress was last read; a page from an older copy of the file is not covered by that
+        # progress.
         self._accounted = 0
         self._page_threads = ThreadPoolExecutor(_PAGE_THREADS, thread_name_prefix="index-page")
         self._threads = ThreadPoolExecutor(_OTHER_THREADS, thread_name_prefix="index-search")
@@ -220,7 +221,7 @@ class SqliteSearcher:
         )
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
-        """The statement of a search without what the items are made of, and its values. Raises NotExpressibleError."""
+        """The statement of a search, without the columns for items, and its values. Raises NotExpressibleError."""
         statement, values = _compile(request, tuple(cells))
         return {"sql": statement, "values": list(values)}
 
@@ -256,9 +257,9 @@ class SqliteSearcher:
         with translated(self._path):
             file, connection = self._take()
             try:
-                # All that one call reads is of one moment, and the seal of the same.
+                # One transaction, so that all that a call reads, and the seal, are as of one moment.
                 connection.execute("BEGIN")
-                # It may have been rebuilt by a program of another version since it was opened.
+                # A program of another version may have rebuilt the file since it was opened.
                 require_known_schema(connection, self._path)
                 result = function(connection)
                 connection.execute("COMMIT")
@@ -269,7 +270,7 @@ class SqliteSearcher:
             return result
 
     def _take(self) -> tuple[tuple[int, int] | None, sqlite3.Connection]:
-        """A connection to the file that is there now, and which that is."""
+        """A connection to the current file, and the identity of that file."""
         file = file_of(self._path)
         with suppress(Empty):
             while True:
@@ -284,11 +285,11 @@ class SqliteSearcher:
             f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False
         )
         try:
-            # Not mapped to memory, though a list would take a quarter less: a process that cuts off a mapped file (`cp`
-            # over it is enough) kills every process that reads it, where others get an error and ask the cells.
+            # Without memory mapping, which would save a list a quarter of its time: a process that truncates a mapped
+            # file, as `cp` over it does, kills every process that reads it. Now these get an error and ask the cells.
             connection.execute("PRAGMA mmap_size = 0")
-            # A page of 1,000 instances reads some 6 MB. The 2 MB that SQLite keeps by default have lost its first rows
-            # when they are read again.
+            # A page of 1,000 instances reads some 6 MB. SQLite's default cache of 2 MB has dropped its first rows when
+            # they are read again.
             connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             register_functions(connection)
         except BaseException:

@@ -1,6 +1,6 @@
-"""Writing to the embedded index: one SQLite file, in WAL mode, so that searches never wait for the writer.
+"""Writes to the embedded index: one SQLite file in WAL mode, so that searches never wait for the writer.
 
-The file and its tables are made here; a searcher opens the file read-only.
+The writer creates the file and its tables; searchers open the file read-only.
 """
 
 import sqlite3
@@ -51,7 +51,7 @@ from fleetlight.indexer.errors import IndexDamagedError, IndexReplacedError, Ind
 from fleetlight.resources.clock import Clock
 
 _READ_BATCH = 500
-# A batch is a transaction: other writers wait that long and no longer.
+# A batch is a transaction, for which other writers wait.
 _REMOVE_BATCH = 1000
 _STATE = "state"
 _CREATE_STATE = (
@@ -61,22 +61,22 @@ _CREATE_STATE = (
 
 
 class SqliteWriter:
-    """The writing side (fleetlight.indexer.backends.base.IndexWriter). Threads may share one; one at a time works."""
+    """The writing side (fleetlight.indexer.backends.base.IndexWriter). Threads may share it; one at a time works."""
 
     def __init__(self, path: Path, *, schemas_dir: Path | None = None, of_next: bool = False) -> None:
-        """schemas_dir: see IndexSettings. of_next: what is written and read is the next generation."""
+        """schemas_dir: see IndexSettings. of_next: read and write the next generation."""
         self._schemas_dir = schemas_dir
         self._path = path
-        # The same thread may take it again: it writes in a transaction that it has begun (`transaction`).
+        # Reentrant, since a thread may write within a transaction that it has begun (`transaction`).
         self._mutex = RLock()
         self._of_next = of_next
         self._documents = NEXT_DOCUMENTS if of_next else DOCUMENTS
         self._progress = f"progress{NEXT_SUFFIX}" if of_next else "progress"
         self._upsert = upsert_statement(self._documents)
-        # Which file was prepared; None before.
+        # The file that was prepared; None before.
         self._file: tuple[int, int] | None = None
         self._is_damaged = False
-        # How many changes were accounted for when it was last used: never fewer, but in an older copy of the file.
+        # How many changes were accounted for at the last use; fewer means that the file is an older copy.
         self._accounted = 0
         self._open()
 
@@ -89,12 +89,12 @@ class SqliteWriter:
             self._connection = sqlite3.connect(
                 self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
-            # None where SQLite makes it with the first statement.
+            # None if SQLite creates the file with the first statement.
             self._opened = file_of(self._path)
             register_digest(self._connection)
 
     def prepare(self) -> None:
-        """A file that cannot be read any more is put aside, and a new one made."""
+        """Prepare the file; an unreadable one is put aside, and a new one created."""
         with self._mutex:
             self._accounted = 0
             if self._is_damaged or (self._file is not None and self._file != file_of(self._path)):
@@ -108,7 +108,7 @@ class SqliteWriter:
 
     def _open_anew(self) -> None:
         self._connection.close()
-        # Another process may have put the damaged one aside already, and filled a new one.
+        # Another process may already have put the damaged file aside, and filled a new one.
         if self._is_damaged and self._opened == file_of(self._path):
             with translated(self._path):
                 put_aside(self._path)
@@ -117,8 +117,8 @@ class SqliteWriter:
 
     def _prepare(self) -> None:
         with self._using():
-            # NORMAL can lose the last transactions when the power goes, but never mixes them up: the documents and the
-            # watermark that promises them are in one file, so what is lost is read again from the cells.
+            # NORMAL can lose the last transactions at a power failure, but keeps their order. Documents and the
+            # watermark that covers them are in the same file, so lost changes are read again from the cells.
             self._connection.execute("PRAGMA synchronous = NORMAL")
             use_write_ahead_log(self._connection, BUSY_TIMEOUT_S)
         with self.transaction():
@@ -133,7 +133,7 @@ class SqliteWriter:
             require_known_schema(self._connection, self._path)
 
     def _create_tables(self) -> None:
-        """Those that are not there, and empty ones of what depends on those: no progress is true without documents and
+        """Create missing tables, and empty those that depend on them: progress does not hold without documents and
         facts, and facts may be about other documents.
         """
         tables = {self._documents.name, self._progress, _STATE, other_items.ITEMS}
@@ -147,7 +147,7 @@ class SqliteWriter:
     def _create_what_depends(self, *, with_documents: bool) -> None:
         for table in (self._progress, _STATE):
             self._connection.execute(f"DROP TABLE IF EXISTS {table}")
-        # Indexes keep their names when a rebuild gives their table another one.
+        # Indexes keep their names when a rebuild renames their table.
         documents, progress, *indexes = creation_statements("", f"_{time.time_ns()}")
         of_documents = [documents, *indexes] if with_documents else []
         for statement in (*of_documents, progress, _CREATE_STATE):
@@ -164,7 +164,7 @@ class SqliteWriter:
                 rows.append(row_of(document))
                 schema_violations += 0 if document.extra is None else len(document.extra.schema_violations)
             with self._writing():
-                # Counts inserted and updated rows only, so rows that were not newer are the rest.
+                # rowcount has only inserted and updated rows; the rest were not newer.
                 applied = self._connection.executemany(self._upsert, rows).rowcount if rows else 0
                 applied += self._connection.executemany(other_items.UPSERT_ITEM, item_rows).rowcount if item_rows else 0
         except UNSTORABLE:
@@ -172,7 +172,7 @@ class SqliteWriter:
         return WriteResult(applied, len(rows) + len(item_rows) - applied, schema_violations=schema_violations)
 
     def make_searchable(self) -> None:
-        """What is committed can be found, in the file that it was written to."""
+        """Check that the file is still the one that was written to; committed rows are searchable at once."""
         if self._is_damaged or (self._file is not None and self._file != file_of(self._path)):
             raise IndexReplacedError(str(self._path))
         self.read_account()
@@ -181,7 +181,7 @@ class SqliteWriter:
         return SqliteSeal(self, clock)
 
     def read_account(self) -> Account | None:
-        """What the seal says. Raises IndexReplacedError where more was accounted for before."""
+        """Read the seal's account. Raises IndexReplacedError if it is lower than before."""
         with self._using():
             account = read_account(self._connection)
             accounted = 0 if account is None else account.accounted
@@ -310,7 +310,7 @@ class SqliteWriter:
             on_batch(removed)
 
     def allow_writes(self) -> None:
-        """Nothing to do: a pause is the write lock, which ends with its process."""
+        """Do nothing: a pause is a write lock, which ends with its process."""
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
         with self.transaction():
@@ -318,7 +318,7 @@ class SqliteWriter:
             other_items.remove_items_of(self._connection, cell_uuid)
         removed, last = 0, 0
         table = self._documents.name
-        # In the order of the rows, so that all batches together read the table once.
+        # In row order, so that all batches together read the table once.
         removable = f"SELECT rowid FROM {table} WHERE rowid > ? AND cell_uuid = ? ORDER BY rowid LIMIT ?"  # noqa: S608
         while True:
             with self.transaction():
@@ -361,14 +361,14 @@ class SqliteWriter:
                 self._is_damaged = True
                 raise
             except IndexUnreadableError as error:
-                # Of a file that was an index before, it is known which program it belongs to.
+                # If the file was an index before, it is known to be ours.
                 if self._file is None or self._file != file_of(self._path):
                     raise
                 self._is_damaged = True
                 raise IndexDamagedError(str(self._path), error.reason) from error
 
     def _require_whole(self) -> None:
-        """Raise IndexDamagedError where the file was cut: what of it is in memory would hide that for long."""
+        """Raises IndexDamagedError if the file was truncated, which the part of it in memory would hide for long."""
         size = self._path.stat().st_size if self._path.exists() else self._size
         if size < self._size:
             raise IndexDamagedError(str(self._path), f"it was cut from {self._size} to {size} bytes")
@@ -376,7 +376,7 @@ class SqliteWriter:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A transaction for what only fits tables of our version: another program may have rebuilt them meanwhile."""
+        """A transaction for tables of our version, checked in case another program has rebuilt them."""
         with self.transaction():
             if not self._of_next:
                 require_known_schema(self._connection, self._path)
@@ -384,7 +384,7 @@ class SqliteWriter:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Hold the write lock of the file; the connection is for the tables themselves, not for what is in them."""
+        """Hold the write lock of the file. The connection may change tables; for their rows use `_writing`."""
         with self._using():
             if self._connection.in_transaction:
                 yield self._connection
@@ -398,6 +398,6 @@ class SqliteWriter:
                 self._connection.execute("COMMIT")
                 self._accounted = accounted
             finally:
-                # Some errors, such as a full disk, end the transaction by themselves.
+                # Some errors, such as a full disk, end the transaction themselves.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
