@@ -22,6 +22,7 @@ from tests.support.servers.real_servers import (
 from tests.support.servers.redis_server import redis_url
 from tests.support.session.collector import pytest_collection_finish
 from tests.support.session.compiled import compiled_once
+from tests.support.session.coroutines import anyio_backend
 from tests.support.session.ending import pytest_sessionstart
 from tests.support.session.logs import logging_as_before
 from tests.support.session.migrated import migrated_each_time, migrated_once
@@ -37,6 +38,7 @@ from tests.support.session.selection import (
 __all__ = [
     "amqp_cell",
     "amqp_url",
+    "anyio_backend",
     "browser_context",
     "browser_page",
     "chromium",

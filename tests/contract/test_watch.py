@@ -323,32 +323,29 @@ def test_reader_that_is_too_slow_is_told_and_dropped() -> None:
     assert asyncio.run(scenario()) == ["ready", "overrun"]
 
 
-def test_reader_that_leaves_while_another_one_joins_takes_no_cell_away(small_fleet: ComputeFleet) -> None:
+async def test_reader_that_leaves_while_another_one_joins_takes_no_cell_away(small_fleet: ComputeFleet) -> None:
     cell = small_fleet.cells["north"]
 
-    async def scenario() -> None:
-        asked, gate = asyncio.Event(), asyncio.Event()
+    asked, gate = asyncio.Event(), asyncio.Event()
 
-        class Slow(_NoCells):
-            async def cells(self) -> tuple[Cell, ...]:
-                return (cell,)
+    class Slow(_NoCells):
+        async def cells(self) -> tuple[Cell, ...]:
+            return (cell,)
 
-            async def ask(self, cell_uuid: str, question: Any, timeout_s: float) -> Any:
-                # After the first question, which is where it begins, nothing changes.
-                answered = asyncio.Event() if asked.is_set() else gate
-                asked.set()
-                await answered.wait()
-                return Position(None, 0)
+        async def ask(self, cell_uuid: str, question: Any, timeout_s: float) -> Any:
+            # After the first question, which is where it begins, nothing changes.
+            answered = asyncio.Event() if asked.is_set() else gate
+            asked.set()
+            await answered.wait()
+            return Position(None, 0)
 
-        feed = feed_of(Slow())
-        joining = asyncio.create_task(feed.join(_Counter()))
-        await asked.wait()
-        feed.leave(_Counter())
-        gate.set()
-        assert (await joining).keys() == {each.cell.uuid for each in feed.followed()} == {cell.uuid}
-        feed.close()
-
-    asyncio.run(scenario())
+    feed = feed_of(Slow())
+    joining = asyncio.create_task(feed.join(_Counter()))
+    await asked.wait()
+    feed.leave(_Counter())
+    gate.set()
+    assert (await joining).keys() == {each.cell.uuid for each in feed.followed()} == {cell.uuid}
+    feed.close()
 
 
 def test_streams_end_when_a_mistake_ends_the_look_out_for_cells(monkeypatch: pytest.MonkeyPatch) -> None:

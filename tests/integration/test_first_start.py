@@ -1,6 +1,5 @@
 """The very first start of an indexer on Elasticsearch, when not even the index is there."""
 
-import asyncio
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -45,7 +44,7 @@ def test_purge_waits_for_the_index_without_a_warning(
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "elasticsearch"])
-def test_api_that_is_asked_before_there_is_an_index_uses_it_once_there_is_one(
+async def test_api_that_is_asked_before_there_is_an_index_uses_it_once_there_is_one(
     elasticsearch_url: str, elasticsearch_prefix: str, tmp_path: Path, backend: str
 ) -> None:
     settings = (
@@ -55,16 +54,13 @@ def test_api_that_is_asked_before_there_is_an_index_uses_it_once_there_is_one(
     )
     cell = CellProgress(str(uuid4()), 1, system_clock(), is_complete=True)
 
-    async def ask() -> None:
-        searcher = open_searcher(settings)
-        index = IndexGateway(searcher, SearchSettings(enabled=True))
-        assert await index.progress_or_nothing() == {}
-        assert not index.safe_connect.is_tripped
-        with closing(open_writer(settings)) as writer:
-            writer.prepare()
-            writer.save_progress([cell])
-        assert (await index.followed(0)).keys() == {cell.cell_uuid}
-        index.close()
-        await searcher.close()
-
-    asyncio.run(ask())
+    searcher = open_searcher(settings)
+    index = IndexGateway(searcher, SearchSettings(enabled=True))
+    assert await index.progress_or_nothing() == {}
+    assert not index.safe_connect.is_tripped
+    with closing(open_writer(settings)) as writer:
+        writer.prepare()
+        writer.save_progress([cell])
+    assert (await index.followed(0)).keys() == {cell.cell_uuid}
+    index.close()
+    await searcher.close()

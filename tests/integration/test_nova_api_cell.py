@@ -1,6 +1,5 @@
 """A cell that is the compute API of other software: here a second fleet, with logins, in a process of its own."""
 
-import asyncio
 import os
 import random
 from collections import Counter
@@ -174,7 +173,7 @@ def test_one_server_is_found_whether_it_is_deleted_or_not(adapter: CellAdapter) 
     assert adapter.find("7d1f7e4c-2f43-4c56-8f6c-2f2f3c1f4a55") is None
 
 
-def test_list_is_the_same_by_index_and_by_the_api_itself(
+async def test_list_is_the_same_by_index_and_by_the_api_itself(
     upstream: LiveApi, adapter: CellAdapter, tmp_path: Path
 ) -> None:
     index = IndexSettings(path=tmp_path / "index.db")
@@ -185,28 +184,25 @@ def test_list_is_the_same_by_index_and_by_the_api_itself(
         assert compare_cell(adapter, writer, batch_size=7).removed == 0
         writer.save_progress([CellProgress(adapter.cell.uuid, 0, compared.began_at, is_complete=True)])
 
-    async def list_by_all_routes() -> None:
-        pool = CellPool(lambda: [adapter.cell], open_adapter)
-        settings = SearchSettings(enabled=True, index_deadline_s=60, cell_timeout_s=60)
-        searcher = open_searcher(index)
-        list_index = IndexGateway(searcher, settings)
-        lister = InstanceLister(pool, list_index, settings)
-        for node in (LIVE, EVERYTHING, all_of(LIVE, Has("tags", "blue"))):
-            request = PageRequest(node, NEWEST_FIRST, 100)
-            pages = {
-                consistency: await lister.list_page(request, TEMPLATE, consistency)
-                for consistency in (Consistency.ANY, Consistency.STRONG)
-            }
-            by_index, by_cell = pages[Consistency.ANY], pages[Consistency.STRONG]
-            assert [answer.route for answer in by_index.cells] == [Route.INDEX]
-            assert [answer.route for answer in by_cell.cells] == [Route.LIVE]
-            assert by_index.items == by_cell.items
-            assert by_cell.items
-        list_index.close()
-        await searcher.close()
-        await pool.close()
-
-    asyncio.run(list_by_all_routes())
+    pool = CellPool(lambda: [adapter.cell], open_adapter)
+    settings = SearchSettings(enabled=True, index_deadline_s=60, cell_timeout_s=60)
+    searcher = open_searcher(index)
+    list_index = IndexGateway(searcher, settings)
+    lister = InstanceLister(pool, list_index, settings)
+    for node in (LIVE, EVERYTHING, all_of(LIVE, Has("tags", "blue"))):
+        request = PageRequest(node, NEWEST_FIRST, 100)
+        pages = {
+            consistency: await lister.list_page(request, TEMPLATE, consistency)
+            for consistency in (Consistency.ANY, Consistency.STRONG)
+        }
+        by_index, by_cell = pages[Consistency.ANY], pages[Consistency.STRONG]
+        assert [answer.route for answer in by_index.cells] == [Route.INDEX]
+        assert [answer.route for answer in by_cell.cells] == [Route.LIVE]
+        assert by_index.items == by_cell.items
+        assert by_cell.items
+    list_index.close()
+    await searcher.close()
+    await pool.close()
 
 
 def test_servers_that_changed_lately_are_read_with_one_request(

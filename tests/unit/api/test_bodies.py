@@ -57,62 +57,50 @@ async def senders(held: HeldBytes, *addresses: str) -> AsyncIterator[Sequence[Se
         yield opened
 
 
-def test_one_address_is_refused_while_others_are_not() -> None:
-    async def scenario() -> None:
-        held = HeldBytes(4 * MIB)
-        async with senders(held, "192.0.2.1", "192.0.2.1", "192.0.2.2") as (first, second, other):
-            await first.say(MIB)
-            for each in (first, second):
-                with pytest.raises(TooManyBodiesError, match="You"):
-                    await each.say(1)
-            await other.say(MIB // 2)
-            await first.end()
+async def test_one_address_is_refused_while_others_are_not() -> None:
+    held = HeldBytes(4 * MIB)
+    async with senders(held, "192.0.2.1", "192.0.2.1", "192.0.2.2") as (first, second, other):
+        await first.say(MIB)
+        for each in (first, second):
+            with pytest.raises(TooManyBodiesError, match="You"):
+                await each.say(1)
+        await other.say(MIB // 2)
+        await first.end()
+        await second.say(1)
+
+
+async def test_all_addresses_together_have_a_bound_and_nothing_stays_counted() -> None:
+    held = HeldBytes(4 * MIB)
+    async with senders(held, *(f"192.0.2.{number}" for number in range(5))) as opened:
+        for each in opened[:4]:
+            await each.say(MIB)
+        with pytest.raises(TooManyBodiesError, match="Too much") as refused:
+            await opened[4].say(1)
+        assert status_of(refused.value) == 503
+        assert refused.value.headers["Retry-After"]
+    assert held.refusal_of("192.0.2.0") is None
+    async with senders(held, "192.0.2.1") as (again,):
+        await again.say(MIB)
+
+
+async def test_addresses_of_one_network_are_one_caller() -> None:
+    async with senders(HeldBytes(4 * MIB), "2001:db8::1", "2001:db8::2") as (first, second):
+        await first.say(MIB)
+        with pytest.raises(TooManyBodiesError, match="You"):
             await second.say(1)
 
-    asyncio.run(scenario())
 
-
-def test_all_addresses_together_have_a_bound_and_nothing_stays_counted() -> None:
-    async def scenario() -> None:
-        held = HeldBytes(4 * MIB)
-        async with senders(held, *(f"192.0.2.{number}" for number in range(5))) as opened:
-            for each in opened[:4]:
-                await each.say(MIB)
-            with pytest.raises(TooManyBodiesError, match="Too much") as refused:
-                await opened[4].say(1)
-            assert status_of(refused.value) == 503
-            assert refused.value.headers["Retry-After"]
-        assert held.refusal_of("192.0.2.0") is None
-        async with senders(held, "192.0.2.1") as (again,):
-            await again.say(MIB)
-
-    asyncio.run(scenario())
-
-
-def test_addresses_of_one_network_are_one_caller() -> None:
-    async def scenario() -> None:
-        async with senders(HeldBytes(4 * MIB), "2001:db8::1", "2001:db8::2") as (first, second):
-            await first.say(MIB)
-            with pytest.raises(TooManyBodiesError, match="You"):
-                await second.say(1)
-
-    asyncio.run(scenario())
-
-
-def test_wait_for_a_slot_is_not_ended_by_a_body_for_which_there_is_no_room() -> None:
-    async def scenario() -> None:
-        async with senders(HeldBytes(4 * MIB), "192.0.2.1") as (sender,):
-            await sender.say(MIB)
-            assert sender.receive is not None
-            ahead = LookingAhead(sender.receive)
-            left = asyncio.create_task(ahead.left())
-            done, _ = await asyncio.wait([left], timeout=0.05)
-            assert not done
-            left.cancel()
-            with pytest.raises(TooManyBodiesError):
-                await ahead()
-
-    asyncio.run(scenario())
+async def test_wait_for_a_slot_is_not_ended_by_a_body_for_which_there_is_no_room() -> None:
+    async with senders(HeldBytes(4 * MIB), "192.0.2.1") as (sender,):
+        await sender.say(MIB)
+        assert sender.receive is not None
+        ahead = LookingAhead(sender.receive)
+        left = asyncio.create_task(ahead.left())
+        done, _ = await asyncio.wait([left], timeout=0.05)
+        assert not done
+        left.cancel()
+        with pytest.raises(TooManyBodiesError):
+            await ahead()
 
 
 def test_request_that_has_ended_gets_nothing_more() -> None:
@@ -193,39 +181,36 @@ def test_pieces_are_the_body_and_the_last_one_says_so(size: int) -> None:
     assert [message["more_body"] for message in sent] == [True] * (len(sent) - 1) + [False]
 
 
-def test_caller_that_takes_nothing_gets_no_more_while_others_do() -> None:
-    async def main() -> None:
-        limits = ApiSettings(max_unread_mib=4)
-        admission = ListAdmission(limits, ApiMetrics().list_queues, has_identity=True)
-        taken = asyncio.Event()
+async def test_caller_that_takes_nothing_gets_no_more_while_others_do() -> None:
+    limits = ApiSettings(max_unread_mib=4)
+    admission = ListAdmission(limits, ApiMetrics().list_queues, has_identity=True)
+    taken = asyncio.Event()
 
-        async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
-            await send({"type": "http.response.body", "body": b"x" * MIB})
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.body", "body": b"x" * MIB})
 
-        async def take(_message: Message) -> None:
-            await taken.wait()
+    async def take(_message: Message) -> None:
+        await taken.wait()
 
-        async def answer(of_request: RequestAdmission) -> None:
-            await BoundedBodies(app, HeldBytes(4 * MIB))(
-                {"type": "http", "headers": [], "state": {"admission": of_request}}, nothing, take
-            )
+    async def answer(of_request: RequestAdmission) -> None:
+        await BoundedBodies(app, HeldBytes(4 * MIB))(
+            {"type": "http", "headers": [], "state": {"admission": of_request}}, nothing, take
+        )
 
-        async def ask(caller: Caller) -> RequestAdmission:
-            of_request = admission.of(caller)
-            (await of_request.enter(is_small=False)).leave()
-            return of_request
+    async def ask(caller: Caller) -> RequestAdmission:
+        of_request = admission.of(caller)
+        (await of_request.enter(is_small=False)).leave()
+        return of_request
 
-        answers = [asyncio.create_task(answer(await ask(ADA)))]
-        await asyncio.sleep(0)
-        with pytest.raises(TooManyListsError, match="You"):
-            await ask(ADA)
-        for caller in (BOB, EVE, DAN):
-            answers.append(asyncio.create_task(answer(await ask(caller))))
-            await asyncio.sleep(0)
-        with pytest.raises(TooManyListsError, match="are asked for"):
-            await ask(JOE)
-        taken.set()
-        await asyncio.gather(*answers)
+    answers = [asyncio.create_task(answer(await ask(ADA)))]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyListsError, match="You"):
         await ask(ADA)
-
-    asyncio.run(main())
+    for caller in (BOB, EVE, DAN):
+        answers.append(asyncio.create_task(answer(await ask(caller))))
+        await asyncio.sleep(0)
+    with pytest.raises(TooManyListsError, match="are asked for"):
+        await ask(JOE)
+    taken.set()
+    await asyncio.gather(*answers)
+    await ask(ADA)

@@ -39,22 +39,19 @@ class OneCell:
         await asyncio.sleep(0)
 
 
-def test_cells_are_asked_once_for_all_who_ask_at_once_whether_a_process_is_ready() -> None:
-    async def story() -> None:
-        cells = OneCell()
-        index = IndexGateway(None, SearchSettings(enabled=False))
-        health = Health(index, cast(Any, cells), ApiMetrics([CollectorRegistry()]))
-        first = asyncio.create_task(health.readyz())
-        answers = await asyncio.gather(*(health.readyz() for _ in range(20)))
-        assert cells.asked == 1
-        assert [answer.body["cells"] for answer in (*answers, await first)] == [{"north": "ok"}] * 21
-        await health.readyz()
-        assert cells.asked == 2
-
-    asyncio.run(story())
+async def test_cells_are_asked_once_for_all_who_ask_at_once_whether_a_process_is_ready() -> None:
+    cells = OneCell()
+    index = IndexGateway(None, SearchSettings(enabled=False))
+    health = Health(index, cast(Any, cells), ApiMetrics([CollectorRegistry()]))
+    first = asyncio.create_task(health.readyz())
+    answers = await asyncio.gather(*(health.readyz() for _ in range(20)))
+    assert cells.asked == 1
+    assert [answer.body["cells"] for answer in (*answers, await first)] == [{"north": "ok"}] * 21
+    await health.readyz()
+    assert cells.asked == 2
 
 
-def test_index_that_knows_its_progress_and_gives_no_instances_is_down() -> None:
+async def test_index_that_knows_its_progress_and_gives_no_instances_is_down() -> None:
     """As one whose index of instances was closed; no list has noticed yet."""
 
     class Closed:
@@ -64,15 +61,12 @@ def test_index_that_knows_its_progress_and_gives_no_instances_is_down() -> None:
         async def search(self, *_: object) -> None:
             raise IndexUnavailableError("closed")
 
-    async def story() -> None:
-        registry = CollectorRegistry()
-        index = IndexGateway(cast(Any, Closed()), SearchSettings(enabled=True))
-        health = Health(index, cast(Any, OneCell()), ApiMetrics([registry]))
-        assert (await health.readyz()).body["index"] == "down"
-        assert index.why_not is not None
-        index.close()
-
-    asyncio.run(story())
+    registry = CollectorRegistry()
+    index = IndexGateway(cast(Any, Closed()), SearchSettings(enabled=True))
+    health = Health(index, cast(Any, OneCell()), ApiMetrics([registry]))
+    assert (await health.readyz()).body["index"] == "down"
+    assert index.why_not is not None
+    index.close()
 
 
 class PlayedCommand:
@@ -95,36 +89,30 @@ class PlayedCommand:
         self.resets += 1
 
 
-def test_any_process_answers_for_all_of_its_command_in_one_word_and_asks_once_for_all_callers() -> None:
-    async def story() -> None:
-        index = IndexGateway(None, SearchSettings(enabled=False))
-        command = PlayedCommand()
-        endpoints = HealthEndpoints(Health(index, cast(Any, OneCell()), ApiMetrics([])), command)
-        asking = [asyncio.create_task(endpoints.healthz(cast(Any, None))) for _ in range(20)]
-        await asyncio.sleep(0)
-        command.may_answer.set()
-        answers = await asyncio.gather(*asking)
-        assert {(answer.status_code, bytes(answer.body)) for answer in answers} == {(503, b'{"status":"stuck"}')}
-        assert command.asked == 1
-        assert (await endpoints.readyz(cast(Any, None))).body == b'{"status":"ok"}'
-
-    asyncio.run(story())
+async def test_any_process_answers_for_all_of_its_command_in_one_word_and_asks_once_for_all_callers() -> None:
+    index = IndexGateway(None, SearchSettings(enabled=False))
+    command = PlayedCommand()
+    endpoints = HealthEndpoints(Health(index, cast(Any, OneCell()), ApiMetrics([])), command)
+    asking = [asyncio.create_task(endpoints.healthz(cast(Any, None))) for _ in range(20)]
+    await asyncio.sleep(0)
+    command.may_answer.set()
+    answers = await asyncio.gather(*asking)
+    assert {(answer.status_code, bytes(answer.body)) for answer in answers} == {(503, b'{"status":"stuck"}')}
+    assert command.asked == 1
+    assert (await endpoints.readyz(cast(Any, None))).body == b'{"status":"ok"}'
 
 
 @pytest.mark.parametrize("role", ["admin", "member"])
-def test_the_index_is_used_again_in_all_processes_when_an_administrator_says_so(role: str) -> None:
-    async def story() -> None:
-        async def probe() -> None: ...
+async def test_the_index_is_used_again_in_all_processes_when_an_administrator_says_so(role: str) -> None:
+    async def probe() -> None: ...
 
-        flag, command = SafeConnect(probe), PlayedCommand()
-        flag.trip(IndexUnavailableError("away"))
-        request = SimpleNamespace(caller=Caller("ada", None, frozenset({role})))
-        resetting = Maintenance(flag, command).reset_safe_connect(cast(Any, request))
-        if role == "admin":
-            assert (await resetting).status_code == 204
-        else:
-            with pytest.raises(ForbiddenError):
-                await resetting
-        assert (flag.is_tripped, command.resets) == ((False, 1) if role == "admin" else (True, 0))
-
-    asyncio.run(story())
+    flag, command = SafeConnect(probe), PlayedCommand()
+    flag.trip(IndexUnavailableError("away"))
+    request = SimpleNamespace(caller=Caller("ada", None, frozenset({role})))
+    resetting = Maintenance(flag, command).reset_safe_connect(cast(Any, request))
+    if role == "admin":
+        assert (await resetting).status_code == 204
+    else:
+        with pytest.raises(ForbiddenError):
+            await resetting
+    assert (flag.is_tripped, command.resets) == ((False, 1) if role == "admin" else (True, 0))

@@ -70,136 +70,112 @@ async def until_it_answers(cell: GuardedCell) -> None:
                 return
 
 
-def test_who_waits_already_waits_no_longer_once_the_cell_is_found_hanging(gates: Gates) -> None:
-    async def scenario() -> None:
-        gates.is_up = False
-        cell = guarded(gates, deadline_s=0.1)
-        patient = asyncio.create_task(cell.ask(gates.question()[0], LONG_S))
-        with pytest.raises(CellUnreachableError, match="no answer within"):
-            await cell.ask(gates.question()[0], 0.1)
-        async with asyncio.timeout(60):
-            with pytest.raises(CellHangsError):
-                await patient
-        cell.close()
-
-    asyncio.run(scenario())
+async def test_who_waits_already_waits_no_longer_once_the_cell_is_found_hanging(gates: Gates) -> None:
+    gates.is_up = False
+    cell = guarded(gates, deadline_s=0.1)
+    patient = asyncio.create_task(cell.ask(gates.question()[0], LONG_S))
+    with pytest.raises(CellUnreachableError, match="no answer within"):
+        await cell.ask(gates.question()[0], 0.1)
+    async with asyncio.timeout(60):
+        with pytest.raises(CellHangsError):
+            await patient
+    cell.close()
 
 
-def test_caller_in_a_hurry_does_not_make_the_cell_hang_for_others(gates: Gates) -> None:
-    async def scenario() -> None:
-        cell = guarded(gates, deadline_s=LONG_S)
-        slow, gate = gates.question()
-        with pytest.raises(CellUnreachableError, match="no answer within"):
-            await cell.ask(slow, AT_ONCE_S)
-        assert not cell.hangs
-        assert await cell.ask(now, 60) == "now"
-        gate.set()
-        cell.close()
-
-    asyncio.run(scenario())
+async def test_caller_in_a_hurry_does_not_make_the_cell_hang_for_others(gates: Gates) -> None:
+    cell = guarded(gates, deadline_s=LONG_S)
+    slow, gate = gates.question()
+    with pytest.raises(CellUnreachableError, match="no answer within"):
+        await cell.ask(slow, AT_ONCE_S)
+    assert not cell.hangs
+    assert await cell.ask(now, 60) == "now"
+    gate.set()
+    cell.close()
 
 
-def test_cell_hangs_when_callers_in_a_hurry_were_all_that_asked_and_none_was_answered(gates: Gates) -> None:
-    async def scenario() -> None:
-        gates.is_up = False
-        cell = guarded(gates, deadline_s=0.1)
-        slow, _ = gates.question()
-        with pytest.raises(CellUnreachableError, match="no answer within"):
-            await cell.ask(slow, AT_ONCE_S)
-        await eventually(lambda: cell.hangs)
-        cell.close()
-
-    asyncio.run(scenario())
+async def test_cell_hangs_when_callers_in_a_hurry_were_all_that_asked_and_none_was_answered(gates: Gates) -> None:
+    gates.is_up = False
+    cell = guarded(gates, deadline_s=0.1)
+    slow, _ = gates.question()
+    with pytest.raises(CellUnreachableError, match="no answer within"):
+        await cell.ask(slow, AT_ONCE_S)
+    await eventually(lambda: cell.hangs)
+    cell.close()
 
 
-def test_heavy_question_does_not_make_a_cell_hang_that_answers_others(gates: Gates) -> None:
-    async def scenario() -> None:
-        cell = guarded(gates, deadline_s=0.5)
-        heavy, _ = gates.question()
-        asking = asyncio.ensure_future(cell.ask(heavy, 0.5))
-        await eventually(lambda: gates.asked)
-        assert await cell.ask(now, 60) == "now"
-        with pytest.raises(CellUnreachableError, match="no answer within"):
-            await asking
-        assert not cell.hangs
-        cell.close()
-
-    asyncio.run(scenario())
+async def test_heavy_question_does_not_make_a_cell_hang_that_answers_others(gates: Gates) -> None:
+    cell = guarded(gates, deadline_s=0.5)
+    heavy, _ = gates.question()
+    asking = asyncio.ensure_future(cell.ask(heavy, 0.5))
+    await eventually(lambda: gates.asked)
+    assert await cell.ask(now, 60) == "now"
+    with pytest.raises(CellUnreachableError, match="no answer within"):
+        await asking
+    assert not cell.hangs
+    cell.close()
 
 
-def test_heavy_question_alone_does_not_make_a_cell_hang_that_answers_a_probe(gates: Gates) -> None:
+async def test_heavy_question_alone_does_not_make_a_cell_hang_that_answers_a_probe(gates: Gates) -> None:
     """Also while heavy ones hold all of its threads, and others who wait go on to wait."""
 
-    async def scenario() -> None:
-        cell = guarded(gates, deadline_s=0.5)
-        patient, gate = gates.question()
-        waiting = asyncio.create_task(cell.ask(patient, LONG_S))
-        heavy = [cell.ask(gates.question()[0], 0.5) for _ in range(2)]
-        for failure in await asyncio.gather(*heavy, return_exceptions=True):
-            assert isinstance(failure, CellUnreachableError)
-            assert failure.reason == "no answer within 0.5 s"
-        await eventually(lambda: gates.probes)
-        gate.set()
-        assert await waiting == "late"
-        assert not cell.hangs
-        cell.close()
-
-    asyncio.run(scenario())
+    cell = guarded(gates, deadline_s=0.5)
+    patient, gate = gates.question()
+    waiting = asyncio.create_task(cell.ask(patient, LONG_S))
+    heavy = [cell.ask(gates.question()[0], 0.5) for _ in range(2)]
+    for failure in await asyncio.gather(*heavy, return_exceptions=True):
+        assert isinstance(failure, CellUnreachableError)
+        assert failure.reason == "no answer within 0.5 s"
+    await eventually(lambda: gates.probes)
+    gate.set()
+    assert await waiting == "late"
+    assert not cell.hangs
+    cell.close()
 
 
-def test_slow_failure_of_one_question_does_not_make_a_cell_hang_that_answers_a_probe(gates: Gates) -> None:
+async def test_slow_failure_of_one_question_does_not_make_a_cell_hang_that_answers_a_probe(gates: Gates) -> None:
     def fail_slowly() -> str:
         threading.Event().wait(0.6)
         raise CellUnreachableError("one", "no answer in time")
 
-    async def scenario() -> None:
-        cell = guarded(gates, deadline_s=LONG_S)
-        with pytest.raises(CellUnreachableError, match="no answer in time"):
-            await cell.ask(fail_slowly, 60)
-        assert await cell.ask(now, 60) == "now"
-        await eventually(lambda: gates.probes)
-        assert await cell.ask(now, 60) == "now"
-        assert not cell.hangs
-        cell.close()
-
-    asyncio.run(scenario())
+    cell = guarded(gates, deadline_s=LONG_S)
+    with pytest.raises(CellUnreachableError, match="no answer in time"):
+        await cell.ask(fail_slowly, 60)
+    assert await cell.ask(now, 60) == "now"
+    await eventually(lambda: gates.probes)
+    assert await cell.ask(now, 60) == "now"
+    assert not cell.hangs
+    cell.close()
 
 
-def test_failure_that_was_waited_for_is_not_waited_for_again(gates: Gates) -> None:
+async def test_failure_that_was_waited_for_is_not_waited_for_again(gates: Gates) -> None:
     def fail_slowly() -> str:
         threading.Event().wait(0.6)
         raise CellUnreachableError("one", "connection timed out")
 
-    async def scenario() -> None:
-        gates.is_up = False
-        cell = guarded(gates, deadline_s=LONG_S)
-        with pytest.raises(CellUnreachableError, match="connection timed out"):
-            await cell.ask(fail_slowly, 60)
-        await eventually(lambda: cell.hangs)
-        with pytest.raises(CellUnreachableError, match="connection timed out; it is probed"):
-            await cell.ask(now, 60)
-        gates.is_up = True
-        await eventually(lambda: not cell.hangs)
-        assert await cell.ask(now, 60) == "now"
-        cell.close()
-
-    asyncio.run(scenario())
+    gates.is_up = False
+    cell = guarded(gates, deadline_s=LONG_S)
+    with pytest.raises(CellUnreachableError, match="connection timed out"):
+        await cell.ask(fail_slowly, 60)
+    await eventually(lambda: cell.hangs)
+    with pytest.raises(CellUnreachableError, match="connection timed out; it is probed"):
+        await cell.ask(now, 60)
+    gates.is_up = True
+    await eventually(lambda: not cell.hangs)
+    assert await cell.ask(now, 60) == "now"
+    cell.close()
 
 
-def test_failure_that_came_at_once_is_met_again(gates: Gates) -> None:
+async def test_failure_that_came_at_once_is_met_again(gates: Gates) -> None:
     def refuse() -> str:
         raise CellUnreachableError("one", "connection refused")
 
-    async def scenario() -> None:
-        cell = guarded(gates, deadline_s=LONG_S)
-        for _ in range(3):
-            with pytest.raises(CellUnreachableError) as failure:
-                await cell.ask(refuse, 60)
-            assert failure.value.reason == "connection refused"
-        assert gates.probes == 0
-        cell.close()
-
-    asyncio.run(scenario())
+    cell = guarded(gates, deadline_s=LONG_S)
+    for _ in range(3):
+        with pytest.raises(CellUnreachableError) as failure:
+            await cell.ask(refuse, 60)
+        assert failure.value.reason == "connection refused"
+    assert gates.probes == 0
+    cell.close()
 
 
 def test_change_of_a_cell_that_hangs_is_refused_before_it_is_made(gates: Gates) -> None:
@@ -220,72 +196,61 @@ def test_change_of_a_cell_that_hangs_is_refused_before_it_is_made(gates: Gates) 
     assert len(changed) == 1
 
 
-def test_what_a_change_uses_is_closed_behind_it(gates: Gates) -> None:
+async def test_what_a_change_uses_is_closed_behind_it(gates: Gates) -> None:
     closed: list[str] = []
 
-    async def scenario() -> None:
-        cell = guarded(gates, deadline_s=LONG_S)
-        change, gate = gates.question()
-        changing = asyncio.create_task(cell.act(change))
-        await eventually(lambda: gates.asked == 1)
-        cell.close(lambda: closed.append("after the change"))
-        assert closed == []
-        gate.set()
-        assert await changing == "late"
-        await eventually(lambda: closed == ["after the change"])
-
-    asyncio.run(scenario())
+    cell = guarded(gates, deadline_s=LONG_S)
+    change, gate = gates.question()
+    changing = asyncio.create_task(cell.act(change))
+    await eventually(lambda: gates.asked == 1)
+    cell.close(lambda: closed.append("after the change"))
+    assert closed == []
+    gate.set()
+    assert await changing == "late"
+    await eventually(lambda: closed == ["after the change"])
 
 
-def test_cell_whose_threads_are_all_held_is_used_again_when_one_is_let_go(gates: Gates) -> None:
-    async def scenario() -> None:
-        # Long enough for a thread to begin with the question: one that missed its deadline before is never asked.
-        cell = guarded(gates, deadline_s=0.5, threads=1)
-        heavy, gate = gates.question()
+async def test_cell_whose_threads_are_all_held_is_used_again_when_one_is_let_go(gates: Gates) -> None:
+    # Long enough for a thread to begin with the question: one that missed its deadline before is never asked.
+    cell = guarded(gates, deadline_s=0.5, threads=1)
+    heavy, gate = gates.question()
+    with pytest.raises(CellUnreachableError, match="no answer within"):
+        await cell.ask(heavy, 0.5)
+    await eventually(lambda: gates.probes)
+    with pytest.raises(CellUnreachableError, match="earlier questions still wait"):
+        await cell.ask(now, 60)
+    gate.set()
+    await until_it_answers(cell)
+    cell.close()
+
+
+async def test_cell_that_was_closed_is_not_probed_for_a_question_that_is_late(gates: Gates) -> None:
+    before = asyncio.all_tasks()
+    cell = guarded(gates, deadline_s=0.3)
+    for patience_s in (0.3, 0.2):
+        late = asyncio.create_task(cell.ask(gates.question()[0], patience_s))
+        await eventually(lambda: gates.asked > 0)
+        cell.close()
         with pytest.raises(CellUnreachableError, match="no answer within"):
-            await cell.ask(heavy, 0.5)
-        await eventually(lambda: gates.probes)
-        with pytest.raises(CellUnreachableError, match="earlier questions still wait"):
-            await cell.ask(now, 60)
-        gate.set()
-        await until_it_answers(cell)
-        cell.close()
-
-    asyncio.run(scenario())
-
-
-def test_cell_that_was_closed_is_not_probed_for_a_question_that_is_late(gates: Gates) -> None:
-    async def scenario() -> None:
+            await late
+        assert not cell.hangs
+        assert asyncio.all_tasks() == before
         cell = guarded(gates, deadline_s=0.3)
-        for patience_s in (0.3, 0.2):
-            late = asyncio.create_task(cell.ask(gates.question()[0], patience_s))
-            await eventually(lambda: gates.asked > 0)
-            cell.close()
-            with pytest.raises(CellUnreachableError, match="no answer within"):
-                await late
-            assert not cell.hangs
-            assert asyncio.all_tasks() == {asyncio.current_task()}
-            cell = guarded(gates, deadline_s=0.3)
-            gates.asked = 0
-        cell.close()
-
-    asyncio.run(scenario())
+        gates.asked = 0
+    cell.close()
 
 
-def test_probe_that_fails_as_nobody_expected_is_not_the_last_one(gates: Gates) -> None:
+async def test_probe_that_fails_as_nobody_expected_is_not_the_last_one(gates: Gates) -> None:
     failures = [RuntimeError("can't start new thread"), ValueError("odd")]
 
     def probe() -> None:
         if failures:
             raise failures.pop()
 
-    async def scenario() -> None:
-        cell = GuardedCell("one", probe, threads=1, deadline_s=AT_ONCE_S, probe_interval_s=0.01)
-        ask, gate = gates.question()
-        with pytest.raises(CellUnreachableError):
-            await cell.ask(ask, AT_ONCE_S)
-        gate.set()
-        await eventually(lambda: not failures)
-        await until_it_answers(cell)
-
-    asyncio.run(scenario())
+    cell = GuardedCell("one", probe, threads=1, deadline_s=AT_ONCE_S, probe_interval_s=0.01)
+    ask, gate = gates.question()
+    with pytest.raises(CellUnreachableError):
+        await cell.ask(ask, AT_ONCE_S)
+    gate.set()
+    await eventually(lambda: not failures)
+    await until_it_answers(cell)

@@ -189,19 +189,16 @@ def test_instance_of_another_project_is_as_one_that_does_not_exist(fleet: Fleet)
     assert "c0" not in fleet.asked, "a cell would tell by its time"
 
 
-def test_index_that_fails_when_it_is_looked_into_is_off_for_the_reason_that_it_gave() -> None:
-    async def scenario() -> None:
-        fleet = Fleet()
-        index = IndexGateway(fleet, SearchSettings(enabled=True, index_deadline_s=60))
-        wanted, projection = Eq("uuid", UUID), FieldValues(INSTANCE_FIELDS, ("uuid",))
-        assert await index.find(wanted, {"c0", "c1"}, projection) is not None
-        fleet.fails = IndexUnavailableError("connection refused")
-        assert await index.find(wanted, {"c0", "c1"}, projection) is None
-        assert index.safe_connect.reason == "connection refused"
-        assert await index.find(wanted, {"c0", "c1"}, projection) is None
-        assert fleet.asked == ["index", "index"], "it is not asked any more"
-
-    asyncio.run(scenario())
+async def test_index_that_fails_when_it_is_looked_into_is_off_for_the_reason_that_it_gave() -> None:
+    fleet = Fleet()
+    index = IndexGateway(fleet, SearchSettings(enabled=True, index_deadline_s=60))
+    wanted, projection = Eq("uuid", UUID), FieldValues(INSTANCE_FIELDS, ("uuid",))
+    assert await index.find(wanted, {"c0", "c1"}, projection) is not None
+    fleet.fails = IndexUnavailableError("connection refused")
+    assert await index.find(wanted, {"c0", "c1"}, projection) is None
+    assert index.safe_connect.reason == "connection refused"
+    assert await index.find(wanted, {"c0", "c1"}, projection) is None
+    assert fleet.asked == ["index", "index"], "it is not asked any more"
 
 
 class Probed(Fleet):
@@ -218,16 +215,13 @@ class Probed(Fleet):
         return []
 
 
-def test_probe_asks_for_all_that_a_list_needs_of_the_index_and_for_no_row() -> None:
-    async def scenario() -> None:
-        probed = Probed()
-        index = IndexGateway(probed, SearchSettings(enabled=True, index_deadline_s=60))
-        with pytest.raises(IndexRequestError):
-            await index._probe()
+async def test_probe_asks_for_all_that_a_list_needs_of_the_index_and_for_no_row() -> None:
+    probed = Probed()
+    index = IndexGateway(probed, SearchSettings(enabled=True, index_deadline_s=60))
+    with pytest.raises(IndexRequestError):
         await index._probe()
-        request, cells = probed.searched[1]
-        assert request.limit == 1
-        [nobody] = cells
-        assert request.filter == Eq("uuid", nobody)
-
-    asyncio.run(scenario())
+    await index._probe()
+    request, cells = probed.searched[1]
+    assert request.limit == 1
+    [nobody] = cells
+    assert request.filter == Eq("uuid", nobody)

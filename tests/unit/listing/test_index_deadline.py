@@ -46,93 +46,72 @@ class Stage:
             await asyncio.sleep(0)
 
 
-def test_others_are_answered_while_one_question_is_overdue() -> None:
-    async def ask() -> None:
-        stage = Stage()
-        await stage.ask_in_vain("heavy")
-        for _ in range(2):
-            assert await stage.deadline.run(stage.index.progress())
-
-    asyncio.run(ask())
-
-
-def test_one_at_a_time_tries_an_index_that_may_hang() -> None:
-    async def ask() -> None:
-        stage = Stage()
-        await stage.ask_in_vain("first", "no answer within 0.01 s")
-        trying = asyncio.ensure_future(stage.ask_in_vain("second"))
-        await stage.let_it_end()
-        await stage.ask_in_vain("third", "earlier queries still wait")
-        assert set(stage.index.asked_for) == {"first", "second"}, "a third one has waited too"
-        await trying
-        await stage.ask_in_vain("fourth")
-        assert set(stage.index.asked_for) == {"first", "second", "fourth"}
-
-    asyncio.run(ask())
-
-
-def test_heavy_question_that_fails_in_the_end_takes_the_index_from_nobody() -> None:
-    async def ask() -> None:
-        stage = Stage()
-        await stage.ask_in_vain("heavy")
+async def test_others_are_answered_while_one_question_is_overdue() -> None:
+    stage = Stage()
+    await stage.ask_in_vain("heavy")
+    for _ in range(2):
         assert await stage.deadline.run(stage.index.progress())
-        stage.index.fail("heavy")
-        await stage.let_it_end()
-        assert stage.failures == []
-
-    asyncio.run(ask())
 
 
-def test_index_that_answers_nobody_has_failed() -> None:
-    async def ask() -> None:
-        stage = Stage()
-        assert await stage.deadline.run(stage.index.progress())
-        await stage.ask_in_vain("heavy")
-        stage.index.fail("heavy")
-        await stage.let_it_end()
-        assert stage.failures == [LATE]
-
-    asyncio.run(ask())
-
-
-def test_late_answer_shows_that_the_index_works() -> None:
-    async def ask() -> None:
-        stage = Stage()
-        await stage.ask_in_vain("first")
-        await stage.ask_in_vain("second")
-        stage.index.answer("second")
-        await stage.let_it_end()
-        await asyncio.gather(stage.ask_in_vain("a"), stage.ask_in_vain("b"))
-        assert {"a", "b"} <= set(stage.index.asked_for), "the first question is what is slow"
-        stage.index.answer("a")
-        stage.index.answer("b")
-        await stage.let_it_end()
-        stage.index.fail("first")
-        await stage.let_it_end()
-        assert stage.failures == []
-        await asyncio.gather(stage.ask_in_vain("third"), stage.ask_in_vain("fourth"))
-        assert {"third", "fourth"} <= set(stage.index.asked_for), "nothing is overdue any more"
-
-    asyncio.run(ask())
+async def test_one_at_a_time_tries_an_index_that_may_hang() -> None:
+    stage = Stage()
+    await stage.ask_in_vain("first", "no answer within 0.01 s")
+    trying = asyncio.ensure_future(stage.ask_in_vain("second"))
+    await stage.let_it_end()
+    await stage.ask_in_vain("third", "earlier queries still wait")
+    assert set(stage.index.asked_for) == {"first", "second"}, "a third one has waited too"
+    await trying
+    await stage.ask_in_vain("fourth")
+    assert set(stage.index.asked_for) == {"first", "second", "fourth"}
 
 
-def test_questions_that_share_an_index_which_answers_may_take_as_many_times_as_long() -> None:
-    async def ask() -> None:
-        stage = Stage()
-        first = asyncio.ensure_future(stage.ask_in_vain("a", r"no answer within 0\.03 s"))
-        others = [asyncio.ensure_future(stage.deadline.run(stage.index.find(uuid))) for uuid in "bc"]
-        await stage.let_it_end()
-        stage.deadline.note_answer()
-        await first
-        await asyncio.gather(*others, return_exceptions=True)
-
-    asyncio.run(ask())
+async def test_heavy_question_that_fails_in_the_end_takes_the_index_from_nobody() -> None:
+    stage = Stage()
+    await stage.ask_in_vain("heavy")
+    assert await stage.deadline.run(stage.index.progress())
+    stage.index.fail("heavy")
+    await stage.let_it_end()
+    assert stage.failures == []
 
 
-def test_questions_that_share_an_index_which_is_silent_wait_for_it_once() -> None:
-    async def ask() -> None:
-        stage = Stage()
-        asked = [asyncio.ensure_future(stage.ask_in_vain(uuid, "no answer within 0.01 s")) for uuid in "abc"]
-        await asyncio.gather(*asked)
+async def test_index_that_answers_nobody_has_failed() -> None:
+    stage = Stage()
+    assert await stage.deadline.run(stage.index.progress())
+    await stage.ask_in_vain("heavy")
+    stage.index.fail("heavy")
+    await stage.let_it_end()
+    assert stage.failures == [LATE]
 
-    asyncio.run(ask())
+
+async def test_late_answer_shows_that_the_index_works() -> None:
+    stage = Stage()
+    await stage.ask_in_vain("first")
+    await stage.ask_in_vain("second")
+    stage.index.answer("second")
+    await stage.let_it_end()
+    await asyncio.gather(stage.ask_in_vain("a"), stage.ask_in_vain("b"))
+    assert {"a", "b"} <= set(stage.index.asked_for), "the first question is what is slow"
+    stage.index.answer("a")
+    stage.index.answer("b")
+    await stage.let_it_end()
+    stage.index.fail("first")
+    await stage.let_it_end()
+    assert stage.failures == []
+    await asyncio.gather(stage.ask_in_vain("third"), stage.ask_in_vain("fourth"))
+    assert {"third", "fourth"} <= set(stage.index.asked_for), "nothing is overdue any more"
+
+
+async def test_questions_that_share_an_index_which_answers_may_take_as_many_times_as_long() -> None:
+    stage = Stage()
+    first = asyncio.ensure_future(stage.ask_in_vain("a", r"no answer within 0\.03 s"))
+    others = [asyncio.ensure_future(stage.deadline.run(stage.index.find(uuid))) for uuid in "bc"]
+    await stage.let_it_end()
+    stage.deadline.note_answer()
+    await first
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+async def test_questions_that_share_an_index_which_is_silent_wait_for_it_once() -> None:
+    stage = Stage()
+    asked = [asyncio.ensure_future(stage.ask_in_vain(uuid, "no answer within 0.01 s")) for uuid in "abc"]
+    await asyncio.gather(*asked)

@@ -174,7 +174,7 @@ def test_cell_that_is_down_comes_from_the_index_with_its_age(stale: list[str]) -
     assert not page.is_complete
 
 
-def test_flag_stays_up_while_the_index_tells_its_progress_but_has_no_instances() -> None:
+async def test_flag_stays_up_while_the_index_tells_its_progress_but_has_no_instances() -> None:
     class Emptied(Index):
         asked = 0
 
@@ -184,20 +184,17 @@ def test_flag_stays_up_while_the_index_tells_its_progress_but_has_no_instances()
             self.asked += 1
             raise IndexUnavailableError("no such index")
 
-    async def run() -> None:
-        searcher = Emptied(IndexUnavailableError("no such index"))
-        settings = SearchSettings(enabled=True, retry_after_s=0.001, index_deadline_s=60)
-        index = IndexGateway(searcher, settings)
-        await InstanceLister(Cells(), index, settings).list_page(
-            PageRequest(EVERYTHING, ORDER, 10), TEMPLATE, Consistency.BOUNDED
-        )
-        async with asyncio.timeout(10):
-            while searcher.asked < 3:
-                assert index.safe_connect.is_tripped
-                await asyncio.sleep(0.001)
-        index.close()
-
-    asyncio.run(run())
+    searcher = Emptied(IndexUnavailableError("no such index"))
+    settings = SearchSettings(enabled=True, retry_after_s=0.001, index_deadline_s=60)
+    index = IndexGateway(searcher, settings)
+    await InstanceLister(Cells(), index, settings).list_page(
+        PageRequest(EVERYTHING, ORDER, 10), TEMPLATE, Consistency.BOUNDED
+    )
+    async with asyncio.timeout(10):
+        while searcher.asked < 3:
+            assert index.safe_connect.is_tripped
+            await asyncio.sleep(0.001)
+    index.close()
 
 
 def test_servers_of_nova_that_no_cell_has_yet_are_read_before_all_cells() -> None:

@@ -49,24 +49,21 @@ class Advancing:
     async def close(self) -> None: ...
 
 
-def test_index_that_was_never_there_has_not_failed() -> None:
+async def test_index_that_was_never_there_has_not_failed() -> None:
     index = Advancing()
 
-    async def ask() -> None:
-        cache = ProgressCache(index.progress, 60)
-        assert not cache.is_absent, "nobody has looked"
-        index.is_absent = True
-        assert await cache.get(0) == {}
-        assert cache.is_absent
-        index.is_absent = False
-        assert (await cache.get(0))["c0"].watermark == 1
-        assert not cache.is_absent
-        index.is_absent = True
-        with pytest.raises(IndexAbsentError):
-            await cache.get(0)
-        assert not cache.is_absent, "it was there, so it is lost"
-
-    asyncio.run(ask())
+    cache = ProgressCache(index.progress, 60)
+    assert not cache.is_absent, "nobody has looked"
+    index.is_absent = True
+    assert await cache.get(0) == {}
+    assert cache.is_absent
+    index.is_absent = False
+    assert (await cache.get(0))["c0"].watermark == 1
+    assert not cache.is_absent
+    index.is_absent = True
+    with pytest.raises(IndexAbsentError):
+        await cache.get(0)
+    assert not cache.is_absent, "it was there, so it is lost"
 
 
 def test_request_takes_what_is_remembered() -> None:

@@ -64,28 +64,23 @@ def test_flag_expires_after_a_probe_that_succeeds() -> None:
     assert probe.calls == 3
 
 
-def test_reason_is_what_the_last_probe_failed_with() -> None:
+async def test_reason_is_what_the_last_probe_failed_with() -> None:
     probe = Probe(failures=1_000_000)
 
-    async def trip_and_wait() -> None:
-        flag = SafeConnect(probe, retry_after_s=0.001)
-        flag.trip(GONE)
-        assert flag.reason == "connection refused"
-        async with asyncio.timeout(10):
-            await probe.failed_twice.wait()
-            await asyncio.sleep(0)
-        assert flag.reason == "refused 2 times"
-        flag.close()
-
-    asyncio.run(trip_and_wait())
-
-
-def test_closing_ends_the_probes() -> None:
-    async def trip_and_close() -> None:
-        flag = SafeConnect(Probe(failures=1_000_000), retry_after_s=0.001)
-        flag.trip(GONE)
-        flag.close()
+    flag = SafeConnect(probe, retry_after_s=0.001)
+    flag.trip(GONE)
+    assert flag.reason == "connection refused"
+    async with asyncio.timeout(10):
+        await probe.failed_twice.wait()
         await asyncio.sleep(0)
-        assert len(asyncio.all_tasks()) == 1
+    assert flag.reason == "refused 2 times"
+    flag.close()
 
-    asyncio.run(trip_and_close())
+
+async def test_closing_ends_the_probes() -> None:
+    before = asyncio.all_tasks()
+    flag = SafeConnect(Probe(failures=1_000_000), retry_after_s=0.001)
+    flag.trip(GONE)
+    flag.close()
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before

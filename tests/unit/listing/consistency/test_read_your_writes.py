@@ -168,98 +168,77 @@ async def included(changes: SharedChanges, reader: str = "demo") -> list[str]:
     return [str(change.token) for change in await changes.of(reader)]
 
 
-def test_what_one_process_tells_every_other_one_includes_at_once(store: RecentChanges) -> None:
-    async def scenario() -> None:
-        first, second, third = (process(store) for _ in range(3))
-        for revision in range(1, 5):
-            await first.share({"demo", "operators"}, new_row(revision=revision))
-            for other in (second, third):
-                assert await included(other) == await included(other, "operators") == [f"a:{revision}"]
-        assert await included(third, "others") == []
-        await second.share({"demo"}, new_row("b"))
-        assert await included(first) == ["a:4", "b:1"]
-
-    asyncio.run(scenario())
+async def test_what_one_process_tells_every_other_one_includes_at_once(store: RecentChanges) -> None:
+    first, second, third = (process(store) for _ in range(3))
+    for revision in range(1, 5):
+        await first.share({"demo", "operators"}, new_row(revision=revision))
+        for other in (second, third):
+            assert await included(other) == await included(other, "operators") == [f"a:{revision}"]
+    assert await included(third, "others") == []
+    await second.share({"demo"}, new_row("b"))
+    assert await included(first) == ["a:4", "b:1"]
 
 
-def test_process_that_starts_learns_what_was_told_before(store: RecentChanges) -> None:
-    async def scenario() -> None:
-        await process(store).share({"demo"}, new_row())
-        assert await included(process(store)) == ["a:1"]
-
-    asyncio.run(scenario())
+async def test_process_that_starts_learns_what_was_told_before(store: RecentChanges) -> None:
+    await process(store).share({"demo"}, new_row())
+    assert await included(process(store)) == ["a:1"]
 
 
-def test_change_waits_for_other_processes_only_when_one_of_them_lists(store: RecentChanges) -> None:
+async def test_change_waits_for_other_processes_only_when_one_of_them_lists(store: RecentChanges) -> None:
     change = RecentChange("demo", "cell", "a", 1)
     store.listen("me")
     assert not store.add("me", [change])
     store.listen("other")
     assert store.add("me", [change])
 
-    async def scenario() -> None:
-        began = time.monotonic()
-        await process(store).share({"demo"}, new_row())
-        assert time.monotonic() - began >= read_your_writes._READ_AGAIN_S
-
-    asyncio.run(scenario())
+    began = time.monotonic()
+    await process(store).share({"demo"}, new_row())
+    assert time.monotonic() - began >= read_your_writes._READ_AGAIN_S
 
 
-def test_who_is_shown_a_state_while_it_is_being_told_waits_too(store: RecentChanges) -> None:
-    async def scenario() -> None:
-        first, second = process(store), process(store)
-        await included(second)
-        state = new_row()
-        await asyncio.gather(first.share({"demo"}, state), first.share({"demo"}, state))
-        assert await included(second) == ["a:1"]
-        assert len(store.newer_than(SHARED_KEPT_S, "me")) == 1, "told once"
-
-    asyncio.run(scenario())
+async def test_who_is_shown_a_state_while_it_is_being_told_waits_too(store: RecentChanges) -> None:
+    first, second = process(store), process(store)
+    await included(second)
+    state = new_row()
+    await asyncio.gather(first.share({"demo"}, state), first.share({"demo"}, state))
+    assert await included(second) == ["a:1"]
+    assert len(store.newer_than(SHARED_KEPT_S, "me")) == 1, "told once"
 
 
-def test_what_the_index_has_is_not_noted_again(store: RecentChanges, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_the_index_has_is_not_noted_again(store: RecentChanges, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_your_writes, "_READ_AGAIN_S", 0)
 
-    async def scenario() -> None:
-        first, second = process(store), process(store)
-        await first.share({"demo"}, new_row())
-        [change] = await second.of("demo")
-        change.is_indexed = True
-        assert await included(second) == []
-        await first.share({"demo"}, new_row(revision=2))
-        assert await included(second) == ["a:2"]
-
-    asyncio.run(scenario())
+    first, second = process(store), process(store)
+    await first.share({"demo"}, new_row())
+    [change] = await second.of("demo")
+    change.is_indexed = True
+    assert await included(second) == []
+    await first.share({"demo"}, new_row(revision=2))
+    assert await included(second) == ["a:2"]
 
 
 @pytest.mark.parametrize("revision", [2, 3])
-def test_change_of_a_restored_cell_is_shared_though_its_revision_was_there_before(
+async def test_change_of_a_restored_cell_is_shared_though_its_revision_was_there_before(
     store: RecentChanges, monkeypatch: pytest.MonkeyPatch, revision: int
 ) -> None:
     monkeypatch.setattr(read_your_writes, "_READ_AGAIN_S", 0)
 
-    async def scenario() -> None:
-        first, second = process(store), process(store)
-        await first.share({"demo"}, new_row(revision=3))
-        for changes in (first, second):
-            [change] = await changes.of("demo")
-            change.is_indexed = True
-        await first.share({"demo"}, new_row(revision=revision))
-        assert await included(first) == await included(second) == [f"a:{revision}"]
-
-    asyncio.run(scenario())
+    first, second = process(store), process(store)
+    await first.share({"demo"}, new_row(revision=3))
+    for changes in (first, second):
+        [change] = await changes.of("demo")
+        change.is_indexed = True
+    await first.share({"demo"}, new_row(revision=revision))
+    assert await included(first) == await included(second) == [f"a:{revision}"]
 
 
-def test_state_that_another_process_has_shared_is_not_shared_again(store: RecentChanges) -> None:
-    async def scenario() -> None:
-        first, second = process(store), process(store)
-        state = new_row()
-        await first.share({"demo"}, state)
-        assert await included(second) == ["a:1"]
-        await second.share({"demo"}, state)
-        assert len(store.newer_than(SHARED_KEPT_S, "me")) == 1
-
-    asyncio.run(scenario())
+async def test_state_that_another_process_has_shared_is_not_shared_again(store: RecentChanges) -> None:
+    first, second = process(store), process(store)
+    state = new_row()
+    await first.share({"demo"}, state)
+    assert await included(second) == ["a:1"]
+    await second.share({"demo"}, state)
+    assert len(store.newer_than(SHARED_KEPT_S, "me")) == 1
 
 
 def test_process_has_old_changes_forgotten_now_and_then(store: RecentChanges, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,10 +281,7 @@ class _Broken(RecentChanges):
         raise FleetUnreachableError("away")
 
 
-def test_fleet_database_that_fails_leaves_what_this_process_knows() -> None:
-    async def scenario() -> None:
-        alone = process(_Broken())
-        await alone.share({"demo"}, new_row())
-        assert await included(alone) == ["a:1"]
-
-    asyncio.run(scenario())
+async def test_fleet_database_that_fails_leaves_what_this_process_knows() -> None:
+    alone = process(_Broken())
+    await alone.share({"demo"}, new_row())
+    assert await included(alone) == ["a:1"]
