@@ -113,15 +113,18 @@ class SavedProgress:
     def _was_taken_back(self, reached: ReachedProgress, saved: CellProgress | None) -> bool:
         """Whether the index promises less than this follower relies on: another process has begun the cell anew.
 
-        The epoch alone does not show it: a cell that was restored keeps its last one until its relay notices. A
-        follower that began with an incomplete cell, or has started over itself, has completed it; a follower of a cell
-        without epochs completes it by comparing all its rows.
+        The epoch alone does not show it: a cell that was restored keeps its last one until its relay notices. Nor does
+        a promise that is there: the other process may have repaired the cell meanwhile, and then promises less than was
+        saved before. A follower that began with an incomplete cell, or has started over itself, has completed it; a
+        follower of a cell without epochs completes it by comparing all its rows.
         """
         if reached.epoch_history is None or not reached.progress.is_complete or self._takes_back(reached):
             return False
         last = self._saved.get(reached.progress.cell_uuid)
-        relies_on_a_promise = last is None or last.is_complete
-        return relies_on_a_promise and saved is not None and not saved.is_complete
+        if saved is None or (last is not None and not last.is_complete):
+            return False
+        went_back = last is not None and saved.watermark < min(last.watermark, reached.progress.watermark)
+        return went_back or not saved.is_complete
 
     def _takes_back(self, reached: ReachedProgress) -> bool:
         """Whether what was promised is not true any more, and was not replaced by another promise yet."""

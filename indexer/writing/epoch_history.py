@@ -79,12 +79,10 @@ class History:
 
     def was_reconciled_by_another(self) -> bool:
         """Whether another indexer has repaired the index since it was known here; for the holder of the lease alone."""
-        known = self._writer.load_state(EPOCHS).get(self._cell.uuid)
-        return (
-            self.reconciliations is not None
-            and known != BEING_RECONCILED
-            and self._count_reconciliations() > self.reconciliations
-        )
+        if self.reconciliations is None or self._writer.load_state(EPOCHS).get(self._cell.uuid) == BEING_RECONCILED:
+            return False
+        # The other one counts its repair before it says that it has ended, and the look may have been between the two.
+        return self._known == BEING_RECONCILED or self._count_reconciliations() > self.reconciliations
 
     def follow_another(self) -> None:
         """What was followed until now is forgotten; the watermark is one that another indexer has saved."""

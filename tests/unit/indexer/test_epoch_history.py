@@ -1,12 +1,13 @@
 """What is said under an epoch that the cell never had is left out, however much of it comes."""
 
 import tracemalloc
+from collections.abc import Mapping
 
 import pytest
 
 from fleetlight.bus.topology import EPOCH_HEADER, SEQUENCE_HEADER
 from fleetlight.cells.epochs import EpochHistory, Position
-from fleetlight.indexer.backends.base import BEING_RECONCILED, EPOCHS
+from fleetlight.indexer.backends.base import BEING_RECONCILED, EPOCHS, RECONCILIATIONS
 from fleetlight.indexer.errors import CellRestoredError
 from fleetlight.indexer.writing.epoch_history import History
 from tests.support.memory.memory_cell import MemoryCell
@@ -129,4 +130,24 @@ def test_indexer_that_begins_while_another_repairs_sees_that_it_was_repaired(cel
     assert history.was_restored()
     assert not history.was_reconciled_by_another()
     other.end_reconcile()
+    assert history.was_reconciled_by_another()
+
+
+def test_indexer_that_looks_between_the_last_two_writes_of_a_repair_sees_that_it_was_repaired(
+    cell: NumberedCell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, looks = MemoryIndex(), list[bool]()
+    other, history = History(cell, index, lambda: 0), History(cell, index, lambda: 0)
+    assert not other.was_restored()
+    other.begin_reconcile()
+    save = index.save_state
+
+    def save_and_be_looked_at(kind: str, states: Mapping[str, object]) -> None:
+        save(kind, states)
+        if kind == RECONCILIATIONS:
+            looks.append(history.was_restored())
+
+    monkeypatch.setattr(index, "save_state", save_and_be_looked_at)
+    other.end_reconcile()
+    assert looks == [True]
     assert history.was_reconciled_by_another()

@@ -81,21 +81,23 @@ def test_indexer_that_repairs_takes_back_what_was_promised_also_of_the_index_tha
     assert not index.saved[CELL_UUID].is_complete
 
 
-@pytest.fixture
-def one_whose_promise_was_taken_back(index: MemoryIndex) -> SavedProgress:
-    """Another indexer has repaired the cell, which is still called by the epoch from before its restore."""
+@pytest.fixture(params=[(0, False), (5, True)], ids=["while it repairs", "after it has repaired"])
+def one_whose_promise_was_taken_back(index: MemoryIndex, request: pytest.FixtureRequest) -> SavedProgress:
+    """Another indexer repairs the cell, which is still called by the epoch from before its restore."""
+    watermark, is_complete = request.param
     one = indexer(index)
     index.save_state(EPOCHS, {CELL_UUID: "second"})
     one.save([reached(13, epoch_history=KNOWN)])
-    index.save_progress([CellProgress(CELL_UUID, 0, 0, is_complete=False)])
+    index.save_progress([CellProgress(CELL_UUID, watermark, 0, is_complete=is_complete)])
     return one
 
 
 def test_indexer_does_not_repeat_a_promise_that_another_has_taken_back(
     index: MemoryIndex, one_whose_promise_was_taken_back: SavedProgress
 ) -> None:
+    promised = index.saved[CELL_UUID]
     assert one_whose_promise_was_taken_back.save([reached(14, epoch_history=KNOWN)]) == {CELL_UUID}
-    assert not index.saved[CELL_UUID].is_complete
+    assert index.saved[CELL_UUID] == promised
 
 
 def test_indexer_that_has_saved_nothing_yet_does_not_complete_what_another_has_begun(index: MemoryIndex) -> None:
