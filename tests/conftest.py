@@ -20,7 +20,7 @@ from tests.support.servers.real_servers import (
     samples_dir,
 )
 from tests.support.servers.redis_server import redis_url
-from tests.support.session.collector import pytest_collection_finish
+from tests.support.session.collector import pytest_collection, pytest_collection_finish
 from tests.support.session.compiled import compiled_once
 from tests.support.session.coroutines import anyio_backend
 from tests.support.session.ending import pytest_sessionstart
@@ -64,6 +64,7 @@ __all__ = [
     "postgresql_database",
     "postgresql_url",
     "promtool",
+    "pytest_collection",
     "pytest_collection_finish",
     "pytest_collection_modifyitems",
     "pytest_configure",
