@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.instance import DERIVED_FIELDS, INSTANCE_FIELDS
 
 
 class CellKind(StrEnum):
@@ -47,7 +47,9 @@ class Capabilities:
 
 
 # What an item of the compute API says without a member of its own, or what is the same for all of them.
-_KNOWN_OTHERWISE = {"uuid", "deleted", "deleted_at", "flavor", "image_ref", "image_properties"}
+_KNOWN_OTHERWISE = {"uuid", "deleted", "deleted_at", "flavor", "image_ref", "image_properties"} | (
+    DERIVED_FIELDS - {"flavor_id"}
+)
 _SAME_FOR_ALL = {"hidden", "forthcoming", "ganeti"}
 
 CAPABILITIES = {

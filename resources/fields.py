@@ -45,7 +45,7 @@ class Field:
 
     is_list: the stored value is a list of text; an absent list is an empty one, never null.
     is_constant: no change of the item changes it.
-    is_derived: its value follows from another field, so it is not sent.
+    is_derived: its value follows from other fields (fleetlight.resources.derived_fields), so it is not sent.
     Raises ValueError when the definition breaks the rules of Query2 ("Field definition").
     """
 

@@ -46,6 +46,9 @@ INSTANCE_FIELDS = ItemType(
         Field("launch_index", "LaunchIndex", Kind.NUMBER, "Position among instances created in one request"),
         Field("instance_type_id", "FlavorNumber", Kind.NUMBER, "Number of the flavor inside its database"),
         Field("flavor_id", "FlavorID", Kind.TEXT, "Public identifier of the flavor", is_derived=True),
+        Field("memory_mb", "Memory", Kind.UNIT, "Memory that the instance was given", is_derived=True),
+        Field("vcpus", "VCPUs", Kind.NUMBER, "Virtual processors that the instance was given", is_derived=True),
+        Field("disk_usage", "DiskUsage", Kind.UNIT, "Space that its disks take on each node", is_derived=True),
         Field("image_ref", "Image", Kind.TEXT, "Image it was created from, empty when booted from a volume"),
         Field("kernel_id", "Kernel", Kind.TEXT, "Kernel image"),
         Field("ramdisk_id", "Ramdisk", Kind.TEXT, "Ramdisk image"),
@@ -111,6 +114,7 @@ INSTANCE_FIELDS = ItemType(
     },
 )
 
+DERIVED_FIELDS = frozenset(name for name, field in INSTANCE_FIELDS.items() if field.is_derived)
 _NEVER_NULL = {"deleted": False, "forthcoming": False, "hidden": False, "locked": False}
 BLANK_INSTANCE: Record = {
     name: [] if field.is_list else _NEVER_NULL.get(name) for name, field in INSTANCE_FIELDS.items()

@@ -14,14 +14,14 @@ from fleetlight.notifications.payloads import fleetlight as ours
 from fleetlight.notifications.payloads import instance as nova
 from fleetlight.notifications.payloads.parts import BlockDevicePayload, FlavorPayload, KeypairPayload, SharePayload
 from fleetlight.notifications.versioned import VersionedPayload
+from fleetlight.resources.derived_fields import derived_values
 from fleetlight.resources.fields import Kind, Record, from_microseconds, to_microseconds
-from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.instance import BLANK_INSTANCE, DERIVED_FIELDS, INSTANCE_FIELDS
 
 # contracts/nova-db, section 9; numbers 2 and 5 were never given out.
 POWER_STATES = {0: "pending", 1: "running", 3: "paused", 4: "shutdown", 6: "crashed", 7: "suspended"}
 POWER_NUMBERS = {word: number for number, word in POWER_STATES.items()}
 _TIMES = tuple(name for name, field in INSTANCE_FIELDS.items() if field.kind is Kind.TIMESTAMP)
-_DERIVED = frozenset(name for name, field in INSTANCE_FIELDS.items() if field.is_derived)
 
 
 def to_payload(record: Record, request: RequestContext = NO_REQUEST) -> ours.FullInstancePayload:
@@ -30,7 +30,7 @@ def to_payload(record: Record, request: RequestContext = NO_REQUEST) -> ours.Ful
     Raises PayloadError (fleetlight.notifications.errors) naming the field when the record holds what the contract does
     not allow.
     """
-    fields = {name: value for name, value in record.items() if name not in _DERIVED}
+    fields = {name: value for name, value in record.items() if name not in DERIVED_FIELDS}
     for name in _TIMES:
         if fields[name] is not None:
             fields[name] = from_microseconds(fields[name])
@@ -86,8 +86,7 @@ def _from_ours(payload: ours.FullInstancePayload) -> dict[str, Any]:
         value = record[name]
         if value is not None:
             record[name] = convert(value)
-    record["flavor_id"] = record["flavor"]["flavorid"] if record["flavor"] else None
-    return record
+    return record | derived_values(record)
 
 
 def _from_nova(payload: nova.InstancePayload) -> dict[str, Any]:
@@ -106,8 +105,7 @@ def _from_nova(payload: nova.InstancePayload) -> dict[str, Any]:
         record[name] = value
     for address in record["ip_addresses"]:
         address["type"] = "fixed"
-    record["flavor_id"] = record["flavor"]["flavorid"]
-    return record
+    return record | derived_values({**BLANK_INSTANCE, **record})
 
 
 _NULL_MEANS_NOT_COLLECTED = {"block_devices", "shares"}

@@ -14,8 +14,9 @@ import msgspec
 from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, BareDocument, Document
 from fleetlight.indexer.extra_fields import Extra, merged
 from fleetlight.notifications.event_types import INSTANCE_DELETE_END
+from fleetlight.resources.derived_fields import derived_values
 from fleetlight.resources.fields import Record
-from fleetlight.resources.instance import BLANK_INSTANCE, INSTANCE_FIELDS
+from fleetlight.resources.instance import BLANK_INSTANCE, DERIVED_FIELDS, INSTANCE_FIELDS
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 from fleetlight.views.compute.view import render_view
 
@@ -58,7 +59,8 @@ def to_document(cell_uuid: str, revision: int, record: Record, extra: Extra | No
 def remade(cell_uuid: str, bare: BareDocument) -> Document:
     """The document of an instance as another program has left it; fields that it did not know are blank."""
     known = {name: bare.record[name] for name in INSTANCE_FIELDS if bare.record.get(name) is not None}
-    return to_document(cell_uuid, bare.version, {**BLANK_INSTANCE, **known})
+    record = {**BLANK_INSTANCE, **known}
+    return to_document(cell_uuid, bare.version, {**record, **derived_values(record), **known})
 
 
 def merge(cell_uuid: str, existing: Document | None, changes: Sequence[ExternalChange]) -> Document | None:
@@ -124,7 +126,7 @@ _TIMELESS = frozenset({"tags", "ip_addresses", "block_devices", "shares"})
 # What the source of a move still says of it when the destination has said otherwise (section 12).
 _ABOUT_THE_PAST = {
     "instance.live_migration_post.end": frozenset({"host", "node", "task_state"}),
-    "instance.resize.end": frozenset({"host", "node", "task_state", "flavor", "flavor_id"}),
+    "instance.resize.end": frozenset({"host", "node", "task_state", "flavor", *DERIVED_FIELDS}),
 }
 
 

@@ -24,6 +24,7 @@ from fleetlight.notifications.versioned import (
     wire_name,
 )
 from fleetlight.notifications.wire_types import FIRST_MOMENT, LAST_MOMENT, PreciseTime, Uuid, WireTime
+from fleetlight.resources.derived_fields import derived_values
 from fleetlight.resources.fields import Kind, Record, to_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
@@ -134,12 +135,9 @@ def read_record(body: bytes) -> Record | None:
     for name in _PART_LISTS:
         if record[name]:
             record[name] = [part.data for part in record[name]]
-    flavor = record["flavor"]
-    record["flavor_id"] = None
-    if flavor is not None:
-        record["flavor"] = flavor.data
-        record["flavor_id"] = flavor.data["flavorid"]
+    if record["flavor"] is not None:
+        record["flavor"] = record["flavor"].data
     fault = record["fault"]
     if fault is not None:
         record["fault"] = fault.data | {"created_at": to_microseconds(fault.data["created_at"])}
-    return record
+    return record | derived_values(record)

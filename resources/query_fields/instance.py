@@ -121,6 +121,7 @@ def _aliases() -> dict[str, str]:
     aliases = {
         "vcpus": "be/vcpus",
         "be/memory": "be/maxmem",
+        "memory_mb": "be/maxmem",
         "sda_size": "disk.size/0",
         "sdb_size": "disk.size/1",
         "project": "project_id",
@@ -144,7 +145,7 @@ def _own_fields() -> Iterator[QueryField]:
     """What every list of ours can show, beside what Ganeti has a name for."""
     yield _text("cell", "Cell", "Cell that the instance is in")
     # What Ganeti has words for is shown under these.
-    taken = {"uuid", "tags", "forthcoming", "ganeti"}
+    taken = {"uuid", "tags", "forthcoming", "ganeti", "memory_mb", "vcpus", "disk_usage"}
     for field in INSTANCE_FIELDS.values():
         if field.name not in taken:
             yield QueryField(

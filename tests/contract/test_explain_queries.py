@@ -36,11 +36,11 @@ def reasons(explanation: Any) -> dict[str, str]:
 
 def test_parts_of_the_filter_say_who_is_asked_what(fleet: ComputeFleet) -> None:
     fleet.index("east", is_complete=False)
-    text = 'cell != "south" and vm_state == "active" and be/memory > 1024'
+    text = 'cell != "south" and vm_state == "active" and be/minmem > 1024'
     found = explained(fleet.api(), filter=text)
     assert found["filter"]["cells"] == ["and", ["ne", "cell", "south"], ["is_not_null", "cell"]]
     assert found["filter"]["pushed"] == ["or", ["eq", "vm_state", "active"], ["is_null", "vm_state"]]
-    assert found["filter"]["tried"] == ["or", ["gt", "be/memory", 1024], ["is_null", "be/memory"]]
+    assert found["filter"]["tried"] == ["or", ["gt", "be/minmem", 1024], ["is_null", "be/minmem"]]
     assert (found["rows"], found["rows_read"], found["matching"]) == (0, 4, None)
     why = reasons(found)
     assert why["south"] == "not-asked: a condition on `cell` is not true of it"
@@ -62,7 +62,7 @@ def test_what_stores_answer_alone_is_counted_too(fleet: ComputeFleet) -> None:
 
 
 def test_pages_that_were_read_for_one_answer_are_told_together(fleet: ComputeFleet) -> None:
-    found = explained(fleet.api(settings=ApiSettings(max_limit=2)), filter="be/memory > 1024")
+    found = explained(fleet.api(settings=ApiSettings(max_limit=2)), filter="be/minmem > 1024")
     [attempt] = found["attempts"]
     assert attempt["pages"] == 4
     assert (found["rows_read"], found["rows"]) == (6, 0)

@@ -120,7 +120,7 @@ def test_boundaries_of_a_sample_are_about_right(fleet: ComputeFleet, route: str,
 def test_what_one_request_may_not_read_makes_a_list_partial(fleet: ComputeFleet) -> None:
     _many(fleet, 30)
     api = fleet.api(settings=ApiSettings(max_limit=5))
-    question = query_of(ITEM_TYPES["instance"], ["name"], "be/memory == 7", all_projects=True)
+    question = query_of(ITEM_TYPES["instance"], ["name"], "be/minmem == 7", all_projects=True)
     sampled = _sampled(api, question, max_rows=10)
     assert (sampled.rows, sampled.total, sampled.is_partial) == ([], 0, True)
     assert sampled.boundaries(3) == []

@@ -42,6 +42,12 @@ _ADDRESSES = tuple(
 )
 _numbers = count()
 
+
+def _flavor(memory_mb: int, gb: int) -> dict[str, Any]:
+    sizes = {"memory_mb": memory_mb, "vcpus": 1 + gb, "root_gb": 0, "ephemeral_gb": gb, "swap": memory_mb}
+    return {"flavorid": f"{memory_mb}.{gb}", "name": "m1", **sizes}
+
+
 _changes = st.fixed_dictionaries(
     {
         "display_name": st.one_of(st.none(), st.sampled_from(TEXTS)),
@@ -55,6 +61,7 @@ _changes = st.fixed_dictionaries(
         "project_id": st.sampled_from(("demo", "other")),
         "tags": st.lists(st.sampled_from(TAGS), max_size=2),
         "ip_addresses": st.lists(st.sampled_from(_ADDRESSES), max_size=2),
+        "flavor": st.none() | st.builds(_flavor, st.sampled_from((512, 1024)), st.integers(0, 2)),
     }
 )
 
@@ -85,6 +92,7 @@ _leaves: st.SearchStrategy[Filter] = st.one_of(
     _either((IsNull, IsNotNull), st.sampled_from(("host", "updated_at", "display_name"))),
     _either((Le, Ge), st.sampled_from(("created_at", "updated_at")), st.sampled_from(TIMES).map(from_microseconds)),
     _either((Le, Ge, Ne), st.just("progress"), st.integers(-2, 2)),
+    _either((Le, Ge, Ne), st.sampled_from(("memory_mb", "disk_usage")), st.sampled_from((512, 1536))),
     st.builds(Eq, st.sampled_from(("deleted", "locked")), st.booleans()),
     _either((Matches, NotMatches), st.just("display_name"), st.sampled_from(_PATTERNS)),
     _either((Has, Lacks), st.just("tags"), st.sampled_from(TAGS)),
@@ -102,7 +110,7 @@ filters: st.SearchStrategy[Filter] = st.recursive(
 # Keys that no operation changes. A marker stands for where its row sorts now (contracts/nova-servers, section 13), so
 # one that was renamed in the meantime moves the page in a list by name.
 _LASTING_KEYS = ("created_at", "progress", "uuid")
-_KEYS = (*_LASTING_KEYS, "display_name", "host", "updated_at", "locked")
+_KEYS = (*_LASTING_KEYS, "display_name", "host", "updated_at", "locked", "memory_mb", "vcpus", "disk_usage")
 
 
 def _orders(keys: Sequence[str]) -> st.SearchStrategy[SortOrder]:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from fleetlight.resources.derived_fields import DERIVED_FROM, disks_of
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import DEFAULT, Parameters
-from fleetlight.resources.query_fields.ganeti import DISK_LISTS, own_value
-from fleetlight.resources.query_fields.instance import DRBD_METADATA_MIB, MAX_DISKS, MAX_NICS, NIC_FIELDS
-from fleetlight.resources.units import MIB_PER_GIB
+from fleetlight.resources.query_fields.ganeti import own_value
+from fleetlight.resources.query_fields.instance import MAX_DISKS, MAX_NICS, NIC_FIELDS
 from fleetlight.views.query2.instance_parameters import configured
 from fleetlight.views.query2.values import (
     NETWORKS,
@@ -22,27 +22,24 @@ from fleetlight.views.query2.values import (
     made_of,
     normal,
     not_had_of_cell,
+    of_record,
 )
 
 _DISKLESS, _LOCAL, _ELSEWHERE, _MIXED = "diskless", "plain", "ext", "mixed"
 _NIC_PARAMETERS = ("mode", "link", "vlan", "bridge")
 
-Disk = Mapping[str, Any]
 Nic = Mapping[str, Any]
 
-_OF_DISKS = ("flavor", "image_ref", "block_devices", "ganeti")
-# Templates that take nothing of a node.
-_ELSEWHERE_ALONE = frozenset({"diskless", "blockdev"})
 _OF_NICS = ("ip_addresses", "ganeti")
 
 
 def disk_values() -> Iterator[tuple[str, Value]]:
     """The fields that are about disks."""
-    yield "disk_template", made_of(_disk_template, "forthcoming", *_OF_DISKS)
-    yield "disk_usage", made_of(_disk_usage, *_OF_DISKS)
-    yield "disk.count", made_of(lambda record: normal(len(_disks(record))), *_OF_DISKS)
+    yield "disk_template", made_of(_disk_template, "forthcoming", *DERIVED_FROM)
+    yield "disk_usage", of_record("disk_usage")
+    yield "disk.count", made_of(lambda record: normal(len(disks_of(record))), *DERIVED_FROM)
     for one, several in (("size", "sizes"), ("spindles", "spindles"), ("name", "names"), ("uuid", "uuids")):
-        all_of_them = made_of(partial(_each, _disks, one), *_OF_DISKS)
+        all_of_them = made_of(partial(_each, disks_of, one), *DERIVED_FROM)
         yield f"disk.{several}", all_of_them
         yield from _one_by_one(f"disk.{one}", all_of_them, MAX_DISKS)
 
@@ -86,34 +83,12 @@ def _each(items: Callable[[Record], Sequence[Mapping[str, Any]]], name: str, rec
     return normal([item.get(name) for item in items(record)])
 
 
-def _disks(record: Record) -> list[Disk]:
-    """The disks in the order in which the guest sees them: its own by the flavor, then the volumes.
-
-    size: MiB, None of a volume, which another service keeps.
-    """
-    if (sizes := own_value(record, DISK_LISTS["size"])) is not None:
-        return [{"size": size} for size in sizes]
-    flavor = record["flavor"] or {}
-    own = [] if not record["image_ref"] else [flavor.get("root_gb", 0) * MIB_PER_GIB]
-    own += [flavor.get("ephemeral_gb", 0) * MIB_PER_GIB, flavor.get("swap", 0)]
-    volumes = [{"size": None, "uuid": volume.get("volume_id")} for volume in record["block_devices"] or ()]
-    return [*({"size": size, "uuid": None} for size in own if size), *volumes]
-
-
 def _disk_template(record: Record) -> Cell:
     """Volumes are the disks of an external storage provider."""
     if record["forthcoming"]:
         return NO_DATA
-    found = {_ELSEWHERE if disk["size"] is None else _LOCAL for disk in _disks(record)}
+    found = {_ELSEWHERE if disk["size"] is None else _LOCAL for disk in disks_of(record)}
     return normal(_MIXED if len(found) > 1 else next(iter(found), _DISKLESS))
-
-
-def _disk_usage(record: Record) -> Cell:
-    template = own_value(record, "disk_template")
-    if template in _ELSEWHERE_ALONE:
-        return normal(0)
-    metadata = DRBD_METADATA_MIB if template == "drbd" else 0
-    return normal(sum((disk["size"] or 0) + metadata for disk in _disks(record)))
 
 
 def _nics(record: Record) -> list[Nic]:

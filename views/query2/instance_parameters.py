@@ -23,6 +23,7 @@ from fleetlight.views.query2.values import (
     made_of,
     normal,
     not_had_of_cell,
+    of_record,
 )
 
 _OF_SYSTEM = ("image_ref", "forthcoming", "ganeti")
@@ -57,8 +58,8 @@ def _of_backend() -> Iterator[tuple[str, Value]]:
     yield "beparams", Value(_backend, frozenset(needs), of_cell=frozenset({CLUSTER}))
     yield "custom_beparams", made_of(lambda record: normal(_set_on(record)), *needs)
     for name in BACKEND_PARAMETERS:
-        of_cell = frozenset() if name in IN_FLAVOR else frozenset({CLUSTER})
-        yield f"be/{name}", Value(partial(_one_of_backend, name), frozenset(needs), of_cell=of_cell)
+        made = Value(partial(_one_of_backend, name), frozenset(needs), of_cell=frozenset({CLUSTER}))
+        yield f"be/{name}", of_record(IN_FLAVOR[name]) if name in IN_FLAVOR else made
 
 
 def _own_object(name: str, record: Record) -> Cell:
@@ -137,7 +138,7 @@ def _one_of_backend(name: str, facts: Facts) -> Cell:
     found = _without_defaults(facts.record)
     if found.get(name) is not None:
         return normal(found[name])
-    if not found or name in IN_FLAVOR:
+    if not found:
         return NO_DATA
     cluster = facts.cell.cluster
     return not_had_of_cell(facts) if cluster is None else known(cluster["beparams"][DEFAULT].get(name))

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from fleetlight.cells.errors import UpstreamError
 from fleetlight.cells.kinds.ganeti.values import record_of
+from fleetlight.resources.derived_fields import derived_values
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import BLANK_INSTANCE
 from fleetlight.resources.power_states import NO_STATE, RUNNING, SHUT_DOWN
@@ -48,7 +49,7 @@ def to_record(row: Mapping[str, tuple[int, Any]]) -> Record:
     name, node = _text(said, "name"), _text(said, "pnode")
     is_reserved = bool(said.get("forthcoming"))
     vm_state, power_state = _RESERVED if is_reserved else _STATES.get(said["status"], (None, NO_STATE))
-    return {
+    record: Record = {
         **BLANK_INSTANCE,
         "uuid": _uuid(said),
         "display_name": name,
@@ -67,6 +68,7 @@ def to_record(row: Mapping[str, tuple[int, Any]]) -> Record:
         "ip_addresses": list(_addresses(said)),
         "ganeti": kept_fields(said),
     }
+    return {**record, **derived_values(record)}
 
 
 def _check(said: Record) -> None:

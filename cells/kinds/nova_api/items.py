@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from fleetlight.resources.derived_fields import derived_values
 from fleetlight.resources.fields import Kind, Member, Record, to_microseconds
 from fleetlight.resources.instance import BLANK_INSTANCE, INSTANCE_FIELDS
 from fleetlight.resources.server_status import DELETED
@@ -35,6 +36,10 @@ def read_item(item: Mapping[str, Any]) -> dict[str, Any]:
             record["image_properties"] = item["image"]["properties"]
     elif "image" in item:
         record["image_ref"] = ""
+    if "flavor" in record:
+        record = {**derived_values({**BLANK_INSTANCE, **record}), **record}
+        # An embedded flavor is shown without it.
+        del record["flavor_id"]
     record["deleted"] = item["status"] == DELETED
     if record["deleted"]:
         # The API does not show it; an instance is terminated when it is deleted.

@@ -10,7 +10,8 @@ from sqlalchemy import Row
 
 from fleetlight.cells.kinds.nova_db.details import Details, image_properties
 from fleetlight.cells.kinds.nova_db.json_columns import addresses, current_flavor, decoded, flavor, trusted_certificates
-from fleetlight.cells.kinds.nova_db.tables import INSTANCE_NAME_PREFIX, PLAIN_COLUMNS
+from fleetlight.cells.kinds.nova_db.tables import INSTANCE_NAME_PREFIX, NOT_IN_COLUMNS, PLAIN_COLUMNS
+from fleetlight.resources.derived_fields import DERIVED_FROM, derived_values
 from fleetlight.resources.fields import Kind, to_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
@@ -21,12 +22,13 @@ _ON_A_HOST = ("host", "node", "launched_on", "launched_at", "terminated_at")
 
 # What is read of each row, and from where else a field comes.
 _ALWAYS_READ = {"id", "uuid", "deleted", "hidden", "locked_by", "vm_state", "task_state"}
-_READ_AS = {"flavor_id": "flavor", "trusted_image_certificates": "trusted_certs", "ip_addresses": "network_info"}
+_READ_AS = {"trusted_image_certificates": "trusted_certs", "ip_addresses": "network_info"}
 
 
 def columns_for(fields: Collection[str]) -> set[str]:
     """The names of the columns that `to_record` needs for these fields."""
-    return _ALWAYS_READ.union(_READ_AS.get(name, name) for name in fields)
+    derived = DERIVED_FROM if NOT_IN_COLUMNS.intersection(fields) else ()
+    return _ALWAYS_READ.union(_READ_AS.get(name, name) for name in (*fields, *derived))
 
 
 def to_record(row: Row[Any], details: Details) -> dict[str, Any]:
@@ -41,11 +43,11 @@ def to_record(row: Row[Any], details: Details) -> dict[str, Any]:
     record["deleted"] = None if deleted is None else deleted != 0
     record["hidden"] = bool(values["hidden"])
     record["locked"] = bool(values["locked_by"])
-    record |= _flavor_fields(current)
+    record["flavor"] = current
     record["instance_name"] = f"{INSTANCE_NAME_PREFIX}{values['id']:08x}"
     record["ip_addresses"] = addresses(values["network_info"])
     record["trusted_image_certificates"] = trusted_certificates(values["trusted_certs"])
-    return record | _NOT_THERE | _details_fields(details)
+    return _with_derived(record | _NOT_THERE | _details_fields(details))
 
 
 def build_request_record(row: Row[Any], details: Details) -> dict[str, Any] | None:
@@ -57,10 +59,10 @@ def build_request_record(row: Row[Any], details: Details) -> dict[str, Any] | No
     if not isinstance(found, dict):
         return None
     record: dict[str, Any] = {name: _as_stored(name, found.get(name)) for name in PLAIN_COLUMNS}
-    size = flavor(found.get("flavor"))
     certificates = found.get("trusted_certs") or {}
     system = found.get("system_metadata") or {}
-    record |= _flavor_fields(size) | _NOT_THERE | _details_fields(details) | dict.fromkeys(_ON_A_HOST)
+    record["flavor"] = flavor(found.get("flavor"))
+    record |= _NOT_THERE | _details_fields(details) | dict.fromkeys(_ON_A_HOST)
     record |= _of_build_request(row)
     record |= {
         "hidden": bool(found.get("hidden")),
@@ -72,7 +74,7 @@ def build_request_record(row: Row[Any], details: Details) -> dict[str, Any] | No
         "image_properties": image_properties(system),
         "tags": sorted(tag["tag"] for tag in decoded(row.tags) or ()),
     }
-    return record
+    return _with_derived(record)
 
 
 def readable_build_request(row: Row[Any]) -> dict[str, Any]:
@@ -95,8 +97,9 @@ def _of_build_request(row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def _flavor_fields(size: dict[str, Any] | None) -> dict[str, Any]:
-    return {"flavor": size, "flavor_id": None if size is None else size["flavorid"]}
+def _with_derived(record: dict[str, Any]) -> dict[str, Any]:
+    """With the fields that follow from others, but for those that a column has, by which the database sorts."""
+    return {**derived_values(record), **record}
 
 
 def _details_fields(details: Details) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 from fleetlight.cells.capabilities import CAPABILITIES, CellKind
 from fleetlight.cells.kinds.nova_db.databases import NovaDialect
 from fleetlight.resources.fields import Kind, from_microseconds, to_microseconds
-from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.instance import DERIVED_FIELDS, INSTANCE_FIELDS
 
 INSTANCE_NAME_PREFIX = "instance-"
 """How names begin that `[DEFAULT] instance_name_template` gives unless it is configured; the row's number follows."""
@@ -73,10 +73,12 @@ class Hexadecimal(TypeDecorator[str]):
 
 
 # What Nova has elsewhere than in a column of `instances` of the same name, or as something else.
-_NOT_PLAIN = frozenset({"deleted", "hidden", "locked", "flavor_id", "instance_name", "forthcoming", "locked_reason"})
+NOT_IN_COLUMNS = DERIVED_FIELDS - {"memory_mb", "vcpus"}
+"""The fields that follow from others here, too; Nova changes the columns of the others with the flavor."""
+_NOT_PLAIN = NOT_IN_COLUMNS | {"deleted", "hidden", "locked", "instance_name", "forthcoming", "locked_reason"}
 _OF_API = CAPABILITIES[CellKind.NOVA_DB].fields_of_deployment
 _TYPES: dict[Kind, type[TypeEngine[Any]]] = {
-    **{Kind.TEXT: String, Kind.NUMBER: Integer, Kind.BOOL: Boolean, Kind.TIMESTAMP: NaiveTime}
+    **{Kind.TEXT: String, Kind.NUMBER: Integer, Kind.UNIT: Integer, Kind.BOOL: Boolean, Kind.TIMESTAMP: NaiveTime}
 }
 _COMPARED = tuple(
     name

@@ -16,7 +16,7 @@ from fleetlight.resources.fields import Field, Kind
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import PIECE_NAMES
 
-MAPPING_VERSION = 8
+MAPPING_VERSION = 9
 """Kept in the index, which a program with a lower number refuses to write to.
 
 1  first version
@@ -27,8 +27,9 @@ MAPPING_VERSION = 8
 6  + display_name_nice, node_nice: lists in nice order
 7  + forthcoming, ganeti: reservations, and what only Ganeti has words for
 8  + a check of the view, whose pieces are cut
+9  + memory_mb, vcpus, disk_usage: lists in their order
 """
-OLDEST_MAPPING_VERSION = 8
+OLDEST_MAPPING_VERSION = 9
 """Indexes with older mappings cannot be read as they are, or not be sorted in every order."""
 VERSION, DIGEST_HIGH, DIGEST_LOW = ("version", "digest_high", "digest_low")
 EXTRA_TERMS, EXTRA_FIELDS = "extra_terms", "extra_fields"

@@ -8,6 +8,7 @@ from uuid import uuid4
 from fleetlight.cells.errors import InvalidValueError
 from fleetlight.notifications.payloads.parts import FlavorPayload
 from fleetlight.notifications.wire_types import FIRST_MOMENT, LAST_MOMENT
+from fleetlight.resources.derived_fields import derived_values
 from fleetlight.resources.fields import Kind, to_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.power_states import RUNNING
@@ -49,7 +50,6 @@ def new_record(given: Mapping[str, Any], now: int) -> dict[str, Any]:
     given = {**given, **_completed(given)}
     uuid = given.get("uuid") or str(uuid4())
     host = given.get("host")
-    flavor = given.get("flavor")
     defaults: dict[str, Any] = {
         "uuid": uuid,
         "created_at": now,
@@ -72,7 +72,6 @@ def new_record(given: Mapping[str, Any], now: int) -> dict[str, Any]:
         "root_device_name": "/dev/vda",
         "node": host,
         "launched_on": host,
-        "flavor_id": flavor["flavorid"] if flavor else None,
         "tags": [],
         "metadata": {},
         "ip_addresses": [],
@@ -81,9 +80,11 @@ def new_record(given: Mapping[str, Any], now: int) -> dict[str, Any]:
         "server_groups": [],
     }
     record = _EMPTY | defaults | given
-    if record["flavor_id"] != defaults["flavor_id"]:
-        raise InvalidValueError("flavor_id", record["flavor_id"], "the flavorid of the flavor, which is given with it")
-    return record
+    derived = derived_values(record)
+    for name in derived.keys() & given.keys():
+        if given[name] != derived[name]:
+            raise InvalidValueError(name, given[name], "what the flavor and the disks say, which are given with it")
+    return record | derived
 
 
 def completed_flavor(flavor: Mapping[str, Any]) -> dict[str, Any]:

@@ -85,7 +85,6 @@ def resized_there(task: Task) -> Mapping[str, Any]:
     if flavor is not None:
         values |= {
             "flavor": flavor,
-            "flavor_id": flavor["flavorid"],
             "instance_type_id": task.parameters["flavor_number"],
         }
     return values

@@ -24,7 +24,6 @@ _KEPT_OF_THE_INSTANCE = (
     "node",
     "availability_zone",
     "flavor",
-    "flavor_id",
     "instance_type_id",
     "vm_state",
     "power_state",

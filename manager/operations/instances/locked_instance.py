@@ -9,6 +9,7 @@ from fleetlight.cells.errors import InstanceNotFoundError
 from fleetlight.cells.kinds.native import outbox
 from fleetlight.cells.kinds.native.instance_rows import change_row, read_row
 from fleetlight.cells.model import NO_REQUEST, Cell, InstanceRow, RequestContext
+from fleetlight.resources.derived_fields import DERIVED_FROM, derived_values
 from fleetlight.resources.fields import Record
 
 
@@ -54,6 +55,8 @@ class LockedInstance:
         now: microseconds since the epoch. Raises PayloadError (fleetlight.notifications.errors).
         """
         changed = {"updated_at": now, **values}
+        if not changed.keys().isdisjoint(DERIVED_FROM):
+            changed |= derived_values({**self.record, **changed})
         previous = {name: self.record[name] for name in changed}
         self.row = InstanceRow(self.cell.uuid, self.row.revision + 1, {**self.record, **changed})
         change_row(self.connection, self.row, changed)

@@ -75,7 +75,6 @@ def new_instance(random: Random, cell_name: str, created_at: int, host_count: in
         "launched_on": host,
         "availability_zone": zone_of(cell_name, host),
         "instance_type_id": flavor_number,
-        "flavor_id": flavor["flavorid"],
         "flavor": flavor,
         "image_ref": "" if boots_from_volume else image.id,
         "image_properties": image.properties,

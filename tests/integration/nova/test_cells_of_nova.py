@@ -47,7 +47,7 @@ def all_pages(cell: NovaDbAdapter, wanted: Filter, order: SortOrder, limit: int)
 
 
 @pytest.mark.parametrize("direction", list(Direction))
-@pytest.mark.parametrize("key", ["created_at", "updated_at", "launched_at", "display_name"])
+@pytest.mark.parametrize("key", ["created_at", "updated_at", "launched_at", "display_name", "memory_mb", "disk_usage"])
 def test_pages_hold_each_row_once_in_order_those_without_a_value_too(
     cell: NovaDbAdapter, key: str, direction: Direction
 ) -> None:
@@ -57,7 +57,7 @@ def test_pages_hold_each_row_once_in_order_those_without_a_value_too(
         in_order = sorted(rows, key=lambda row: order.comparable(order.values(row.record)))
         assert [row.uuid for row in rows] == [row.uuid for row in in_order]
         assert [row.uuid for row in all_pages(cell, wanted, order, 3)] == [row.uuid for row in rows]
-    if key != "created_at":
+    if key not in {"created_at", "memory_mb", "disk_usage"}:
         assert {row.record[key] is None for row in rows} == {True, False}
 
 
@@ -88,6 +88,14 @@ def test_field_is_the_same_whether_it_is_asked_for_alone_or_not(cell: NovaDbAdap
         for row in rows:
             assert {"uuid", name} <= row.record.keys() <= {"uuid", name, "flavor_id", "locked_reason"}
             assert row.record == {field: whole[row.uuid][field] for field in row.record}
+
+
+def test_sizes_in_columns_are_those_of_the_flavor(cell: NovaDbAdapter) -> None:
+    by_uuid = SortOrder.of(INSTANCE_FIELDS, ())
+    records = [row.record for row in cell.read_page(PageRequest(EVERYTHING, by_uuid, 1000))]
+    for record in records:
+        if record["flavor"]:
+            assert (record["memory_mb"], record["vcpus"]) == (record["flavor"]["memory_mb"], record["flavor"]["vcpus"])
 
 
 def test_rows_are_counted_page_by_page(cell: NovaDbAdapter, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from fleetlight.indexer.backends.base import Document
+from fleetlight.resources.derived_fields import derived_values
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import ItemTemplate, render_view
 
@@ -39,7 +40,8 @@ def make_record(number: int = 1, **changes: Any) -> dict[str, Any]:
         "user_data": "IyEvYmluL3NoCg==",
         "security_groups": ["default"],
     }
-    return record | changes
+    record |= changes
+    return record | derived_values(record) | changes
 
 
 def make_document(number: int = 1, *, cell_uuid: str = "c0", version: int = 1, **changes: Any) -> Document:

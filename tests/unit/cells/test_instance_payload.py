@@ -14,8 +14,9 @@ from fleetlight.notifications.errors import PayloadError
 from fleetlight.notifications.payloads import instance as nova
 from fleetlight.notifications.payloads.fleetlight import CellHeartbeatPayload, FullInstancePayload
 from fleetlight.notifications.registry import parse_payload
+from fleetlight.resources.derived_fields import derived_values
 from fleetlight.resources.fields import from_microseconds
-from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.instance import DERIVED_FIELDS, INSTANCE_FIELDS
 from fleetlight.resources.server_status import DEFAULT_STATUS
 
 NOW = 1_800_000_000_000_000
@@ -84,7 +85,7 @@ ALWAYS_SET = {
     "metadata": st.dictionaries(texts, texts, max_size=2),
     "tags": st.lists(texts, max_size=2),
 }
-NOT_DRAWN = {"flavor_id", "keypairs", "shares"}
+NOT_DRAWN = {*DERIVED_FIELDS, "keypairs", "shares"}
 
 
 @st.composite
@@ -95,8 +96,7 @@ def records(draw: st.DrawFn) -> dict[str, Any]:
             record[name] = draw(ALWAYS_SET[name])
         elif name not in NOT_DRAWN:
             record[name] = draw(st.none() | NULLABLE.get(name, texts if field.kind == "text" else st.none()))
-    flavor: Any = record["flavor"]
-    return {**record, "flavor_id": flavor["flavorid"] if flavor else None}
+    return {**record, **derived_values(record)}
 
 
 @given(records())

@@ -154,7 +154,7 @@ def test_field_that_does_not_exist_is_a_column_and_an_exit_code(run: Run) -> Non
         (["instances", "-F", "name =="], 1, "Failed to parse query filter 'name =='"),
         (["instances", "-F", "foo == 1"], 2, "Unknown field 'foo'"),
         (["instances", "-F"], 1, "Exactly one argument must be given as a filter"),
-        (["instances", "--order", "be/memory"], 2, "error: --order: 'be/memory' is no field to sort by"),
+        (["instances", "--order", "status"], 2, "error: --order: 'status' is no field to sort by"),
     ],
 )
 def test_what_makes_no_sense_is_told_in_words(run: Run, arguments: list[str], exit_code: int, says: str) -> None:

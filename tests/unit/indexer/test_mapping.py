@@ -12,7 +12,7 @@ from fleetlight.resources.fields import Kind
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
 ABOUT_THE_EVENT = {"request_id", "action_initiator_project", "action_initiator_user"}
-INSIDE_OF_THE_FLAVOR = {"flavor_id"}
+INSIDE_OF_THE_FLAVOR = {"flavor_id", "memory_mb", "vcpus", "disk_usage"}
 # A word on the wire, as Nova has it, and a value in a record (fleetlight.cells.payloads.instance_payload).
 STORED_OTHERWISE = {"power_state": "long", "auto_disk_config": "boolean"}
 PROPERTIES = instance_mapping()["properties"]

@@ -7,6 +7,7 @@ import pytest
 from fleetlight.query.evaluate import matcher
 from fleetlight.query.expressions import to_filter
 from fleetlight.query.filter_text import parse_filter
+from fleetlight.resources.derived_fields import derived_values
 from fleetlight.resources.fields import Kind
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.cluster_parameters import CLUSTER, filled_cluster
@@ -58,7 +59,7 @@ CELL = CellFacts("cell1", is_configured_here=True, items=ITEMS)
 
 
 def cell(name: str, record: dict[str, Any] = RECORD) -> tuple[int, Any]:
-    made = INSTANCE_VALUES[name].make(Facts(record, 7, CELL))
+    made = INSTANCE_VALUES[name].make(Facts({**record, **derived_values(record)}, 7, CELL))
     return as_json(made, INSTANCE[name])
 
 
@@ -372,7 +373,8 @@ def as_query_record(record: dict[str, Any]) -> dict[str, Any]:
         ('not name == "web1"', True),
         ('name =~ m/^web/ and "a" in tags and ctime > 5', True),
         ('task_state == "spawning"', True),
-        ('name == "web1" and be/memory > 1024', False),
+        ('name == "web1" and be/memory > 1024', True),
+        ('name == "web1" and be/minmem > 1024', False),
         ('status == "running" or name == "x"', False),
         ("metadata =~ m/x/", False),
         ('host != "x" and not nic0.ip =* "10*"', False),
