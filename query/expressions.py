@@ -74,10 +74,18 @@ def at_moment(moment: int, expression: object, fields: ItemType, level: int = 0)
     match expression:
         case ["|" | "&" | "!" as operator, *operands] if level < MAX_LEVELS:
             return [operator, *(at_moment(moment, operand, fields, level + 1) for operand in operands)]
-        case [operator, str(name), str(value)] if is_time(fields.get(name)) and (ago := _AGO.fullmatch(value)):
-            seconds = int(ago[1]) * _SECONDS[ago[2]]
-            return [operator, name, max(0, moment / MICROSECONDS_PER_SECOND - seconds)]
+        case [operator, str(name), str(value)] if is_time(fields.get(name)) and _AGO.fullmatch(value):
+            return [operator, name, time_of(value, moment) / MICROSECONDS_PER_SECOND]
     return expression
+
+
+def time_of(text: str, moment: int) -> int:
+    """Microseconds since the epoch of a time as filters have it, '10m ago' before `moment`.
+
+    Raises ValueError or OverflowError.
+    """
+    ago = _AGO.fullmatch(text)
+    return _time(text) if ago is None else max(0, moment - int(ago[1]) * _SECONDS[ago[2]] * MICROSECONDS_PER_SECOND)
 
 
 def _node(expression: object, fields: ItemType, level: int) -> Filter:

@@ -18,6 +18,7 @@ from fleetlight.api.changes.parameters import why_unnumbered
 from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError
+from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.shapes import BOOL, INTEGER, OBJECT, TEXT, ListOf, Shape, optional, or_null
 from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.history import entry_shown
@@ -25,30 +26,38 @@ from fleetlight.api.query.item_query import ItemQuery, flag, number_in, query_of
 from fleetlight.api.query.scope import choose_cells, projects_of, visible_fields
 from fleetlight.api.services import Services
 from fleetlight.api.shared.endpoint import ApiRequest
+from fleetlight.api.shared.headers import COMPLETE, ROUTE
+from fleetlight.api.shared.proof import proof_headers
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
 from fleetlight.cells.kinds.native.instance_history import HistoryEntry
 from fleetlight.cells.model import FIRST_REVISION, NO_REVISION, Cell, CellAdapter, Change, ChangelogAdapter
 from fleetlight.cells.payloads.instance_payload import from_payload
+from fleetlight.listing.answer import CellAnswer, Page, Route
 from fleetlight.listing.watches.positions import Positions
 from fleetlight.notifications.envelope import decode, size_problem
 from fleetlight.notifications.errors import NotificationError
 from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
 from fleetlight.notifications.registry import parse_payload
 from fleetlight.query.evaluate import matcher
+from fleetlight.query.expressions import time_of
 from fleetlight.resources.fields import Record, to_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 from fleetlight.views.query2.catalog import values_of
 from fleetlight.views.query2.projection import RowMaker
 from fleetlight.views.query2.values import CellFacts, Facts, split
 
-_PARAMETERS = ("filter", "all_projects", "limit", "marker")
+_PARAMETERS = ("filter", "all_projects", "user_id", "changed_since", "changed_before", "limit", "marker")
 _DEFAULT_LIMIT = 50
 _MAX_LIMIT = 200
 # So many changes are looked at for one answer, over all cells, however few of them the filter lets pass.
 _LOOKED_AT = 4000
 _LEAST_OF_A_CELL = 10
 _BATCH = 200
+# How far the clocks of those who write the changes of one cell may differ: so much later than what is sought no change
+# is numbered before it.
+_CLOCKS_DIFFER_US = 3600 * MICROSECONDS_PER_SECOND
 # Later than every change.
 _UNKNOWN = 2**62
 
@@ -81,6 +90,7 @@ RECENT_CHANGES = ApiOperation(
         }
     ),
     query=_PARAMETERS,
+    gives=(COMPLETE, ROUTE),
     faults=(400, 403),
     summary="What changed lately in the instances that a filter lets pass, the newest first: when, by whom, and what",
 )
@@ -112,10 +122,41 @@ class _Look:
     unread: int = 0
 
 
-class _Wanted:
-    """Which changes a caller wants, and may see."""
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """By whom, and when, the wanted changes were made. since, before: moments, of which `before` itself is too late."""
 
-    def __init__(self, question: ItemQuery, request: ApiRequest, cells: Sequence[Cell]) -> None:
+    user_id: str | None
+    since: int
+    before: int
+
+    @classmethod
+    def of(cls, query: QueryString, now: int) -> "_Made":
+        """Raises BadRequestError."""
+        since, before = (_moment_in(query, name, now) for name in ("changed_since", "changed_before"))
+        return cls(query.last("user_id") or None, 0 if since is None else since, _UNKNOWN if before is None else before)
+
+    def has(self, entry: HistoryEntry) -> bool:
+        return self.since <= entry.at < self.before and self.user_id in (None, entry.user_id)
+
+    def may_be_before(self, at: int) -> bool:
+        """Whether wanted changes may be numbered before those of which the newest was made at this moment."""
+        return at >= self.since - _CLOCKS_DIFFER_US
+
+
+def _moment_in(query: QueryString, name: str, now: int) -> int | None:
+    text = query.last(name)
+    try:
+        return time_of(text, now) if text else None
+    except (ValueError, OverflowError):
+        raise BadRequestError(f"{name}: '{text}' is no time, such as '2026-11-28T18:00Z' or '10m ago'") from None
+
+
+class _Wanted:
+    """Which changes a caller wants, and may see. made: by whom, and when."""
+
+    def __init__(self, question: ItemQuery, made: _Made, request: ApiRequest, cells: Sequence[Cell]) -> None:
+        self.made = made
         only, wanted = choose_cells(question.filter, question.known, cells, None)
         values = values_of(question.known.name)
         stored, rest = split(wanted, values)
@@ -159,21 +200,25 @@ class RecentChangesHandler:
         cells = await self._cells.cells()
         if (why := why_unnumbered(question, cells)) is not None:
             raise BadRequestError(why)
-        wanted = _Wanted(question, request, cells)
+        wanted = _Wanted(question, _Made.of(query, now), request, cells)
         positions = self._positions(query.last("marker"))
         asked = [cell for cell in wanted.cells if positions is None or cell.uuid in positions]
         async with request.admission.page():
             looks, missing = await self._look_at(asked, wanted, positions, limit)
         page = _newest(looks, limit)
         is_whole = all(look.until is None for look in looks) and len(page) == sum(len(look.found) for look in looks)
+        looked_at = {look.cell.uuid for look in looks}
+        answers = [_answer_of(cell, missing.get(cell.name), is_read=cell.uuid in looked_at) for cell in asked]
+        knows_all = len(asked) == len(wanted.cells) and await self._cells.knows_all_cells()
+        proof = Page(b"", len(page), None, answers, knows_all)
         said = {
             "changes": [_shown(each, request) for each in page],
             "marker": None if is_whole else self._codec.encode(_behind(looks, page)),
-            "complete": not missing and len(asked) == len(wanted.cells),
+            "complete": proof.is_complete,
         }
         if caller.is_admin:
             said["missing"] = [{"cell": name, "reason": reason} for name, reason in sorted(missing.items())]
-        return json_answer(said)
+        return json_answer(said, headers=proof_headers(proof, caller))
 
     def _positions(self, marker: str | None) -> Positions | None:
         if marker is None:
@@ -195,6 +240,8 @@ class RecentChangesHandler:
                 if cell.can.numbers_changes:
                     question = partial(_in_changelog, wanted=wanted, before=before, limit=few, most=most)
                     return await self._cells.ask(cell.uuid, question, self._timeout_s)
+                if wanted.made.user_id is not None:
+                    return "nobody says who made its changes"
                 return await self._in_journal(cell, wanted, before, few)
             except (CellUnreachableError, UnknownCellError) as error:
                 return str(error)
@@ -218,8 +265,8 @@ class RecentChangesHandler:
             if len(found) == limit:
                 break
             position, looked_at = number, looked_at + 1
-            if wanted.has(cell, change.record, None, None):
-                entry = HistoryEntry(change.version, at, "", "", None, None, None, None)
+            entry = HistoryEntry(change.version, at, "", "", None, None, None, None)
+            if wanted.made.has(entry) and wanted.has(cell, change.record, None, None):
                 found.append(_Found(cell, position, change.record, change.is_gone, entry))
         is_whole = looked_at == len(entries) < _BATCH
         return _Look(cell, found, Position(epoch, position), None if is_whole else max(times[looked_at - 1 :]))
@@ -240,7 +287,7 @@ def _in_changelog(adapter: CellAdapter, wanted: _Wanted, before: Position | None
     batch = min(_BATCH, limit)
     while position > end and len(found) < limit:
         first = max(end, position - batch)
-        changes = adapter.changes_after(first - 1, position - first)
+        changes, newest = adapter.changes_after(first - 1, position - first), None
         for change in reversed([each for each in changes if each.sequence < position]):
             if len(found) == limit:
                 break
@@ -251,10 +298,14 @@ def _in_changelog(adapter: CellAdapter, wanted: _Wanted, before: Position | None
                 until = each.entry.at
             elif each is not None:
                 until = each
+            if each is not None:
+                newest = max(newest or 0, until)
             elif change.instance_uuid and change.revision != NO_REVISION:
                 unread += 1
         if len(found) < limit:
             position = first
+        if newest is not None and not wanted.made.may_be_before(newest):
+            return _Look(adapter.cell, found, Position(now.epoch, position), None, unread)
         batch = _BATCH
     return _Look(adapter.cell, found, Position(now.epoch, position), until if position > oldest else None, unread)
 
@@ -281,8 +332,6 @@ def _found_in(cell: Cell, change: Change, wanted: _Wanted) -> _Found | int | Non
         before = {**record, **replaced}
         pairs = {name: (value, record[name]) for name, value in replaced.items() if name != "updated_at"}
         changed = {name: (old, new) for name, (old, new) in pairs.items() if old != new}
-    if not wanted.has(cell, record, before, change.revision):
-        return at
     entry = HistoryEntry(
         change.revision,
         at,
@@ -293,6 +342,8 @@ def _found_in(cell: Cell, change: Change, wanted: _Wanted) -> _Found | int | Non
         payload.action_initiator_project,
         changed,
     )
+    if not wanted.made.has(entry) or not wanted.has(cell, record, before, change.revision):
+        return at
     return _Found(cell, change.sequence, record, bool(record["deleted"]), entry)
 
 
@@ -325,6 +376,12 @@ def _behind(looks: Sequence[_Look], page: Sequence[_Found]) -> Positions:
         untold = [each.number for each in look.found if (each.cell.uuid, each.number) not in told]
         positions[look.cell.uuid] = Position(look.position.epoch, untold[0] + 1) if untold else look.position
     return positions
+
+
+def _answer_of(cell: Cell, problem: str | None, *, is_read: bool) -> CellAnswer:
+    """What a cell contributed. problem: why it is not all."""
+    route = Route.SKIPPED if not is_read else Route.CHANGELOG if cell.can.numbers_changes else Route.INDEX
+    return CellAnswer(cell, route, problem is None, failure=problem)
 
 
 def _shown(found: _Found, request: ApiRequest) -> Mapping[str, Any]:

@@ -254,6 +254,68 @@ def test_filter_may_say_how_long_ago(fleet: ComputeFleet) -> None:
     assert names(recent(api, filter='mtime < "10m ago"')) == []
 
 
+def change_as(fleet: ComputeFleet, uuid: str, name: str, user: str) -> None:
+    acceptance = acceptance_in(fleet.native, fleet.fleet, fleet.cells["north"])
+    acceptance.update(uuid, {"display_name": name}, RequestContext("req-1", user, "demo"))
+
+
+def test_changes_of_one_user_are_found_behind_those_of_others(fleet: ComputeFleet) -> None:
+    uuid = fleet.create("north", display_name="new")
+    for name, user in (("a", "ada"), ("b", "bob"), ("c", "ada")):
+        change_as(fleet, uuid, name, user)
+    fleet.number_changes()
+    api = fleet.api()
+    assert names(recent(api, user_id="ada")) == ["c", "a"]
+    assert names(recent(api, user_id="eve")) == []
+    page = recent(api, user_id="ada", limit=1)
+    assert (names(page), names(recent(api, user_id="ada", marker=page["marker"]))) == (["c"], ["a"])
+
+
+def test_changes_are_those_from_one_moment_and_before_another(fleet: ComputeFleet) -> None:
+    uuid = fleet.create("north", display_name="a")
+    rename(fleet, "north", uuid, "b", "c")
+    set_clocks(fleet, "north", [-3 * 3600, -2 * 3600, 0])
+    api = fleet.api()
+    third, second, first = (each["at"] for each in recent(api)["changes"])
+    assert names(recent(api, changed_since=second)) == ["c", "b"]
+    assert names(recent(api, changed_before=second)) == ["a"]
+    assert names(recent(api, changed_since=second, changed_before=third)) == ["b"]
+    assert names(recent(api, changed_since="150m ago")) == ["c", "b"]
+    assert names(recent(api, changed_before="1h ago")) == ["b", "a"]
+    answer = recent(api, changed_since=first, changed_before=first)
+    assert (names(answer), answer["marker"], answer["complete"]) == ([], None, True)
+
+
+def test_what_is_older_than_wanted_is_not_looked_at_page_by_page(fleet: ComputeFleet) -> None:
+    uuid = fleet.create("north", display_name="0")
+    rename(fleet, "north", uuid, *map(str, range(1, 60)))
+    set_clocks(fleet, "north", [-7200] * 59 + [0])
+    answer = recent(fleet.api(), changed_since="30m ago", limit=5)
+    assert (names(answer), answer["marker"]) == (["59"], None)
+
+
+def test_headers_say_as_of_every_list_whether_it_is_complete(fleet: ComputeFleet) -> None:
+    fleet.create("north", display_name="web")
+    fleet.number_changes()
+    api = fleet.api()
+    headers = api.get(f"{RECENT}?all_projects=1").headers
+    assert headers["Fleetlight-Complete"] == "true"
+    assert headers["Fleetlight-Route"] == ", ".join(f"{cell}=changelog" for cell in sorted(CELLS))
+    with writing(fleet.engine("north")) as connection:
+        connection.execute(update(changes).values(message=b"{}"))
+    headers = api.get(RECENT, MEMBER).headers
+    assert (headers["Fleetlight-Complete"], headers["Fleetlight-Route"]) == ("false", "cells")
+
+
+def test_who_made_a_change_is_not_known_of_cells_that_number_nothing(fleet: ComputeFleet) -> None:
+    add_nova(fleet, *(make_record(number) for number in range(2)))
+    answer = recent(fleet.api(), user_id="ada")
+    assert (answer["complete"], [each["reason"] for each in answer["missing"]]) == (
+        False,
+        ["nobody says who made its changes"],
+    )
+
+
 def test_changes_that_cannot_be_read_make_the_answer_incomplete(fleet: ComputeFleet) -> None:
     uuid = fleet.create("north", display_name="old")
     rename(fleet, "north", uuid, "damaged", "new")
@@ -273,6 +335,8 @@ def test_changes_that_cannot_be_read_make_the_answer_incomplete(fleet: ComputeFl
         ({"filter": 'nonsense == "1"'}, "nonsense"),
         ({"filter": 'os == "debian"'}, "os: made of what is configured"),
         ({"limit": "0"}, "limit: 0; it is at least 1"),
+        ({"changed_since": "lately"}, "changed_since: 'lately' is no time"),
+        ({"changed_before": "yesterday"}, "changed_before: 'yesterday' is no time"),
         ({"marker": "nonsense"}, "marker: 'nonsense' is none that an answer had"),
         ({"after": "x"}, "there is no parameter 'after'"),
     ],
