@@ -60,7 +60,6 @@ class _CountQuery:
 
     slot: Slot
     request: CountRequest
-    consistency: Consistency
     cells: Sequence[Cell]
     timeout_s: float
     ask_live: Collection[str]
@@ -108,22 +107,22 @@ class InstanceCounter:
             has_all_cells = await self._reader.knows_all_cells(ask_live)
             cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
             timeout_s = cell_timeout_s or self._settings.cell_timeout_s
-            query = _CountQuery(slot, request, consistency, cells, timeout_s, ask_live)
+            query = _CountQuery(slot, request, cells, timeout_s, ask_live)
             remarks: list[str] = []
             by_cell, answers = await self._index.or_cells(consistency, partial(self._count, query), remarks.append)
         return CountResult(request, by_cell, answers, has_all_cells, remarks)
 
     async def _count(
-        self, query: _CountQuery, progress: ProgressByCell
+        self, query: _CountQuery, progress: ProgressByCell, consistency: Consistency
     ) -> tuple[Mapping[str, Counts], Sequence[CellAnswer]]:
-        """One attempt, with the index as far as it follows the cells."""
+        """One attempt, with the index as far as it follows the cells. consistency: as of a page."""
         fresh = self._index.freshness()
         chosen = choose_indexed(
             query.request.filter,
             query.cells,
             progress,
             fresh,
-            consistency=query.consistency,
+            consistency=consistency,
             ask_live=query.ask_live,
         )
         live = [cell for cell in query.cells if cell.uuid not in chosen.cells]
@@ -138,7 +137,7 @@ class InstanceCounter:
         lacking = await self._add_announced(query, [cell for cell in live if cell.uuid not in query.down], by_cell)
         outcomes = {cell.uuid: _LiveCount(query.down.get(cell.uuid), lacks=lacking.get(cell.uuid)) for cell in live}
         substitutes = [uuid for uuid, outcome in outcomes.items() if outcome.failure is not None and uuid in progress]
-        await self._search(query, substitutes, by_cell)
+        await self._search(query, substitutes, by_cell, is_substitute=True)
         for uuid, outcome in outcomes.items():
             outcome.has_substitute = uuid in substitutes
             outcome.damaged = int(uuid in by_cell and by_cell[uuid].is_partial)
@@ -163,9 +162,11 @@ class InstanceCounter:
             by_cell[uuid] = merged([by_cell[uuid], limited(found, request.max_groups)], request.max_groups)
         return announced.lacking
 
-    async def _search(self, query: _CountQuery, cells: Collection[str], by_cell: dict[str, Counts]) -> None:
+    async def _search(
+        self, query: _CountQuery, cells: Collection[str], by_cell: dict[str, Counts], *, is_substitute: bool = False
+    ) -> None:
         if cells:
-            found = await self._index.count(query.request, cells)
+            found = await self._index.count(query.request, cells, is_substitute=is_substitute)
             # Where the index has cut its answer, a cell may be behind the cut.
             nothing = Counts(is_partial=any(counts.is_partial for counts in found.values()))
             by_cell.update({uuid: found.get(uuid, nothing) for uuid in cells})

@@ -218,24 +218,33 @@ class IndexGateway:
     async def or_cells(
         self,
         consistency: Consistency,
-        attempt: Callable[[ProgressByCell], Awaitable[T]],
+        attempt: Callable[[ProgressByCell, Consistency], Awaitable[T]],
         on_failure: Callable[[str], None],
     ) -> T:
         """The answer of an `attempt` with the index; of one without it, if it is not to be asked, or cannot answer.
 
-        attempt: gets the progress; nothing is followed where the index is not used. on_failure: gets why it was not.
+        An index that was only late may still answer for cells that do not answer in time either: old rows are better
+        than none. attempt: gets the progress, where nothing is followed if the index is not used, and the consistency
+        by which the index is asked first; by `strong` it only stands in for cells. on_failure: gets why not.
         """
+        late: ProgressByCell = {}
         if consistency is not Consistency.STRONG:
             try:
                 if (progress := await self.progress()) is not None:
-                    return await attempt(progress)
+                    return await attempt(progress, consistency)
             except IndexerError as error:
                 self.failed(error)
+                late = self._progress.remembered if isinstance(error, IndexSlowError) else {}
                 on_failure(str(error) if isinstance(error, IndexQueryError) else f"the index failed: {error}")
             except NotExpressibleError as error:
                 _log.debug("index_cannot_express", what=error.what)
                 on_failure(f"the index cannot express {error.what}")
-        return await attempt({})
+        if late:
+            try:
+                return await attempt(late, Consistency.STRONG)
+            except IndexerError as error:
+                self.failed(error)
+        return await attempt({}, Consistency.STRONG)
 
     def freshness(self) -> Freshness:
         """How fresh what is known of it is now; to be taken once for an answer, before the index is queried for it."""
@@ -249,9 +258,12 @@ class IndexGateway:
         """See IndexSearcher.search; only after `progress`."""
         return await self._deadline.run(self._required().search(request, cells, projection))
 
-    async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
-        """See IndexSearcher.count; only after `progress`."""
-        return await self._deadline.run(self._required().count(request, cells))
+    async def count(
+        self, request: CountRequest, cells: Collection[str], *, is_substitute: bool = False
+    ) -> Mapping[str, Counts]:
+        """See IndexSearcher.count; only after `progress`. is_substitute: as of `source`."""
+        counting = self._required().count(request, cells)
+        return await (self._stand_in(counting) if is_substitute else self._deadline.run(counting))
 
     async def items_or_nothing(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
         """See IndexSearcher.items; only after `progress`. Nothing of an index that fails."""
@@ -271,9 +283,28 @@ class IndexGateway:
             self.failed(error)
             return None
 
-    def source(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Source:
-        """The index, restricted to `cells` (uuids), as one source of a merge."""
-        return BatchedSource(lambda part: self.search(part, cells, projection), request, request.limit)
+    def source(
+        self, request: PageRequest, cells: Collection[str], projection: Projection, *, is_substitute: bool = False
+    ) -> Source:
+        """The index, restricted to `cells` (uuids), as one source of a merge.
+
+        is_substitute: they do not answer, so the index is waited for as long as for a cell.
+        """
+
+        def search(part: PageRequest) -> Awaitable[Sequence[FoundRow]]:
+            searching = self._required().search(part, cells, projection)
+            return self._stand_in(searching) if is_substitute else self._deadline.run(searching)
+
+        return BatchedSource(search, request, request.limit)
+
+    async def _stand_in(self, query: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._settings.cell_timeout_s):
+                answer = await query
+        except TimeoutError as error:
+            raise IndexSlowError(f"no answer within {self._settings.cell_timeout_s:g} s") from error
+        self._deadline.note_answer()
+        return answer
 
     async def find(self, wanted: Filter, cells: Collection[str], projection: Projection) -> bytes | None:
         """The item of an instance of `cells` that is `wanted`; None without one, if it is not to be asked, or fails."""

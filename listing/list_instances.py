@@ -108,15 +108,17 @@ class InstanceLister:
             return None
         return await self._reader.describe(cell_uuid, request, self._settings.cell_timeout_s)
 
-    async def _merge(self, listing: _Listing, progress: ProgressByCell, *, in_batches: bool = True) -> Page:
-        """One attempt at the page.
+    async def _merge(
+        self, listing: _Listing, progress: ProgressByCell, consistency: Consistency, *, in_batches: bool = True
+    ) -> Page:
+        """One attempt at the page. consistency: by which the index is asked first (IndexGateway.or_cells).
 
         in_batches: no more is read of a cell at once than the page will most likely need of it.
         """
         request, cells, observer = listing.request, listing.cells, listing.observer
         fresh = self._index.freshness()
         chosen = choose_indexed(
-            request.filter, cells, progress, fresh, consistency=listing.consistency, ask_live=listing.ask_live
+            request.filter, cells, progress, fresh, consistency=consistency, ask_live=listing.ask_live
         )
         indexed = chosen.cells
         live = self._live_sources(listing, indexed, progress, in_batches=in_batches)
@@ -213,7 +215,8 @@ class InstanceLister:
         """What opens the index in the place of a cell that cannot be reached."""
         if not self._index.is_used:
             return None
-        return partial(self._index.source, cells={cell.uuid}, projection=projection.of_cell_that_is_down())
+        down = projection.of_cell_that_is_down()
+        return partial(self._index.source, cells={cell.uuid}, projection=down, is_substitute=True)
 
 
 async def _first_of(sources: Sequence[Source], request: PageRequest) -> FoundPage:

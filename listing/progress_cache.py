@@ -47,7 +47,7 @@ class ProgressCache:
     An index that is not there, and never was as far as this process knows, has not failed: it follows no cell yet.
 
     read: called in that thread. deadline_s: how long a request waits without anything remembered; raises IndexSlowError
-    then. on_answer: called in the thread when the index has answered.
+    then. on_answer: called in the thread when the index has answered. remembered: the last answer, however old.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class ProgressCache:
         self._on_answer = on_answer
         self._has_answered = self._is_absent = False
         self._last = _Reading(float("-inf"))
+        self.remembered: Mapping[str, CellProgress] = {}
         # Guards what follows.
         self._changed = Condition()
         self._under_way: Future[_Reading] | None = None
@@ -158,7 +159,7 @@ class ProgressCache:
             return _Reading(began_at)
         except Exception as error:  # noqa: BLE001  # the list that waits gets it
             return _Reading(began_at, error=error)
-        self._has_answered, self._is_absent = True, False
+        self._has_answered, self._is_absent, self.remembered = True, False, progress
         self._on_answer()
         return _Reading(began_at, progress)
 

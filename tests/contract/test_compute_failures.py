@@ -1,7 +1,8 @@
 """Lists while the index or cells fail: nothing is lost in silence, nobody waits longer than the deadline."""
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,6 +19,7 @@ from fleetlight.cells.model import InstanceRow
 from fleetlight.indexer.backends.base import FoundPage, FoundRow
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.indexer.stream.liveness import ALIVE, Probe
+from fleetlight.query.counts import CountRequest, Counts
 from fleetlight.query.filters import Eq
 from fleetlight.query.page import PageRequest
 from fleetlight.views.projection import Projection
@@ -404,6 +406,42 @@ def test_index_that_is_slow_is_not_waited_out_before_the_cells_are_asked(fleet: 
     assert not api.index.safe_connect.is_tripped, "it may be one heavy question"
     gate.set()
     wait_until(lambda: api.get("/v2.1/servers", MEMBER).headers["Fleetlight-Route"] == "index")
+
+
+class LateIndex(CountingSearcher):
+    """Answers later than lists wait for an index that cells can stand in for."""
+
+    async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
+        await asyncio.sleep(1)
+        return await super().page(request, cells, projection)
+
+    async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
+        await asyncio.sleep(1)
+        return await super().search(request, cells, projection)
+
+    async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
+        await asyncio.sleep(1)
+        return await super().count(request, cells)
+
+
+@pytest.mark.parametrize("age_s", [0, 600], ids=["fresh", "old"])
+def test_old_rows_are_shown_where_index_and_cells_are_late(fleet: ComputeFleet, age_s: int) -> None:
+    uuids = fleet.fill(6)
+    fleet.index(age_s=age_s)
+    fleet.searcher = LateIndex(fleet.index_settings)
+    settings = searching(staleness_limit_s=30, index_deadline_s=0.2, cell_timeout_s=2)
+    api = fleet.api(search=settings, pool=BrokenCells(fleet, failing_after=dict.fromkeys(CELLS, 0)))
+    response = api.get("/v2.1/servers")
+    assert [server["id"] for server in response.json()["servers"]] == uuids
+    assert response.headers["Fleetlight-Complete"] == "false"
+    routes = response.headers["Fleetlight-Route"]
+    assert routes.count("=index-while-down;") == 3
+    assert all(float(age) >= age_s for age in re.findall("age=([0-9.]+)", routes))
+    counted = api.get("/fleetlight/query/counts?all_projects=1")
+    assert counted.json()["groups"][0]["count"] == 6
+    assert counted.headers["Fleetlight-Complete"] == "false"
+    strong = api.get("/v2.1/servers", STRONG)
+    assert (strong.headers["Fleetlight-Complete"], strong.headers["Fleetlight-Route"].count("=skipped")) == ("false", 3)
 
 
 def test_hanging_cell_of_the_marker_is_waited_for_only_once(fleet: ComputeFleet) -> None:
