@@ -85,6 +85,8 @@ class NewBulk:
     """What its owner asked for. project_id: of the owner then, None without one. filter: a text, empty for none.
 
     as_of: when the instances were read, microseconds. is_complete: whether all cells answered in full.
+    left_out: of each cell that did not answer its name (`cell`), how many instances of it were left out (`instances`),
+        and how many seconds old what the index says of them was (`age_s`); both None where the index says nothing.
     """
 
     user_id: str
@@ -93,6 +95,7 @@ class NewBulk:
     filter: str
     as_of: int
     is_complete: bool
+    left_out: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -356,6 +356,7 @@ bulk_changes = Table(
     Column("filter", Text, nullable=False),
     Column("as_of", BigInteger, nullable=False),
     Column("is_complete", Boolean, nullable=False),
+    Column("left_out", JSON_VALUE, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
     Column("run", Integer, nullable=False),

@@ -453,7 +453,11 @@ def test_incomplete_preview_is_begun_only_by_those_who_say_so(fleet: ComputeFlee
         fleet.index("north", age_s=5000)
     partial = api_of(fleet, search=settings, pool=BrokenCells(fleet, hanging=["north"]))
     bulk = preview(partial)
-    assert (bulk["complete"], bulk["total"]) == (False, 4)
+    assert (bulk["complete"], bulk["total"], bulk["left_out"]) == (False, 4, [])
+    (left_out,) = preview(partial, ROOT, filter=RED, all_projects=True)["left_out"]
+    age_s = left_out.pop("age_s")
+    assert left_out == {"cell": "north", "instances": 2 if is_remembered else None}
+    assert (age_s is not None and age_s >= 5000) if is_remembered else age_s is None
     api = api_of(fleet)
     refused = act(api, "start", bulk)
     assert refused.status_code == 409

@@ -4,7 +4,7 @@ A bulk change belongs to the user who previewed it, in the project that the user
 stopped, by no other user.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from fleetlight.api.caller import Caller, Identity
 from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.errors import BadRequestError, ConflictError, ForbiddenError
-from fleetlight.api.http.shapes import BOOL, INTEGER, OBJECT, TEXT, ListOf, Shape, or_null
+from fleetlight.api.http.shapes import BOOL, INTEGER, NUMBER, OBJECT, TEXT, ListOf, Shape, or_null
 from fleetlight.api.identity.rights import CallerRights
 from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.counting import QueryCounter
@@ -42,6 +42,7 @@ from fleetlight.cells.fleet.bulk_changes import (
     ItemState,
     NewBulk,
 )
+from fleetlight.listing.answer import CellAnswer
 from fleetlight.manager.faces.bulk.following import ItemFollower
 from fleetlight.manager.faces.bulk.item_actions import BulkAction
 from fleetlight.manager.faces.bulk.running import BulkRunner
@@ -75,6 +76,7 @@ _SHOWN: dict[str, Any] = {
     "complete": BOOL,
     "total": INTEGER,
     **dict.fromkeys(("by_project", "by_cell"), OBJECT),
+    "left_out": ListOf(Shape({"cell": TEXT, "instances": or_null(INTEGER), "age_s": or_null(NUMBER)})),
     **dict.fromkeys((state.value for state in _COUNTED), INTEGER),
     **dict.fromkeys(("by", "created_at", "expires_at"), TEXT),
 }
@@ -140,8 +142,8 @@ class BulkHandlers:
         request.authorize(BulkAction(body.action).policy)
         question = await made_aside(size_of(body.filter), lambda: _question(body, caller))
         as_of = self._clock()
-        frozen, is_complete = await self._frozen(request, question)
-        content = NewBulk(caller.user_id, caller.project_id, body.action, body.filter, as_of, is_complete)
+        frozen, is_complete, left_out = await self._frozen(request, question)
+        content = NewBulk(caller.user_id, caller.project_id, body.action, body.filter, as_of, is_complete, left_out)
         add = partial(self._store.add, content, frozen, self._clock())
         return await self._answer(request, await self._access.act_anywhere(add), 201)
 
@@ -183,27 +185,40 @@ class BulkHandlers:
         shown = _shown(bulk, request.caller, is_held=is_held)
         return json_answer({**shown, "items": [_item(item, is_held=is_held) for item in items]}, status)
 
-    async def _frozen(self, request: ApiRequest, question: ItemQuery) -> tuple[list[FrozenInstance], bool]:
-        """The instances of cells that answer, and whether these are all. Raises BadRequestError for too many."""
+    async def _frozen(
+        self, request: ApiRequest, question: ItemQuery
+    ) -> tuple[list[FrozenInstance], bool, list[Mapping[str, Any]]]:
+        """The instances of cells that answer, whether these are all, and what is left out of the others (NewBulk).
+
+        Raises BadRequestError for too many.
+        """
         fresh = await read_options(
             request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
         )
         found: dict[str, FrozenInstance] = {}
         is_complete = True
+        away: dict[str, CellAnswer] = {}
+        remembered: dict[str, set[str]] = defaultdict(set)
         async for batch in self._query_engine.batches(question, request.caller, fresh):
             is_complete = is_complete and batch.proof.is_complete
             # What the index remembers of a cell that is down may not be there any more.
-            down = {answer.cell.name for answer in batch.proof.cells if answer.is_down}
+            away |= {answer.cell.name: answer for answer in batch.proof.cells if answer.is_down}
             for _, cells in batch.rows:
                 uuid, revision, name, project_id, cell = (value for _, value in cells_of(cells))
-                if cell not in down:
+                if cell in away:
+                    remembered[cell].add(uuid)
+                else:
                     found[uuid] = FrozenInstance(uuid, revision, name or "", project_id or "", cell)
             if len(found) > MAX_ITEMS:
                 counting = CountQuery(question.known, (), question.filter, all_projects=question.all_projects)
                 counted = await self._counter.count(counting, request.caller, fresh)
                 total = sum(counted.groups.values())
                 raise BadRequestError(f"filter: {total} instances; a bulk change has at most {MAX_ITEMS}")
-        return list(found.values()), is_complete
+        left_out: list[Mapping[str, Any]] = [
+            {"cell": cell, "instances": None if age_s is None else len(remembered[cell] - found.keys()), "age_s": age_s}
+            for cell, age_s in sorted((cell, answer.age_s) for cell, answer in away.items())
+        ]
+        return list(found.values()), is_complete, left_out
 
     def _all_of(self, caller: Caller) -> list[tuple[BulkChange, bool]]:
         own = self._store.seen_by(caller.user_id, caller.project_id, self._clock())
@@ -253,6 +268,7 @@ def _shown(bulk: BulkChange, caller: Caller, *, is_held: bool) -> Mapping[str, A
         "total": by_project.total(),
         "by_project": by_project,
         "by_cell": by_cell if caller.is_admin else {},
+        "left_out": bulk.content.left_out if caller.is_admin else [],
         **{state.value: bulk.count(state) for state in _COUNTED},
         "unknown": bulk.count(ItemState.UNKNOWN, *doubtful),
         "by": bulk.content.user_id,

@@ -13,7 +13,8 @@ from fleetlight.cells.fleet.bulk_changes import (
 )
 from fleetlight.cells.fleet.fleet import Fleet
 
-CONTENT = NewBulk("ada", None, "stop", "", 5, is_complete=True)
+LEFT_OUT = {"cell": "east", "instances": 2, "age_s": 1.5}
+CONTENT = NewBulk("ada", None, "stop", "", 5, is_complete=False, left_out=[LEFT_OUT])
 SUBMITTING, DONE = Outcome(ItemState.SUBMITTING), Outcome(ItemState.DONE)
 
 

@@ -344,6 +344,7 @@ def _create_bulk_changes() -> None:
         sa.Column("filter", sa.Text, nullable=False),
         sa.Column("as_of", sa.BigInteger, nullable=False),
         sa.Column("is_complete", sa.Boolean, nullable=False),
+        sa.Column("left_out", _JSON, nullable=False),
         sa.Column("created_at", sa.BigInteger, nullable=False),
         sa.Column("state", sa.Text, nullable=False),
         sa.Column("run", sa.Integer, nullable=False),
