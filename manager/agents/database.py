@@ -25,14 +25,18 @@ class AgentDatabase:
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            # A power cut must not take back what was answered.
-            self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            # Two agents on one folder would be two truths; the second one ends here.
-            self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            with self.transaction() as connection:
-                connection.execute("CREATE TABLE IF NOT EXISTS agent (folder_is_used INTEGER)")
-                connection.execute("DELETE FROM agent")
+            try:
+                # A power cut must not take back what was answered.
+                self._connection.execute("PRAGMA synchronous = FULL")
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                # Two agents on one folder would be two truths; the second one ends here.
+                self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+                with self.transaction() as connection:
+                    connection.execute("CREATE TABLE IF NOT EXISTS agent (folder_is_used INTEGER)")
+                    connection.execute("DELETE FROM agent")
+            except BaseException:
+                self._connection.close()
+                raise
         except (sqlite3.Error, OSError, DriverError) as error:
             raise AgentError(f"cannot use {path}: {error}; another agent may be running on it") from error
 

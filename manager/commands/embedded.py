@@ -83,6 +83,7 @@ def _set_up_cell(folder: DataFolder, fleet: Fleet, name: str, known: Cell | None
             cell = register_native_cell(fleet, engine, name, url, IN_PROCESS_BUS)
     except CellUnreachableError as error:
         if known is None:
+            engine.dispose()
             raise
         _log.error("cell.down", cell=name, reason=error.reason)
         # Where it will be looked for.

@@ -1,6 +1,6 @@
 """The databases of a fleet and of one native cell in it: as fixtures, and for each example of a property."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +13,8 @@ from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.model import Cell
+from fleetlight.cli.data_folder import DataFolder
+from fleetlight.manager.commands.embedded import EmbeddedCell, set_up_cells
 
 
 @pytest.fixture
@@ -35,6 +37,14 @@ def engine(cell: Cell) -> Iterator[Engine]:
     upgrade_cell(engine)
     yield engine
     engine.dispose()
+
+
+def closed_cells(folder: DataFolder, fleet: Fleet, wanted: int) -> Sequence[EmbeddedCell]:
+    """See `set_up_cells`. Nothing is left open."""
+    cells = set_up_cells(folder, fleet, wanted)
+    for each in cells:
+        each.engine.dispose()
+    return cells
 
 
 @contextmanager

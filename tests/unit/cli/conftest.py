@@ -10,7 +10,8 @@ from typer.testing import CliRunner, Result
 
 from fleetlight.cli.app import app
 from fleetlight.cli.data_folder import DataFolder
-from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
+from fleetlight.manager.commands.embedded import set_up_fleet
+from tests.support.fleets.cell_databases import closed_cells
 
 Run = Callable[..., Result]
 
@@ -62,5 +63,5 @@ def fleet_of_two_cells(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
     folder = DataFolder(tmp_path_factory.mktemp("two-cells") / "fleetlight-data")
     folder.create()
     with closing(set_up_fleet(folder)) as fleet:
-        set_up_cells(folder, fleet, 2)
+        closed_cells(folder, fleet, 2)
     return folder

@@ -28,6 +28,7 @@ from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
 from fleetlight.resources.clock import system_clock
+from tests.support.fleets.cell_databases import closed_cells
 from tests.support.fleets.instance_operations import InstanceOperations
 from tests.unit.cli.conftest import Run
 
@@ -223,7 +224,7 @@ def test_cell_whose_database_is_damaged_is_named(run: Run, cells: Sequence[Cell]
     assert upgraded.exit_code == 1
     assert "cell 'cell2' cannot be reached: file is not a database" in upgraded.stderr
     with closing(set_up_fleet(folder)) as fleet:
-        assert [each.is_down for each in set_up_cells(folder, fleet, 2)] == [False, True]
+        assert [each.is_down for each in closed_cells(folder, fleet, 2)] == [False, True]
 
 
 def test_damaged_fleet_database_is_named(run: Run, cells: Sequence[Cell]) -> None:
@@ -399,8 +400,7 @@ def test_moved_data_folder_still_works(run: Run, cells: Sequence[Cell], empty_pl
     (empty_place / "fleetlight-data").rename(empty_place / "moved")
     folder = DataFolder(empty_place / "moved")
     fleet = set_up_fleet(folder)
-    for cell in set_up_cells(folder, fleet, 1):
-        cell.engine.dispose()
+    closed_cells(folder, fleet, 1)
     fleet.close()
     listed = json.loads(run("cell", "list", "--output", "json", "--data-dir", "moved").stdout)
     assert [cell["database_url"] for cell in listed] == [
@@ -430,8 +430,7 @@ def test_cells_are_in_the_order_in_which_people_count(run: Run, empty_place: Pat
     folder = DataFolder(empty_place / "fleetlight-data")
     folder.create()
     fleet = set_up_fleet(folder)
-    for cell in set_up_cells(folder, fleet, 11):
-        cell.engine.dispose()
+    closed_cells(folder, fleet, 11)
     fleet.close()
     result = run("cell", "list", "--output", "json")
     assert [cell["name"] for cell in json.loads(result.stdout)] == [f"cell{number}" for number in range(1, 12)]

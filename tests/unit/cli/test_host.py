@@ -9,7 +9,8 @@ from sqlalchemy import select
 from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.tables import compute_nodes, node_traits
 from fleetlight.cli.data_folder import DataFolder
-from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
+from fleetlight.manager.commands.embedded import set_up_fleet
+from tests.support.fleets.cell_databases import closed_cells
 from tests.unit.cli.conftest import Run
 
 SIZE = ("--vcpus", "64", "--memory", "256G", "--disk", "4000G")
@@ -21,8 +22,7 @@ def fleet(empty_place: Path) -> None:
     folder = DataFolder(empty_place / "fleetlight-data")
     folder.create()
     fleet = set_up_fleet(folder)
-    for cell in set_up_cells(folder, fleet, 1):
-        cell.engine.dispose()
+    closed_cells(folder, fleet, 1)
     fleet.close()
 
 

@@ -14,6 +14,7 @@ from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.tables import cell_state
 from fleetlight.cli.data_folder import DataFolder
 from fleetlight.manager.commands.embedded import set_up_cells, set_up_fleet
+from tests.support.fleets.cell_databases import closed_cells
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.no_rerun
@@ -55,25 +56,21 @@ def test_cell_whose_database_is_lost_is_down_until_it_is_restored(
     folder = DataFolder(tmp_path / "data")
     folder.create()
     with closing(set_up_fleet(folder)) as fleet:
-        before = set_up_cells(folder, fleet, 2)
-        for each in before:
-            each.engine.dispose()
+        before = closed_cells(folder, fleet, 2)
         lost, other = (folder.cell_database(name) for name in ("cell2", "cell1"))
         kept = lost.read_bytes()
         lose(lost, other)
         left = lost.read_bytes() if lost.exists() else None
         for _ in range(2):
-            first, second = set_up_cells(folder, fleet, 2)
+            first, second = closed_cells(folder, fleet, 2)
             assert (first.is_down, second.is_down) == (False, True)
             assert [each.cell.uuid for each in (first, second)] == [each.cell.uuid for each in before]
             with closing(open_adapter(second.cell)) as adapter, pytest.raises(CellUnreachableError, match=reason):
                 adapter.find(second.cell.uuid)
             assert (lost.read_bytes() if lost.exists() else None) == left, "nothing was made of it"
-            for each in (first, second):
-                each.engine.dispose()
         remove(lost, other)
         lost.write_bytes(kept)
-        assert not any(each.is_down for each in set_up_cells(folder, fleet, 2))
+        assert not any(each.is_down for each in closed_cells(folder, fleet, 2))
         with closing(open_adapter(second.cell)) as adapter:
             assert adapter.find(second.cell.uuid) is None
 
@@ -82,8 +79,7 @@ def test_cell_whose_database_is_taken_away_while_it_is_open_is_down(tmp_path: Pa
     folder = DataFolder(tmp_path / "data")
     folder.create()
     with closing(set_up_fleet(folder)) as fleet:
-        [embedded] = set_up_cells(folder, fleet, 1)
-        embedded.engine.dispose()
+        [embedded] = closed_cells(folder, fleet, 1)
         database = folder.cell_database("cell1")
         with closing(open_adapter(embedded.cell)) as adapter:
             assert adapter.find(embedded.cell.uuid) is None
@@ -121,8 +117,8 @@ def test_lost_fleet_database_gets_back_every_cell_of_the_folder(tmp_path: Path) 
     folder = DataFolder(tmp_path / "data")
     folder.create()
     with closing(set_up_fleet(folder)) as fleet:
-        before = {each.cell.name: each.cell.uuid for each in set_up_cells(folder, fleet, 4)}
+        before = {each.cell.name: each.cell.uuid for each in closed_cells(folder, fleet, 4)}
     for each in folder.path.glob("fleet.db*"):
         each.unlink()
     with closing(set_up_fleet(folder)) as fleet:
-        assert {each.cell.name: each.cell.uuid for each in set_up_cells(folder, fleet, 3)} == before
+        assert {each.cell.name: each.cell.uuid for each in closed_cells(folder, fleet, 3)} == before

@@ -115,5 +115,6 @@ def test_many_names_are_found_by_one_look_at_each_row() -> None:
     found, few = steps_of([f"web{number}" for number in range(10)])
     assert found == 10
     found, many = steps_of([f"web{number}" for number in range(10_000)])
+    engine.dispose()
     assert found == 2000
     assert many < 10 * few + 1000
