@@ -99,40 +99,21 @@ ROWS: Mapping[str, list[Row]] = {
         ("2.22", "POST", f"/servers/{UNKNOWN}/migrations/1/action", {"force_complete": True}, 400),
         ("2.22", "POST", f"/servers/{UNKNOWN}/migrations/1/action", {"force_complete": None}, 404),
         ("2.6", "POST", "/servers/{server}/remote-consoles", {"remote_console": {"protocol": "vnc"}}, 400),
-        (
-            "2.7",
-            "POST",
-            "/servers/{server}/remote-consoles",
-            {"remote_console": {"protocol": "mks", "type": "webmks"}},
-            400,
-        ),
-        (
-            "2.8",
-            "POST",
-            "/servers/{server}/remote-consoles",
-            {"remote_console": {"protocol": "mks", "type": "webmks"}},
-            501,
-        ),
-        (
-            "2.6",
-            "POST",
-            f"/servers/{UNKNOWN}/remote-consoles",
-            {"remote_console": {"protocol": "rdp", "type": "rdp-html5"}},
-            404,
-        ),
-        (
-            "2.6",
-            "POST",
-            "/servers/{server}/remote-consoles",
-            {"remote_console": {"protocol": "rdp", "type": "rdp-html5"}},
-            400,
-        ),
-        (
-            "2.6",
-            "POST",
-            "/servers/{server}/remote-consoles",
-            {"remote_console": {"protocol": "vnc", "type": "xvpvnc"}},
-            501,
+        *(
+            (
+                version,
+                "POST",
+                f"/servers/{of}/remote-consoles",
+                {"remote_console": {"protocol": protocol, "type": kind}},
+                status,
+            )
+            for version, of, protocol, kind, status in (
+                ("2.7", "{server}", "mks", "webmks", 400),
+                ("2.8", "{server}", "mks", "webmks", 501),
+                ("2.6", UNKNOWN, "rdp", "rdp-html5", 404),
+                ("2.6", "{server}", "rdp", "rdp-html5", 400),
+                ("2.6", "{server}", "vnc", "xvpvnc", 501),
+            )
         ),
         ("2.1", "POST", "/servers/{server}/os-interface", {"interfaceAttachment": {"net": UNKNOWN}}, 400),
         ("2.1", "POST", "/servers/{server}/os-interface", {}, 501),

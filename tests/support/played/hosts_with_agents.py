@@ -4,7 +4,7 @@ The connection is played: it can lose calls, and answers, at a place that a test
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Engine, select
 
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.model import Cell
+from fleetlight.cells.model import NO_REQUEST, Cell
 from fleetlight.cells.settings import NodesSettings
 from fleetlight.cells.tables import instances, job_locks
 from fleetlight.manager.agents.agent import Agent
@@ -28,6 +28,8 @@ from fleetlight.manager.operations.nodes.model import AgentNode, NodeResult, fai
 from fleetlight.manager.operations.nodes.opening import NodeRpcs
 from fleetlight.manager.operations.nodes.rpc import NodeRpc
 from fleetlight.manager.operations.nodes.stores.store import Store
+from fleetlight.manager.operations.opcodes.opcode import OpCode
+from fleetlight.manager.operations.submitting import JobSubmission
 from fleetlight.manager.operations.vocabulary import ALL_OPERATIONS
 from tests.support.fleets.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.memory.memory_store import MemoryStore
@@ -36,6 +38,18 @@ from tests.support.played.played_nodes import ManualClock
 
 GIB = 1024
 SIZE = HostSize(vcpus=64, memory_mib=64 * GIB, disk_mib=2000 * GIB)
+# An instance with its disks on two hosts, as the remote API is asked for it.
+MIRRORED: Mapping[str, Any] = {
+    "instance_name": "web1",
+    "mode": "create",
+    "disk_template": "drbd",
+    "disks": [{"size": 2048}],
+    "nics": [{}],
+    "hypervisor": "fake",
+    "os_type": "debian-12",
+    "pnode": "host1.example.org",
+    "snode": "host2.example.org",
+}
 
 
 _TABLES = ("guests", "volumes", "done_calls", "begun_orders")
@@ -203,6 +217,9 @@ class AgentCell(ActingCell):
         self.worker = Worker(
             self.engine, self.fleet, self.cell, ALL_OPERATIONS, self.agents.hosts(store), node_rest_s=0
         )
+
+    def submit(self, opcode: OpCode) -> None:
+        JobSubmission(self.engine, self.cell).submit([opcode], NO_REQUEST)
 
     def made(self, **parameters: Any) -> str:
         """An instance that was made on host1."""

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine, event, select
 
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.model import NO_REQUEST, Cell
+from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import (
     allocations,
     compute_nodes,
@@ -29,26 +29,9 @@ from fleetlight.manager.operations.nodes.stores.store import StateChange
 from fleetlight.manager.operations.opcodes.instances.create_parameters import InstanceCreate
 from fleetlight.manager.operations.opcodes.instances.move import InstanceFailover, InstanceMigrate
 from fleetlight.manager.operations.opcodes.opcode import OpCode
-from fleetlight.manager.operations.submitting import JobSubmission
 from tests.support.fleets.acting_cell import FLAVOR, REQUEST
 from tests.support.memory.memory_store import MemoryStore
-from tests.support.played.hosts_with_agents import AgentCell
-
-MIRRORED: Mapping[str, Any] = {
-    "instance_name": "web1",
-    "mode": "create",
-    "disk_template": "drbd",
-    "disks": [{"size": 2048}],
-    "nics": [{}],
-    "hypervisor": "fake",
-    "os_type": "debian-12",
-    "pnode": "host1.example.org",
-    "snode": "host2.example.org",
-}
-
-
-def submit(acting: AgentCell, opcode: OpCode) -> None:
-    JobSubmission(acting.engine, acting.cell).submit([opcode], NO_REQUEST)
+from tests.support.played.hosts_with_agents import MIRRORED, AgentCell
 
 
 def create(acting: AgentCell) -> None:
@@ -56,7 +39,7 @@ def create(acting: AgentCell) -> None:
 
 
 def create_mirrored(acting: AgentCell) -> None:
-    submit(acting, InstanceCreate.read(MIRRORED))
+    acting.submit(InstanceCreate.read(MIRRORED))
 
 
 def act(action: str, **parameters: Any) -> Callable[[AgentCell], None]:
@@ -69,7 +52,7 @@ def act(action: str, **parameters: Any) -> Callable[[AgentCell], None]:
 
 
 def move(opcode: type[OpCode]) -> Callable[[AgentCell], None]:
-    return lambda acting: submit(acting, opcode.read({"instance_name": "web1"}))
+    return lambda acting: acting.submit(opcode.read({"instance_name": "web1"}))
 
 
 Act = Callable[[AgentCell], None]

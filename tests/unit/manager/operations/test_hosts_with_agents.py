@@ -9,7 +9,7 @@ from sqlalchemy import Engine, select
 from structlog.testing import capture_logs
 
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.model import NO_REQUEST, Cell
+from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import instances
 from fleetlight.manager.agents.wire import CallRequest
 from fleetlight.manager.operations.hosts.agent_addresses import AgentAddresses
@@ -22,10 +22,9 @@ from fleetlight.manager.operations.opcodes.instances.power import InstanceReboot
 from fleetlight.manager.operations.opcodes.instances.remove import InstanceRemove
 from fleetlight.manager.operations.opcodes.nodes import NodeSetParams
 from fleetlight.manager.operations.opcodes.opcode import OpCode
-from fleetlight.manager.operations.submitting import JobSubmission
 from tests.support.fleets.acting_cell import FLAVOR, REQUEST
 from tests.support.memory.memory_store import MemoryStore
-from tests.support.played.hosts_with_agents import GIB, SIZE, AgentCell
+from tests.support.played.hosts_with_agents import GIB, MIRRORED, SIZE, AgentCell
 
 FREE = SIZE.disk_mib
 LARGE = {**FLAVOR, "flavorid": "m2", "name": "large", "memory_mb": 4096, "root_gb": 40}
@@ -295,26 +294,9 @@ def test_node_that_goes_offline_or_comes_back_is_not_shown_as_before(acting: Age
     for node in ("host1.example.org", "host2.example.org"):
         ticket, _ = remembered.begin_fetch(node)
         remembered.put(node, ticket, b"{}", 0.0)
-    JobSubmission(acting.engine, acting.cell).submit([opcode], NO_REQUEST)
+    acting.submit(opcode)
     acting.work()
     assert remembered.find(["host1.example.org", "host2.example.org"]).keys() == {"host2.example.org"}
-
-
-MIRRORED = {
-    "instance_name": "web1",
-    "mode": "create",
-    "disk_template": "drbd",
-    "disks": [{"size": 2048}],
-    "nics": [{}],
-    "hypervisor": "fake",
-    "os_type": "debian-12",
-    "pnode": "host1.example.org",
-    "snode": "host2.example.org",
-}
-
-
-def submit(acting: AgentCell, *opcodes: OpCode) -> None:
-    JobSubmission(acting.engine, acting.cell).submit(opcodes, NO_REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -329,19 +311,19 @@ def submit(acting: AgentCell, *opcodes: OpCode) -> None:
 def test_hosts_follow_what_is_changed_over_the_remote_api(
     acting: AgentCell, opcode: OpCode, disks_mib: int, memory_mib: int
 ) -> None:
-    submit(acting, InstanceCreate.read(MIRRORED))
+    acting.submit(InstanceCreate.read(MIRRORED))
     acting.work()
-    submit(acting, opcode)
+    acting.submit(opcode)
     acting.work()
     assert acting.agents.free_mib() == {"host1": FREE - disks_mib, "host2": FREE - disks_mib, "host3": FREE}
     assert acting.agents.memory_mib() == {"host1": memory_mib, "host2": 0, "host3": 0}
-    submit(acting, InstanceRemove.read({"instance_name": "web1"}))
+    acting.submit(InstanceRemove.read({"instance_name": "web1"}))
     acting.work()
     assert set(acting.agents.free_mib().values()) == {FREE}
 
 
 def test_instance_fails_over_from_a_node_that_is_marked_offline(acting: AgentCell) -> None:
-    submit(acting, InstanceCreate.read(MIRRORED))
+    acting.submit(InstanceCreate.read(MIRRORED))
     acting.work()
     called: list[str] = []
 
@@ -350,8 +332,8 @@ def test_instance_fails_over_from_a_node_that_is_marked_offline(acting: AgentCel
         return "cannot connect" if node.startswith("host1") else None
 
     acting.agents.connection.before = before
-    submit(acting, NodeSetParams(node_name="host1.example.org", offline=True))
-    submit(acting, InstanceFailover.read({"instance_name": "web1"}))
+    acting.submit(NodeSetParams(node_name="host1.example.org", offline=True))
+    acting.submit(InstanceFailover.read({"instance_name": "web1"}))
     acting.work()
     with acting.engine.connect() as connection:
         [place] = connection.execute(select(instances.c.host, instances.c.vm_state, instances.c.fault))
@@ -368,12 +350,12 @@ def states(acting: AgentCell) -> list[str]:
 
 def test_what_could_not_be_built_is_given_up_unless_its_host_may_have_it(acting: AgentCell) -> None:
     acting.agents.refuse("host1", "instance_create", "no such image")
-    submit(acting, InstanceCreate.read(MIRRORED))
+    acting.submit(InstanceCreate.read(MIRRORED))
     acting.work()
     assert (states(acting), set(acting.agents.free_mib().values()), acting.used()) == ([], {FREE}, {})
     acting.agents.behave("host1")
     acting.agents.connection.behind = lambda _node, _name: "no answer within 10 s"
-    submit(acting, InstanceCreate.read(MIRRORED))
+    acting.submit(InstanceCreate.read(MIRRORED))
     for _ in range(200):
         acting.work()
         acting.agents.clock.now_s += 20
@@ -392,9 +374,9 @@ def test_jobs_that_wait_for_the_same_host_have_each_their_own_time(acting: Agent
 
 
 def test_job_that_was_accepted_earlier_and_runs_later_is_carried_out(acting: AgentCell) -> None:
-    submit(acting, InstanceCreate.read(MIRRORED))
+    acting.submit(InstanceCreate.read(MIRRORED))
     acting.work()
     for opcode, priority in ((InstanceShutdown, 0), (InstanceReboot, -10)):
-        submit(acting, opcode.read({"instance_name": "web1", "priority": priority}))
+        acting.submit(opcode.read({"instance_name": "web1", "priority": priority}))
     acting.work()
     assert (states(acting), acting.agents.guests()) == (["stopped"], {})
