@@ -26,7 +26,7 @@ from tests.support.oracles.nice_order import parts
 from tests.support.servers.nova import NovaWorld
 
 # The databases are made before the first test, which takes Nova a while.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.own_servers, pytest.mark.timeout(600)]
 
 SECOND = 1_000_000
 

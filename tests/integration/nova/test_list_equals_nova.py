@@ -16,7 +16,7 @@ from tests.support.fleets.nova_fleet import NovaFleet
 from tests.support.servers.nova import NovaWorld
 
 # The databases are made before the first test, which takes Nova a while.
-pytestmark = [pytest.mark.no_rerun, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.own_servers, pytest.mark.no_rerun, pytest.mark.timeout(600)]
 
 _BUILD_REQUESTS = {identifier(name) for name in ("waiting", "waiting-elsewhere", "arrived")}
 
