@@ -105,7 +105,7 @@ class Link:
             self._await_confirms()
 
     def drain(self, timeout_s: float) -> bool:
-        """Handle the next frame; returns False if none arrives within `timeout_s`."""
+        """Handle the next frame; returns False if none arrives within `timeout_s`. Raises BusUnavailableError."""
         try:
             self._transport.drain_events(self._raw, timeout=timeout_s)
         except TimeoutError:

@@ -1,8 +1,8 @@
-"""Spans of requests, by OpenTelemetry: the API's answer, the job, the way over outbox and bus, the way into the index.
+"""Spans of requests for OpenTelemetry: the API's answer, the job, the way over outbox and bus, and indexing.
 
-A request's trace has the UUID of its request id as its id, and the first half of that is the span of its answer. So
-what a change carries anyway says which trace it belongs to, up to the relay; from there on the message says it in the
-header of W3C Trace Context. Only a process that sends traces imports this module.
+The trace's id is the UUID of the request id, and its first half is the id of the answer's span. So up to the relay a
+change carries its trace without further data; from there the message has a header of W3C Trace Context. Only a process
+that sends traces imports this module.
 """
 
 from collections import deque
@@ -36,7 +36,7 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _ALL_BITS = (1 << 128) - 1
 _REQUEST = "req-"
 _NS_PER_US = 1000
-# Of changes that are written and not searchable yet, of one cell; the oldest go.
+# The most changes kept of a cell that are written and not searchable yet; the oldest are dropped.
 _MOST_WRITTEN = 10_000
 _propagator = TraceContextTextMapPropagator()
 _new_span_id = RandomIdGenerator().generate_span_id
@@ -45,7 +45,7 @@ Attributes = Mapping[str, str | int | bool]
 
 
 class GivenIds(IdGenerator):
-    """Gives the next span of a thread the ids that were set for it."""
+    """Returns ids that were set before for the next span of a thread."""
 
     def __init__(self) -> None:
         self._next = local()
@@ -63,10 +63,9 @@ class GivenIds(IdGenerator):
 
 
 class Traces:
-    """Makes the spans of a process, each when what it is about has ended; any thread may call. Times are microseconds.
+    """Makes the spans of a process, each after the end of what it covers; any thread may call. Times are microseconds.
 
-    provider: with `ids`; its sampler decides once, of a trace without a parent, and every process decides alike, by the
-        id.
+    provider: with `ids`. Its sampler decides once for each trace without a parent, by the id, so all processes agree.
     """
 
     def __init__(self, provider: TracerProvider, ids: GivenIds) -> None:
@@ -76,10 +75,10 @@ class Traces:
         self._written: dict[str, deque[tuple[Delivery, int, int]]] = {}
 
     def trace_of(self, request_id: str | None) -> int | None:
-        """The id of the trace of a request; None if it is not sampled, or the request has no id that is a random UUID.
+        """The id of a request's trace; None if it is not sampled, or the request id is not a random UUID.
 
-        Samplers compare the low 64 bits, of which a UUID has two that are always the same. The 56 behind are random, as
-        W3C Trace Context (level 2) asks for, and here are where samplers look.
+        Samplers compare the low 64 bits, two of which are fixed in a UUID. The id is shifted for them, so that the low
+        56 of these are random, as W3C Trace Context (level 2) requires.
         """
         trace_id = _uuid_of(request_id)
         if trace_id is None:
@@ -98,7 +97,7 @@ class Traces:
         has_failed: bool,
         caller: str | None,
     ) -> None:
-        """A request got its answer. caller: its header of W3C Trace Context, to whose span this one is linked."""
+        """Record that a request was answered. caller: its header of W3C Trace Context, whose span is linked."""
         span = _span_of(caller)
         links = [Link(span)] if span is not None else []
         ids = SpanContext(trace_id, _answer_of(trace_id), is_remote=False)
@@ -115,7 +114,7 @@ class Traces:
         *,
         has_failed: bool,
     ) -> None:
-        """A job has ended that a request had accepted at `began_at`."""
+        """Record the end of a job that a request had accepted at `began_at`."""
         trace_id = self.trace_of(request_id)
         if trace_id is not None:
             ids, times = SpanContext(trace_id, _new_span_id(), is_remote=False), (began_at, ended_at)
@@ -123,7 +122,7 @@ class Traces:
             self._record(name, SpanKind.INTERNAL, ids, times, attributes, parent_id=parent, has_failed=has_failed)
 
     def begun(self, message: Message) -> Message:
-        """A message that is to be published, with the header that says its span."""
+        """Add the header with its span to a message that is to be published."""
         trace_id = self.trace_of(request_id_of(message.body))
         if trace_id is None:
             return message
@@ -131,7 +130,7 @@ class Traces:
         return replace(message, headers={**message.headers, TRACE_HEADER: header})
 
     def published(self, messages: Sequence[Message], committed_at: Sequence[int], began_at: int, ended_at: int) -> None:
-        """The bus has confirmed messages of one batch, whose changes were committed then."""
+        """Record that the bus has confirmed a batch of messages, whose changes were committed at these times."""
         for message, committed in zip(messages, committed_at, strict=True):
             span = _span_of(message.headers.get(TRACE_HEADER))
             if span is not None:
@@ -144,11 +143,11 @@ class Traces:
                 self._record("publish", SpanKind.PRODUCER, span, (committed, ended_at), attributes, parent_id=parent)
 
     def written(self, cell_uuid: str, deliveries: Iterable[Delivery], received_at: int, written_at: int) -> None:
-        """Messages of a cell with the header are in the index, and not searchable yet."""
+        """Record that a cell's messages with the header are in the index, but not searchable yet."""
         self._waiting(cell_uuid).extend((each, received_at, written_at) for each in deliveries)
 
     def searchable(self, cell_uuid: str, watermark: int, at: int) -> None:
-        """Searches find all changes of a cell up to `watermark`."""
+        """Record that searches find all changes of a cell up to `watermark`."""
         waiting = self._waiting(cell_uuid)
         while waiting and int(waiting[0][0].headers[SEQUENCE_HEADER]) <= watermark:
             delivery, received_at, written_at = waiting.popleft()
@@ -166,7 +165,7 @@ class Traces:
                 )
 
     def _waiting(self, cell_uuid: str) -> deque[tuple[Delivery, int, int]]:
-        # In one step, which a defaultdict is not: a thread that writes and one that refreshes may both be the first.
+        # setdefault is atomic, unlike a defaultdict: the writing and the refreshing thread may both come first.
         return self._written.setdefault(cell_uuid, deque(maxlen=_MOST_WRITTEN))
 
     def _record(
@@ -206,12 +205,12 @@ def _uuid_of(request_id: str | None) -> int | None:
 
 
 def _answer_of(trace_id: int) -> int:
-    """The id of the span of the answer."""
+    """The id of the answer's span."""
     return trace_id >> 64
 
 
 def _span_of(header: object) -> SpanContext | None:
-    """What a header of W3C Trace Context names; None if it is none, or wrong."""
+    """The span that a header of W3C Trace Context names; None if it is missing or invalid."""
     if not isinstance(header, str):
         return None
     span = get_current_span(_propagator.extract({TRACE_HEADER: header}, Context())).get_span_context()

@@ -1,7 +1,7 @@
 """Blocking calls, each within a deadline, in a bounded number of threads.
 
-A thread cannot be stopped. A call that misses its deadline keeps its thread until what it waits for lets go of it; once
-all threads are held that way the next call is refused at once instead of waiting for nothing.
+A thread cannot be stopped. A call that misses its deadline occupies its thread until it returns; once all threads are
+occupied like this, further calls are refused at once instead of waiting for nothing.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ T = TypeVar("T")
 
 
 class AllThreadsHangError(Exception):
-    """Every thread is held by a call that has missed its deadline."""
+    """Every thread is occupied by a call that has missed its deadline."""
 
 
 class BoundedThreads:
-    """threads: calls that run at the same time; more wait, inside their deadline. name: of the threads.
+    """threads: number of calls at the same time; others wait, within their deadline. name: of the threads.
 
-    deadline_s: no call counts as one that hangs before it has been under way that long, however short its deadline.
+    deadline_s: a call counts as hanging only after this time, however short its own deadline.
     """
 
     def __init__(self, threads: int, name: str, *, deadline_s: float = 0.0) -> None:
@@ -35,16 +35,16 @@ class BoundedThreads:
         self._hang_from: dict[object, float] = {}
 
     async def run(self, call: Callable[[], T], timeout_s: float) -> T:
-        """What `call` returns or raises; raises TimeoutError after `timeout_s`, and AllThreadsHangError at once.
+        """The result or error of `call`. Raises TimeoutError after `timeout_s`, and AllThreadsHangError at once.
 
-        A call that missed its deadline while it waited for a thread is never made.
+        A call that misses its deadline while it waits for a thread is never made.
         """
-        # Not by wait_for, which in Python 3.11 takes no notice of being cancelled while the answer comes.
+        # Not wait_for, which in Python 3.11 ignores a cancellation while the answer arrives.
         async with asyncio.timeout(timeout_s):
             return await asyncio.wrap_future(self._begin(call, timeout_s))
 
     def wait(self, call: Callable[[], T], timeout_s: float) -> T:
-        """As `run`, where no event loop is."""
+        """As `run`, for callers without an event loop."""
         answer = self._begin(call, timeout_s)
         try:
             return answer.result(timeout_s)
@@ -52,10 +52,10 @@ class BoundedThreads:
             answer.cancel()
 
     def close(self, last: Callable[[], object]) -> None:
-        """Call `last` once no call runs or waits any more, without waiting for that; never, if one hangs for ever.
+        """Call `last` once all calls have returned, without waiting for that; never, if one hangs for ever.
 
-        What a call uses must not be closed before it has come back: a connection that is handed back to a pool which
-        was disposed of is never closed.
+        What a call uses must not be closed before it returns: a connection that is returned to a disposed pool is never
+        closed.
         """
         self._executor.shutdown(wait=False)
         threading.Thread(target=self._end, args=(last,), daemon=True).start()

@@ -16,23 +16,22 @@ class CellKind(StrEnum):
 
     @property
     def is_asked_over_http(self) -> bool:
-        """Whether it is an API, and has no database that is read."""
+        """Whether it is an API, and not a database."""
         return self in (CellKind.NOVA_API, CellKind.GANETI)
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """numbers_changes: changes have sequences and rows revisions, so that completeness is proven by counting. Of other
-        cells notifications come from other software, and rows are as new as the moment at which they were read.
-    takes_changes: its servers and hosts are changed here, and its database has tables of ours.
-    maps_instances: its deployment, and not the fleet database, knows which cell an instance is in.
-    is_asked_for_unmapped: no database knows which instances it has, so it is asked for those that are mapped nowhere.
-    announces_nothing: it has no bus, so it is looked at again and again.
-    reports_usage: its nodes say what they have free at this moment and what they need for themselves; those of other
-        cells have free what no instance claims.
-    keeps_ended: instances tell when they were launched and ended, also those that are deleted.
-    unknown_fields: fields of an instance that its rows do not tell.
-    fields_of_deployment: those that only the API database of its deployment tells, which need not be known.
+    """numbers_changes: changes have sequences and rows have revisions, so that counting proves completeness. For other
+        cells, other software sends the notifications, and rows are as new as the moment when they were read.
+    takes_changes: its servers and hosts can be changed here, and its database has our tables.
+    maps_instances: its deployment, and not the fleet database, knows the cell of each instance.
+    is_asked_for_unmapped: no database knows its instances, so it is asked for those without a mapping.
+    announces_nothing: it has no bus, so it is polled.
+    reports_usage: its nodes report free resources and their own needs; elsewhere all that no instance claims is free.
+    keeps_ended: instances, also deleted ones, have the times of their launch and end.
+    unknown_fields: fields of instances that its rows lack.
+    fields_of_deployment: fields from the API database of its deployment, which may be unknown.
     """
 
     numbers_changes: bool = False
@@ -46,7 +45,7 @@ class Capabilities:
     fields_of_deployment: frozenset[str] = frozenset()
 
 
-# What an item of the compute API says without a member of its own, or what is the same for all of them.
+# Fields that are not members of an item in the compute API but follow from others, and fields equal for all items.
 _KNOWN_OTHERWISE = {"uuid", "deleted", "deleted_at", "flavor", "image_ref", "image_properties"} | (
     DERIVED_FIELDS - {"flavor_id"}
 )

@@ -1,4 +1,4 @@
-"""Positions of changes of instances in the changelog of their cell."""
+"""Positions of instances' changes in the changelog of their cell."""
 
 from dataclasses import dataclass
 
@@ -14,16 +14,16 @@ from fleetlight.cells.tables import cell_state, changes, instances
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """The sequence of a change, and the history of the cell that it is part of."""
+    """The sequence of a change, and the epoch history of its cell."""
 
     sequence: int
     epoch_history: EpochHistory
 
     def is_covered_by(self, epoch: str | None, watermark: int) -> bool:
-        """Whether a reader that follows the cell up to `watermark`, as `epoch` calls it, knows the change.
+        """Whether a reader that has followed `epoch` of the cell up to `watermark` knows the change.
 
-        Not one that has followed it into a future that it lost when it was restored from a backup: there the same
-        number was another change.
+        Not if it has followed a future that the cell lost when it was restored: there the number belonged to another
+        change.
         """
         if self.sequence > watermark:
             return False
@@ -31,14 +31,14 @@ class Numbered:
 
 
 def position_of(engine: Engine, cell: Cell, instance_uuid: str, revision: int) -> Numbered | None:
-    """The sequence up to which the changelog has to be followed to know `revision` of an instance, or a newer one.
+    """The sequence up to which a reader of the changelog must follow to know this revision, or a newer one.
 
-    None while the relay has not numbered it yet. It is not lower than that of the change itself, and higher only when
-    the changelog has forgotten the change.
-    Raises ChangeNotFoundError when the cell has no such revision, and CellUnreachableError.
+    None while the relay has not numbered it. It is never below the change's own sequence, and above it only if the
+    changelog has forgotten the change. Raises ChangeNotFoundError if the cell has no such revision, and
+    CellUnreachableError.
     """
     of_instance = (changes.c.instance_uuid == instance_uuid, changes.c.revision >= revision)
-    # One instance's changes are numbered in the order of its revisions, so the lowest number is that of the first.
+    # Changes of one instance are numbered in the order of its revisions, so the lowest number is that of the first.
     statement = select(
         select(instances.c.revision).where(instances.c.uuid == instance_uuid).scalar_subquery().label("newest"),
         select(func.min(changes.c.sequence)).where(*of_instance).scalar_subquery().label("sequence"),
@@ -47,7 +47,7 @@ def position_of(engine: Engine, cell: Cell, instance_uuid: str, revision: int) -
         cell_state.c.last_sequence,
     ).select_from(cell_state)
     with cell_failures(cell.name), engine.connect() as connection:
-        # First: a epoch history that is too old covers less.
+        # Read this first, since an older epoch history covers less.
         epoch_history = read_epoch_history(connection)
         row = connection.execute(statement).one()
     if row.newest is None or row.newest < revision:

@@ -11,17 +11,16 @@ NAMES = {
     "fk": "fk_%(table_name)s_%(column_0_N_name)s",
     "pk": "pk_%(table_name)s",
 }
-# Text orders by code point in every cell (fleetlight.query.sort). That is SQLite's own order; PostgreSQL has to be
-# told.
+# Texts sort by code point in every cell (fleetlight.query.sort). This is SQLite's default, but not PostgreSQL's.
 BINARY_TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 JSON_VALUE = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
-# SQLite counts up by itself only in a column whose type is exactly INTEGER.
+# SQLite numbers rows itself only if the column's type is exactly INTEGER.
 ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
 UUID_TEXT = String(36)
 
 
 class Bytes(TypeDecorator[bytes]):
-    """SQLite keeps a text in a column of bytes, if it is given one; a reader gets bytes all the same."""
+    """A column of bytes. SQLite may store text in it, which readers get as bytes."""
 
     impl = LargeBinary
     cache_ok = True

@@ -11,18 +11,18 @@ from fleetlight.query.sort import SortOrder
 
 _PAGE_ROWS = 1000
 MAX_ROWS = 200_000
-"""So many rows are read to count them, and no more."""
+"""The most rows that are read for counting."""
 
 
 def count_rows(adapter: CellAdapter, request: CountRequest) -> Counts:
-    """By the database of the cell, if it can; page after page otherwise. Raises CellUnreachableError."""
+    """Count in the cell's database if it can, otherwise page by page. Raises CellUnreachableError."""
     if isinstance(adapter, CountingAdapter):
         return adapter.count(request)
     return count_by_pages(adapter, request)
 
 
 def count_by_pages(adapter: CellAdapter, request: CountRequest, max_rows: int = MAX_ROWS) -> Counts:
-    """Read what is counted; a damaged row is in no group."""
+    """Count by reading all rows; a damaged row is in no group. Raises CellUnreachableError."""
     by_unique = SortOrder.of(request.item_type, ())
     page = PageRequest(request.filter, by_unique, _PAGE_ROWS, fields=request.by)
     groups = Counter[Group]()

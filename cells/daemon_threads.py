@@ -1,7 +1,7 @@
-"""Blocking calls in a bounded number of threads which keep no process from ending.
+"""Blocking calls in a bounded number of threads that do not keep the process from ending.
 
-Those of ThreadPoolExecutor are waited for when the interpreter ends (concurrent.futures.thread), so a call that hangs
-for ever, as one to a server that says nothing may, would keep its process alive.
+The interpreter waits for threads of ThreadPoolExecutor when it ends (concurrent.futures.thread), so a call that hangs
+for ever, for example to a silent server, would keep its process alive.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 _LOOK_S = 0.05
-# A process that only waits computes less in that time; one that is given little of a processor, more.
+# In _LOOK_S a process that only waits uses less processor time than this, even if it gets little.
 _BUSY_S = 0.001
 
 
 class DaemonThreads:
-    """threads: calls that run at the same time; more wait. name: of the threads, which begin when they are needed."""
+    """threads: number of calls at the same time; others wait. name: of the threads, which start when needed."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._most = threads
@@ -32,25 +32,25 @@ class DaemonThreads:
         self._is_closed = False
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """What `call` will return or raise. Raises RuntimeError after `shutdown`."""
+        """Start a call; returns the future of its result. Raises RuntimeError after `shutdown`."""
         waiting = _Call(call)
         with self._guard:
             if self._is_closed:
                 raise RuntimeError(f"the threads {self._name} take no more calls")
             if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
                 thread = Thread(target=self._work, name=f"{self._name}_{len(self._threads)}", daemon=True)
-                # First, since a machine may have no thread left: then the caller gets the error, and nothing waits.
+                # Start it first: if the machine has no thread left, the caller gets the error and nothing is queued.
                 thread.start()
                 self._threads.append(thread)
             self._calls.put(waiting)
         return waiting.answer
 
     async def run(self, call: Callable[[], T]) -> T:
-        """What `call` returns or raises, for an event loop."""
+        """The result or error of `call`, awaited in an event loop."""
         return await asyncio.wrap_future(self.submit(call))
 
     def shutdown(self, *, wait: bool) -> None:
-        """Take no more calls; those that wait already are made. wait: return when all have ended."""
+        """Accept no more calls; queued ones are still made. wait: return only when all have ended."""
         with self._guard:
             self._is_closed = True
             self._calls.put(None)
@@ -60,13 +60,13 @@ class DaemonThreads:
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
             call.make()
-            del call  # or what it has would be kept until the next one
+            del call  # otherwise its objects would stay until the next call
             self._idle.release()
         self._calls.put(None)  # for the next thread
 
 
 def in_background(call: Callable[[], T], name: str) -> Future[T]:
-    """What `call` will return or raise, in a thread of its own."""
+    """Start a call in a thread of its own; returns the future of its result."""
     threads = DaemonThreads(1, name)
     answer = threads.submit(call)
     threads.shutdown(wait=False)
@@ -74,9 +74,9 @@ def in_background(call: Callable[[], T], name: str) -> Future[T]:
 
 
 def have_answered(running: Collection[Future[Any]], within_s: float) -> bool:
-    """Wait until all have ended, or this process has done nothing but wait for so long; whether all have.
+    """Wait until all have ended, or this process has only waited for `within_s`. Returns whether all have ended.
 
-    What it computes, and what it waits for the processor of a busy machine, is not the lateness of those that it asks.
+    Time in which this process computes, or waits for a busy processor, does not count against those it waits for.
     """
     waited_s = 0.0
     while waited_s < within_s:

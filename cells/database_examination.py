@@ -1,4 +1,4 @@
-"""Facts about a database of the fleet or of a native cell, for people: server, tables, rights, clock."""
+"""Examines a database of the fleet or of a native cell, for operators: server, tables, rights, clock."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from fleetlight.resources.clock import Clock, system_clock
 _POSTGRESQL_SERVER = text("SELECT current_user, current_setting('server_version')")
 _SQLITE_SERVER = text("SELECT sqlite_version()")
 _SCHEMAS: Mapping[str, tuple[MetaData, int]] = {"fleet": (fleet_metadata, 0), "cell": (cell_metadata, 1)}
-"""The tables of each schema, and where its rights are among those of an account."""
+"""The tables of each schema, and the place of its rights among those of an account."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseExamination:
-    """server: program and version. account: ours there; None where there are no accounts.
+    """server: program and version. account: ours on it; None if it has no accounts.
 
-    revision, newest: of its tables, and of those that this program knows; None where there are none.
-    lacks: what the account may not do and has to, in the words of the server: `SELECT on flavors`. Not looked at while
-        the tables are of another version.
+    revision, newest: versions of its tables, and of those that this program knows; None without tables.
+    lacks: rights that the account needs and lacks, in the server's terms, such as `SELECT on flavors`; not checked for
+        tables of another version.
     ahead_us: how far its clock is ahead of ours; 0 for a file.
     """
 
@@ -45,9 +45,9 @@ def examine_database(
     role_prefix: str,
     clock: Clock = system_clock,
 ) -> DatabaseExamination:
-    """schema: `fleet` or `cell`. unreachable: makes the error that is raised when it does not answer.
+    """Examine a database. schema: `fleet` or `cell`. unreachable: makes the error to raise if it does not answer.
 
-    role_prefix: what the name of an account begins with, before that of its process.
+    role_prefix: the prefix of account names, before the name of the process.
     """
     with translated_failures(unreachable), engine.connect() as connection:
         newest, revision = newest_revision(schema), written_revision(connection, schema)
@@ -63,13 +63,13 @@ def examine_database(
 
 
 def file_of(engine_url: str) -> str | None:
-    """The file of a SQLite database; None for one on a server."""
+    """The file of a SQLite database; None for a database on a server."""
     url = make_url(engine_url)
     return url.database if url.get_backend_name() == "sqlite" else None
 
 
 def _lacking(connection: Connection, schema: str, process: str) -> Iterator[str]:
-    """What the account of a process may not do; any other one, an owner's, has to be able to read all."""
+    """Rights that the account of a process lacks; any other account, such as an owner's, must be able to read all."""
     from fleetlight.cells.postgresql_accounts import ACCOUNTS, TableRights  # noqa: PLC0415 -- has the driver
 
     metadata, place = _SCHEMAS[schema]
@@ -77,7 +77,7 @@ def _lacking(connection: Connection, schema: str, process: str) -> Iterator[str]
     hidden = {table.name for table in rights.hidden}
     wanted = [("SELECT", name) for name in metadata.tables if name not in hidden]
     wanted += [(verb, may.table.name) for may in rights.changes for verb in may.verbs]
-    # Rows may be added without some columns, so a right to any column is one to the table.
+    # Some columns may be excluded from inserts, so a right on any column counts as one on the table.
     asked = [
         func.has_any_column_privilege(name, verb) if verb != "DELETE" else func.has_table_privilege(name, verb)
         for verb, name in wanted

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Up to where the changes of a cell are known: the sequence, and an epoch that calls it so.
+    """A position in the changes of a cell: a sequence, and the epoch in which it counts.
 
-    epoch: None before the first relay, when nothing has a number yet.
+    epoch: None before the first relay, when no change has a number.
     """
 
     epoch: str | None
@@ -17,20 +17,20 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class EpochHistory:
-    """The epochs of a cell, the oldest that is kept first: uuid, and the last sequence before it began."""
+    """The kept epochs of a cell, oldest first: uuid, and the last sequence before it began."""
 
     epochs: Sequence[tuple[str, int]]
 
     @property
     def current(self) -> str | None:
-        """The newest one; None before the first relay."""
+        """The newest epoch; None before the first relay."""
         return self.epochs[-1][0] if self.epochs else None
 
     def knows(self, epoch: str) -> bool:
         return any(uuid == epoch for uuid, _ in self.epochs)
 
     def contains(self, epoch: str, sequence: int) -> bool:
-        """Whether the change that this epoch, or one before it, called `sequence` is part of the cell's past."""
+        """Whether change `sequence` of this epoch, or an earlier one, is part of the cell's past."""
         for position, (uuid, _) in enumerate(self.epochs):
             if uuid == epoch:
                 is_current = position == len(self.epochs) - 1

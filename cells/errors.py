@@ -46,11 +46,11 @@ from fleetlight.resources.suggestions import did_you_mean
 
 
 class CellError(Exception):
-    """Something went wrong with a cell."""
+    """Base of the errors of cells."""
 
 
 class CellUnreachableError(CellError):
-    """The cell `cell` (its name) could not be asked."""
+    """The cell named `cell` did not answer."""
 
     def __init__(self, cell: str, reason: str) -> None:
         super().__init__(f"cell '{cell}' cannot be reached: {reason}")
@@ -59,7 +59,7 @@ class CellUnreachableError(CellError):
 
 
 class UnreadableRowError(CellUnreachableError):
-    """The row of the instance `uuid` is damaged, by hand or by its disk; the other rows of the cell are not."""
+    """The row of the instance `uuid` was damaged, by hand or by its disk; other rows of the cell were not."""
 
     def __init__(self, cell: str, uuid: str, reason: str) -> None:
         super().__init__(cell, f"its row of instance {uuid} is damaged: {reason}")
@@ -67,9 +67,9 @@ class UnreadableRowError(CellUnreachableError):
 
 
 class CommitLogError(CellError):
-    """The log of a database server cannot be followed; the text says why, and what is to be done.
+    """The log of a database server cannot be followed; the text says why, and what to do.
 
-    is_lasting: whether it stays so until an operator changes something.
+    is_lasting: whether this stays so until an operator changes something.
     """
 
     def __init__(self, reason: str, *, is_lasting: bool) -> None:
@@ -79,15 +79,15 @@ class CommitLogError(CellError):
 
 
 class UpstreamError(CellError):
-    """The compute API of other software does not answer, or not as one should; the text shows no credentials."""
+    """The compute API of other software does not answer, or not as it should; the text shows no credentials."""
 
 
 class CellHangsError(CellUnreachableError):
-    """The cell was not asked, since it hangs; that was logged when it was found out."""
+    """The cell was not queried, because it hangs; the log has said so when this was found."""
 
 
 class FleetUnreachableError(CellError):
-    """The fleet database could not be asked."""
+    """The fleet database did not answer."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the fleet database cannot be reached: {reason}")
@@ -95,7 +95,7 @@ class FleetUnreachableError(CellError):
 
 
 class FleetUnusableError(FleetUnreachableError):
-    """What is configured is no fleet database, or not one of this version: `reason`, which says what would be right."""
+    """The configured database is no fleet database of this version; `reason` says what would be right."""
 
     def __init__(self, reason: str) -> None:
         CellError.__init__(self, f"the fleet database cannot be used: {reason}")
@@ -114,7 +114,7 @@ class NewerTablesError(CellError):
 
 
 class MixedTablesError(CellError):
-    """A migration did not find what the revision of the tables has: `reason`, the server's words."""
+    """A migration did not find what the tables' revision promises; `reason` is the server's message."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
@@ -125,7 +125,7 @@ class MixedTablesError(CellError):
 
 
 class DatabaseUrlError(CellError):
-    """`url` (shown without its password) does not name a database that can be used."""
+    """The database at `url`, shown without its password, cannot be used."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"database URL '{url}' cannot be used: {reason}")
@@ -134,7 +134,7 @@ class DatabaseUrlError(CellError):
 
 
 class UnknownCellError(CellError):
-    """No cell is called `name`; `known` are the names there are."""
+    """No cell is called `name`; `known` are the existing names."""
 
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
         hint = did_you_mean(name, known) or ";"
@@ -152,7 +152,7 @@ class CellConflictError(CellError):
 
 
 class CellInUseError(CellError):
-    """The cell `cell` (its name) cannot be removed while it is used; `reason` says what is to be done first."""
+    """The cell named `cell` cannot be removed while it is used; `reason` says what to do first."""
 
     def __init__(self, cell: str, reason: str) -> None:
         super().__init__(f"cell '{cell}' cannot be removed: {reason}")
@@ -170,7 +170,7 @@ class InvalidValueError(CellError):
 
 
 class InstanceExistsError(CellError):
-    """One of `uuids` belongs to an instance that is there already, also if it is deleted; none was created."""
+    """One of `uuids` belongs to an existing instance, which may be deleted; nothing was created."""
 
     def __init__(self, uuids: Sequence[str]) -> None:
         super().__init__(f"an instance exists already with uuid {' or '.join(uuids)}")
@@ -178,7 +178,7 @@ class InstanceExistsError(CellError):
 
 
 class ChangeNotFoundError(CellError):
-    """The instance `uuid` has, and had, no `revision` as high as this one."""
+    """The instance `uuid` never had a `revision` this high."""
 
     def __init__(self, uuid: str, revision: int) -> None:
         super().__init__(f"instance {uuid} has no revision {revision}")
@@ -187,7 +187,7 @@ class ChangeNotFoundError(CellError):
 
 
 class PastNotKeptError(CellError):
-    """The cell does not know what it was like before the moment `earliest`, in microseconds. reason: why."""
+    """The cell has no data from before the moment `earliest`, in microseconds. reason: why."""
 
     def __init__(self, cell: str, earliest: int, reason: str) -> None:
         super().__init__(f"cell '{cell}' cannot tell what it was like before {earliest}: {reason}")
@@ -240,7 +240,7 @@ class AggregateInUseError(CellError):
 class NoValidHostError(CellError):
     """No host may take the instance and has room for it.
 
-    unsupported: what no host at all can do of the extra specs of its flavor, such as `hw:numa_nodes=2`.
+    unsupported: extra specs of its flavor that no host supports, such as `hw:numa_nodes=2`.
     """
 
     def __init__(self, unsupported: Sequence[str] = ()) -> None:
@@ -251,7 +251,7 @@ class NoValidHostError(CellError):
 
 
 class MaxRetriesExceededError(NoValidHostError):
-    """The hosts that were chosen for the instance `uuid` have failed, or could not be claimed any more."""
+    """The hosts chosen for the instance `uuid` have failed, or could not be claimed any more."""
 
     def __init__(self, uuid: str) -> None:
         CellError.__init__(
@@ -263,7 +263,7 @@ class MaxRetriesExceededError(NoValidHostError):
 
 
 class SupersededError(CellError):
-    """An action was given up, because `action` was accepted."""
+    """An action was given up because `action` was accepted."""
 
     def __init__(self, action: str) -> None:
         super().__init__(f"Given up for '{action}'.")
@@ -271,7 +271,7 @@ class SupersededError(CellError):
 
 
 class ResourceNotFoundError(CellError):
-    """No `kind` (in words, such as "Flavor") is called `name`."""
+    """No `kind` (a word such as "Flavor") is called `name`."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"{kind} {name} could not be found.")
@@ -280,11 +280,11 @@ class ResourceNotFoundError(CellError):
 
 
 class ResourceExistsError(CellError):
-    """There is one already with the same identity; the text says of what."""
+    """A resource with the same identity exists; the text says which."""
 
 
 class QuotaExceededError(CellError):
-    """`requested` more of `resource` would be over the `limit`, of which `in_use` are taken."""
+    """`requested` more of `resource` would exceed the `limit`, of which `in_use` are taken."""
 
     def __init__(self, resource: str, *, requested: int, in_use: int, limit: int) -> None:
         super().__init__(
@@ -314,7 +314,7 @@ class WorkRefusedError(CellError):
 
 
 class StateConflictError(CellError):
-    """The instance `uuid` cannot do this now (contracts/nova-rest, 2.3: the forms of the text)."""
+    """The instance `uuid` cannot do this now (contracts/nova-rest, 2.3, has the forms of the text)."""
 
     def __init__(self, uuid: str, text: str) -> None:
         super().__init__(text)
@@ -336,7 +336,7 @@ class InvalidTransitionError(StateConflictError):
 
 
 class MirroredDisksError(StateConflictError):
-    """The disks of the instance `uuid` are mirrored, and the compute API knows one node of an instance alone."""
+    """The disks of the instance `uuid` are mirrored, but the compute API knows only one node of an instance."""
 
     def __init__(self, uuid: str) -> None:
         text = f"Instance {uuid} has mirrored disks, which are moved by Ganeti's remote API (migrate, failover)"
@@ -344,7 +344,7 @@ class MirroredDisksError(StateConflictError):
 
 
 class InstanceOfflineError(StateConflictError):
-    """An operator has marked the instance `uuid` offline, for which the compute API has no word."""
+    """An operator has marked the instance `uuid` offline, a state that the compute API does not have."""
 
     def __init__(self, uuid: str) -> None:
         super().__init__(uuid, f"Instance {uuid} is marked offline, until Ganeti's remote API modifies it to be online")

@@ -1,4 +1,4 @@
-"""What checks find: the doctor, the comparisons of cells, and work on the index say it in the same words."""
+"""Findings of checks, in one form for the doctor, the comparisons of cells, and work on the index."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ from fleetlight.cells.model import CellAdapter
 
 
 class FindingKind(StrEnum):
-    """What is wrong, in the order in which findings are shown."""
+    """Kinds of faults, in the order in which findings are shown."""
 
     UNKNOWN_HOST = "unknown-host"  # an instance is on a host that its cell does not have
-    WRONG_HOST = "wrong-host"  # it runs on another node than its cell says
-    NOT_RUNNING = "not-running"  # it is off though it should be on
-    RUNNING_THOUGH_OFF = "running-though-off"  # and the other way round
-    LONG_TRANSITION = "long-transition"  # something has been done to it for long
-    LOOSE_ALLOCATION = "allocation-without-instance"  # it takes up room of a node, and is not there
-    OVERALLOCATED_NODE = "node-overallocated"  # more was given away than there is
-    HOST_WITHOUT_AGENT = "host-without-agent"  # no agent speaks for it, though others of the cell have one
-    CELL_RESTORED = "cell-restored"  # its database went back to a backup, and nobody has acknowledged that
+    WRONG_HOST = "wrong-host"  # an instance runs on another node than its cell says
+    NOT_RUNNING = "not-running"  # an instance is off although it should be on
+    RUNNING_THOUGH_OFF = "running-though-off"  # an instance is on although it should be off
+    LONG_TRANSITION = "long-transition"  # an instance has been in transition for long
+    LOOSE_ALLOCATION = "allocation-without-instance"  # a missing instance has resources of a node allocated
+    OVERALLOCATED_NODE = "node-overallocated"  # more of a node is allocated than it has
+    HOST_WITHOUT_AGENT = "host-without-agent"  # a host has no agent, although others of its cell have one
+    CELL_RESTORED = "cell-restored"  # a cell's database was restored from a backup, and nobody has acknowledged it
     MAPPING_ELSEWHERE = "mapping-elsewhere"  # a row whose mapping names another cell
-    MAPPING_NOT_COMPARED = "mapping-not-compared"  # mappings are compared often, and these were not for long
-    MAPPING_REPAIRED = "mapping-repaired"  # a mapping without a row, or a row without a mapping, of late
-    DOCUMENT_REPAIRED = "document-repaired"  # the index had an instance otherwise than its cell
+    MAPPING_NOT_COMPARED = "mapping-not-compared"  # a cell's mappings have not been compared for long
+    MAPPING_REPAIRED = "mapping-repaired"  # a mapping without a row, or a row without one, was repaired lately
+    DOCUMENT_REPAIRED = "document-repaired"  # an instance differed between index and cell, and was repaired
 
 
 class State(StrEnum):
-    """Of a finding. UNKNOWN: it may not be looked at, or cannot be seen from here; nothing has to be done for that."""
+    """The state of a finding. UNKNOWN: it cannot be checked by this account or from here, which needs no remedy."""
 
     OK = "ok"
     UNKNOWN = "unknown"
@@ -36,12 +36,11 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found of one thing.
+    """The finding of a check about one subject.
 
-    about: the uuid of an instance, the name of a node or a cell, or what else was checked. evidence: what was found; a
-    sentence. remedy: what to do, with the command in backquotes where there is one; None where that is not known, or
-    nothing is wrong. kind: of a comparison. cell: a name; None of what is no cell's. since: microseconds since the
-    epoch; None where the data does not tell.
+    about: the uuid of an instance, the name of a node or cell, or another subject. evidence: a sentence. remedy: what
+    to do, with a command in backquotes if possible; None if unknown, or nothing is wrong. kind: of a comparison. cell:
+    its name; None if the subject belongs to none. since: Unix time in microseconds; None if unknown.
     """
 
     about: str
@@ -75,8 +74,8 @@ def wrong(
 
 @runtime_checkable
 class FindingsAdapter(CellAdapter, Protocol):
-    """A cell that compares what it has with what its hosts say."""
+    """A cell that can compare its data with the state of its hosts."""
 
     def findings(self, limit: int) -> Sequence[Finding]:
-        """At most so many of each kind. Raises CellUnreachableError."""
+        """At most `limit` findings of each kind. Raises CellUnreachableError."""
         ...

@@ -24,6 +24,7 @@ class InstanceMappings:
         self._deployments: dict[str, Deployment] = {}
 
     def mapping_of(self, instance_uuid: str) -> InstanceMapping | None:
+        """The mapping of an instance, or None. Raises FleetUnreachableError."""
         found = self._fleet.mapping_of(instance_uuid)
         if found is not None:
             return found

@@ -42,7 +42,7 @@ _FAILURES = (
 
 
 def end_in_words(error: BaseException) -> None:
-    """Print the error and raise typer.Exit. Returns if typer reports the error, or a traceback has to."""
+    """Print the error. Raises typer.Exit, or returns if typer or a traceback has to report the error."""
     match error:
         case KeyboardInterrupt():
             print_notice("stopped")

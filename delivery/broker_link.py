@@ -1,7 +1,7 @@
-"""The connection to a broker that a user has chosen: who is at its other end is not known.
+"""The connection to a broker that a user has chosen, and that therefore is not trusted.
 
-The addresses that its name has are checked, and one of them is connected to: what the name means before or afterwards
-does not count (DNS rebinding). Of what the broker says little is read, and no word of it is handed on.
+The addresses of its name are checked, and one of the checked ones is used, so that a later change of the name has no
+effect (DNS rebinding). Little is read from the broker, and none of its text is passed on.
 """
 
 import ssl
@@ -26,11 +26,11 @@ from fleetlight.delivery.outcomes import INNER, UNREACHABLE, UNTRUSTED, Away, De
 
 _log = structlog.get_logger(__name__)
 
-# Together less than what a broker may take for events (fleetlight.delivery.brokers).
+# Connecting to all addresses takes less than a broker may take for events (fleetlight.delivery.brokers).
 _CONNECT_TIMEOUT_S = 4.0
 _MOST_ADDRESSES = 3
 _LAST_WORD_S = 1.0
-# With what is published, which comes back if no queue takes it.
+# Enough besides the published messages, which come back if no queue takes them.
 _MOST_READ = 65_536
 _PERSISTENT = 2
 _BROKE_OFF = "the connection broke off"
@@ -47,16 +47,16 @@ _WHEN_CONNECTING: dict[int, Outcome] = {
     _ACCESS_REFUSED: Away("the broker refuses the user or the password (403)"),
     _NOT_ALLOWED: Away("there is no such virtual host, or the user may not use it (530)"),
 }
-# By class and method of AMQP, as a broker names what it refuses.
+# By class and method of AMQP, with which a broker names what it refuses.
 _REFUSALS: dict[tuple[int, ...], dict[int, Outcome]] = {(60, 40): _WHEN_PUBLISHING, (40, 10): _WHEN_DECLARING}
 
 
 class BlockedError(Exception):
-    """The broker takes no messages from anybody, as while it lacks memory or disk."""
+    """The broker takes no messages from anybody, for example for lack of memory or disk."""
 
 
 class BrokerLink:
-    """At most one connection, which is made when there is something to publish. Of one thread, but for `abort`."""
+    """At most one connection, opened when there is something to publish. Used by one thread, except `abort`."""
 
     def __init__(self, address: BrokerAddress, password: SecretStr, rules: TargetRules) -> None:
         self._address = address
@@ -66,7 +66,7 @@ class BrokerLink:
         self._outlet: _Outlet | None = None
 
     def publish(self, events: Sequence[Event]) -> Sequence[Outcome]:
-        """What came of each of them."""
+        """Publish events; returns the outcome of each."""
         outcomes: dict[int, Outcome] = {}
         try:
             if self._outlet is None:
@@ -76,14 +76,14 @@ class BrokerLink:
             self.close()
             left = [place for place in range(len(events)) if place not in outcomes]
             outcome = _outcome_of(error)
-            # A broker does not say which of several messages it has refused.
+            # A broker does not tell which of several messages it has refused.
             is_of_one = isinstance(outcome, Refused) and len(left) > 1
             found = self._publish_singly([events[place] for place in left]) if is_of_one else [outcome] * len(left)
             outcomes.update(zip(left, found, strict=True))
         return [outcomes[place] for place in range(len(events))]
 
     def close(self) -> None:
-        """Take leave of the broker, which has a second to answer."""
+        """Close the connection; the broker has a second to answer."""
         connection, self._connection, self._outlet = self._connection, None, None
         if connection is None:
             return
@@ -95,12 +95,12 @@ class BrokerLink:
             connection.collect()
 
     def abort(self) -> None:
-        """Let what waits for the broker fail, in whichever thread it does."""
+        """Make the call fail that waits for the broker, in whatever thread."""
         connection = self._connection
         its_socket = None if connection is None or connection.used is None else connection.used.sock
         if its_socket is not None:
             with suppress(OSError):
-                # Not the method of an SSLSocket, which would take the encryption away from under the other thread.
+                # Not the method of an SSLSocket, which would remove the encryption while the other thread uses it.
                 socket.shutdown(its_socket, SHUT_RDWR)
 
     def _publish_singly(self, events: Sequence[Event]) -> Sequence[Outcome]:
@@ -134,7 +134,7 @@ class BrokerLink:
 
 
 class _Outlet:
-    """A channel with confirms, of an open connection."""
+    """A channel with confirms on an open connection."""
 
     def __init__(self, connection: "_Connection", exchange: str) -> None:
         self._connection = connection
@@ -146,7 +146,7 @@ class _Outlet:
         self._returned: set[str] = set()
 
     def publish(self, events: Sequence[Event], outcomes: dict[int, Outcome]) -> None:
-        """Add what came of each, by its place, also where others fail."""
+        """Publish, and store the outcome of each event by its place, even if others fail."""
         self._connection.used.room = _MOST_READ + sum(len(event.body.encode()) for event in events)
         self._returned.clear()
         begun: dict[int, int] = {}
@@ -164,7 +164,7 @@ class _Outlet:
         message = Message(
             event.body.encode(), content_type=CONTENT_TYPE, delivery_mode=_PERSISTENT, message_id=event.id
         )
-        # mandatory: what reaches no queue comes back, instead of vanishing.
+        # mandatory: the broker returns a message that reaches no queue, instead of dropping it.
         self._channel.basic_publish(message, self._exchange, routing_key=event.type, mandatory=True)
 
     def _outcome(self, number: int, event: Event) -> Outcome:
@@ -179,7 +179,7 @@ class _Outlet:
 
 
 class _ReadsLittle:
-    """room: bytes that may still be read."""
+    """room: the number of bytes that may still be read."""
 
     room = _MOST_READ
 
@@ -192,15 +192,15 @@ class _ReadsLittle:
 
 
 class _Tcp(_ReadsLittle, TCPTransport):  # type: ignore[misc]
-    """Without TLS."""
+    """A transport without TLS."""
 
 
 class _Tls(_ReadsLittle, SSLTransport):  # type: ignore[misc]
-    """With TLS."""
+    """A transport with TLS."""
 
 
 class _Connection(Connection):  # type: ignore[misc]
-    """used: what it is connected by, once it was begun."""
+    """used: its transport, once connecting has begun."""
 
     used: Any = None
 
@@ -210,7 +210,7 @@ class _Connection(Connection):  # type: ignore[misc]
 
 
 def _connection(ip: str, address: BrokerAddress, password: SecretStr) -> _Connection:
-    """One that is not made yet, to this IP address of the broker, and to no other."""
+    """A connection, not opened yet, to this IP address of the broker and no other."""
     host = f"[{ip}]" if ":" in ip else ip
     return _Connection(
         f"{host}:{address.port}",
@@ -229,7 +229,7 @@ def _on_blocked(_reason: str) -> None:
 
 
 def _outcome_of(error: Exception) -> Outcome:
-    """Of what was not confirmed, in words that say nothing of the inner network."""
+    """The outcome of unconfirmed events, in words that reveal nothing of the internal network."""
     match error:
         case InnerAddressError():
             return Away(INNER)
@@ -245,7 +245,7 @@ def _outcome_of(error: Exception) -> Outcome:
             return _refusal(tuple(error.method_sig), error.reply_code)
         case RecoverableConnectionError():
             return Away(_BROKE_OFF)
-    # The other side may have sent anything, and py-amqp may raise anything for that; so may a mistake of ours.
+    # The other side may send anything, for which py-amqp may raise anything; it may also be our own mistake.
     _log.warning("deliverer.not_understood", exc_info=error)
     return Away("it does not speak AMQP 0-9-1")
 

@@ -1,6 +1,6 @@
 """Brokers as targets: events that wait at the same time are published together.
 
-py-amqp blocks, so each broker has a thread of its own: one that hangs holds no other target.
+py-amqp blocks, so each broker has a thread of its own, and one that hangs does not hold up other targets.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from fleetlight.delivery.broker_link import BrokerLink
 from fleetlight.delivery.outcomes import Away, Outcome
 
 _TIMEOUT_S = 15.0
-# No heartbeats are needed then, which would have to be sent while nothing else is.
+# Short enough to need no heartbeats, which would have to be sent even while the connection is idle.
 _KEEP_ALIVE_S = 30.0
 _LAST_WORD_S = 1.0
 
 
 class Broker:
-    """One target. timeout_s: how long the broker may take for what is published together."""
+    """One target. timeout_s: how long the broker may take for events published together."""
 
     def __init__(self, link: BrokerLink, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._link = link

@@ -1,6 +1,6 @@
-"""What delivers all subscriptions: it begins, ends and watches over a run of each.
+"""Delivers all subscriptions: begins, ends and supervises a run for each.
 
-A lease says which deliverer works on a subscription: where several run, each takes those that no other has.
+A lease decides which deliverer works on a subscription: of several, each takes those that no other holds.
 """
 
 import asyncio
@@ -46,18 +46,18 @@ _RETRY_S = 1.0
 UNCONFIRMED_US = 30 * 24 * 3600 * 1_000_000
 _LOOK_INTERVAL_S = 1.0
 _THREADS = 4
-# Its own mistake would be repeated at once.
+# The wait after a mistake of ours, which would be repeated at once.
 _AGAIN_AFTER_FAILURE_S = 60.0
 _UNASKABLE = (BadRequestError, ForbiddenError, NotFoundError, QueryError)
 
 
 class StandingRights:
-    """The rights of the owner of a subscription, as ConfirmsRights, looked up without its credentials.
+    """Checks that the owner of a subscription still has its rights (ConfirmsRights), without its credentials.
 
-    Where the strategy of identity has users of its own (`basic`, `tokens`) it is asked for the roles of the owner, as a
-    login would have them. With `none` every caller has every right. Keystone tells no service of users that are not
-    there: such a subscription goes on for a while after its owner has last asked for it (`UNCONFIRMED_US`).
-    identity: None where there is nothing to look up.
+    If the identity strategy has its own users (`basic`, `tokens`), it is asked for the owner's current roles. With
+    `none` every caller has every right. Keystone does not tell services about users who are not logged in: such a
+    subscription goes on for a while after its owner last used it (`UNCONFIRMED_US`). identity: None if there is nothing
+    to look up.
     """
 
     def __init__(self, owner: Caller, identity: KnowsRoles | None) -> None:
@@ -70,7 +70,7 @@ class StandingRights:
         return time.monotonic() - self._confirmed_at >= RIGHTS_INTERVAL_S
 
     async def confirm(self) -> None:
-        """Return once it is certain that the owner has every right still. Raises RightsLostError."""
+        """Return once it is certain that the owner still has every right. Raises RightsLostError."""
         if not self.are_old:
             return
         if self._identity is not None:
@@ -93,8 +93,8 @@ def _log_first(error: Exception, attempt: int, _wait_s: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """identity: what knows the roles of owners; None: nothing does. is_believed: every caller is, so that there is
-    nothing to know.
+    """identity: knows the roles of owners, or None. is_believed: every caller has every right, so that no roles are
+    needed.
     """
 
     identity: KnowsRoles | None
@@ -105,13 +105,13 @@ class Owners:
         return StandingRights(caller_of(subscription.content), self.identity if is_known else None)
 
     def are_unconfirmed(self, subscription: Subscription, now: int) -> bool:
-        """Whether nothing says any more that its owner has its rights. now: microseconds."""
+        """Whether the owner's rights have not been confirmed for too long. now: Unix time in microseconds."""
         is_by_use = subscription.content.user_id is not None and self.identity is None and not self.is_believed
         return is_by_use and now - subscription.confirmed_at >= UNCONFIRMED_US
 
 
 class Deliverer:
-    """Belongs to one event loop. cells, feed: of the fleet. leases: of this process, on the fleet database."""
+    """Runs in one event loop. cells, feed: of the fleet. leases: of this process, on the fleet database."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Deliverer:
         metrics: DelivererMetrics,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
-        """beat: called with each look for what is to be delivered."""
+        """beat: called at each look for subscriptions to deliver."""
         self._store = fleet.subscriptions
         self._clock = fleet.clock
         self._cells = cells
@@ -144,7 +144,7 @@ class Deliverer:
         self._not_before: dict[str, float] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set."""
+        """Deliver until `stop` is set."""
         try:
             while not stop.is_set():
                 self._beat()
@@ -161,7 +161,7 @@ class Deliverer:
             self._threads.shutdown(wait=False)
 
     async def _look(self) -> None:
-        """Begin what is to be delivered, end what is not, and take note of what has ended. Raises
+        """Begin runs of active subscriptions, end those of others, and record those that ended. Raises
         FleetUnreachableError.
         """
         for subscription_id, (_, task) in list(self._runs.items()):
@@ -182,7 +182,7 @@ class Deliverer:
         self._metrics.counted(_by_state(found))
 
     def _held(self, active: Mapping[str, Subscription]) -> Mapping[str, Subscription]:
-        """Those whose lease this process has, or gets now. Blocks. Raises FleetUnreachableError."""
+        """The subscriptions whose lease this process holds, or gets now. Blocks. Raises FleetUnreachableError."""
         held = self._leases.holds
         names = {each: _lease(each) for each in active}
         return {each: active[each] for each, name in names.items() if held(name) or self._leases.acquire(name)}
@@ -195,7 +195,7 @@ class Deliverer:
             await self._suspend(subscription, f"its query cannot be asked any more: {error}")
             return
         except ResourceNotFoundError:
-            return  # it was removed meanwhile
+            return  # the subscription was removed meanwhile
         rights = self._owners.rights_of(subscription)
 
         async def open_list() -> WatchedList:
@@ -213,14 +213,14 @@ class Deliverer:
         _log.info("deliverer.begun", subscription=subscription.id)
 
     async def _target_of(self, subscription: Subscription) -> Target:
-        """Raises ResourceNotFoundError."""
+        """The target of a subscription. Raises ResourceNotFoundError if the subscription was removed."""
         secret, url = await self._threads.run(partial(self._store.secret, subscription.id)), subscription.content.target
         if is_broker(url):
             return Broker(BrokerLink(broker_address(url), secret, self._rules))
         return Webhook(self._calls, url, secret)
 
     async def _note_end(self, subscription_id: str, task: "asyncio.Task[StopDeliveryError]") -> None:
-        """A run has ended by itself."""
+        """Record that a run has ended by itself."""
         error = task.exception()
         if error is None:
             stop = task.result()
@@ -234,7 +234,7 @@ class Deliverer:
         await self._threads.run(partial(self._leases.release, _lease(subscription_id)))
 
     async def _end(self, ids: Sequence[str]) -> None:
-        """Break off runs, and leave their subscriptions to others."""
+        """Cancel runs, and release their subscriptions to other deliverers."""
         ending = [self._runs.pop(each)[1] for each in ids]
         for task in ending:
             task.cancel()

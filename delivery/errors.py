@@ -8,11 +8,11 @@ from fleetlight.cells.fleet.subscriptions import SubscriptionState
 
 
 class DeliveryError(Exception):
-    """Something is wrong with a delivery."""
+    """Base of the errors of deliveries."""
 
 
 class StopDeliveryError(DeliveryError):
-    """Nothing more is delivered: the subscription is in this `state` from now on."""
+    """Nothing more is delivered: the subscription changes to this `state`."""
 
     def __init__(self, state: SubscriptionState, reason: str) -> None:
         super().__init__(reason)

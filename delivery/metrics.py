@@ -10,7 +10,7 @@ STATES = ("active", "failing", "paused", "suspended", "ended")
 
 
 class DelivererMetrics:
-    """In the `registry` that is passed in; one object per registry."""
+    """The deliverer's metrics, registered in `registry`; one object per registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         gauge = partial(Gauge, registry=registry)
@@ -33,6 +33,6 @@ class DelivererMetrics:
             self.attempts.labels(outcome)
 
     def counted(self, subscriptions: Mapping[str, int]) -> None:
-        """How many there are in each of STATES."""
+        """Set the number of subscriptions in each of STATES."""
         for state in STATES:
             self._subscriptions.labels(state).set(subscriptions.get(state, 0))

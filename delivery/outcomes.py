@@ -1,4 +1,4 @@
-"""What comes of one attempt to deliver an event, and what a target is."""
+"""The outcome of one attempt to deliver an event, and the interface of targets."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,24 +8,24 @@ from fleetlight.api.subscriptions.events import Event
 INNER = "its address is an inner one, which the operator has not allowed"
 UNTRUSTED = "its certificate is not one that is trusted"
 UNREACHABLE = "it cannot be reached"
-"""Reasons, which say nothing of the inner network."""
+"""Reasons that reveal nothing of the internal network."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The target has taken the event."""
+    """The target has accepted the event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """It did not take this event; it may take others."""
+    """The target did not accept this event, but may accept others."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """It takes nothing now. retry_after_s: how long it wants to be left alone, where it says so."""
+    """The target accepts nothing now. retry_after_s: how long it asks to be left alone, if it does."""
 
     reason: str
     retry_after_s: float | None = None
@@ -33,7 +33,7 @@ class Away:
 
 @dataclass(frozen=True, slots=True)
 class Unwanted:
-    """It wants no event of this subscription any more."""
+    """The target wants no more events of this subscription."""
 
     reason: str
 
@@ -42,9 +42,9 @@ Outcome = Delivered | Refused | Away | Unwanted
 
 
 class Target(Protocol):
-    """Where one subscription is delivered to."""
+    """The target of one subscription."""
 
     async def send(self, event: Event) -> Outcome: ...
 
     async def close(self) -> None:
-        """Close what belongs to this target alone; nothing is sent afterwards."""
+        """Close what belongs to this target alone; nothing is sent after this."""

@@ -1,4 +1,4 @@
-"""Growing waits: how long a target that fails is left alone."""
+"""Growing waits after failures of a target."""
 
 import asyncio
 import random
@@ -10,7 +10,7 @@ _LONGEST_RETRY_AFTER_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """first_s: after the first failure, doubled with each that follows, up to most_s; half of it to the whole."""
+    """first_s: wait after the first failure, doubled by each further one up to most_s; a random half is taken off."""
 
     first_s: float = 1.0
     most_s: float = 300.0
@@ -21,7 +21,7 @@ class Waits:
 
 
 class Pace:
-    """Whether a target takes anything at all. While it does not, one attempt is made at a time, after a wait."""
+    """Whether a target accepts anything. While it does not, there is one attempt at a time, after a wait."""
 
     def __init__(self, waits: Waits) -> None:
         self._waits = waits
@@ -37,7 +37,7 @@ class Pace:
         self._failures = 0
 
     def failed(self, began_at: float, retry_after_s: float | None) -> None:
-        """began_at: when the attempt was, by the monotonic clock. Of several that fail at once the first one counts."""
+        """began_at: start of the attempt, by the monotonic clock. Of simultaneous failures only the first counts."""
         if self.is_away and began_at < self._resumes_at:
             return
         self._failures += 1
@@ -45,6 +45,6 @@ class Pace:
         self._resumes_at = time.monotonic() + max(wished_s, self._waits.after(self._failures))
 
     async def wait(self) -> None:
-        """Until it may be tried again."""
+        """Wait until the target may be tried again."""
         if self.is_away:
             await asyncio.sleep(max(0.0, self._resumes_at - time.monotonic()))

@@ -1,8 +1,8 @@
-"""The deliveries of one subscription: in order for each instance, side by side otherwise, tried until they succeed.
+"""The deliveries of one subscription: in order for each instance, otherwise in parallel, repeated until they succeed.
 
-Events come from a watch of the feed, as those of a stream do. The position that is stored is the lowest one before
-which everything was delivered or put aside. So a deliverer that ends, however it does, leaves nothing out; what it was
-delivering then is delivered again, with the same ids.
+Events come from a watch of the feed, as those of a stream do. The stored position is the lowest one before which
+everything was delivered or put aside. So a deliverer that ends, in whatever way, omits nothing; events that it was
+delivering are delivered again, with the same ids.
 """
 
 import asyncio
@@ -42,21 +42,21 @@ from fleetlight.resources.clock import Clock
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """One event that was begun. positions: of the cells behind it; None where that was not looked at."""
+    """An event whose delivery has begun. positions: of the cells after it; None if they were not read."""
 
     positions: Mapping[str, Position] | None
     has_ended: bool = False
 
 
 class Progress:
-    """The lowest position before which nothing waits any more."""
+    """The lowest position before which all events have ended."""
 
     def __init__(self) -> None:
         self._open: deque[Step] = deque()
         self.reached: Mapping[str, Position] | None = None
 
     def begin(self, positions: Mapping[str, Position] | None) -> Step:
-        """The next event, in the order of the feed."""
+        """Begin the next event, in the order of the feed."""
         step = Step(positions)
         self._open.append(step)
         return step
@@ -73,20 +73,20 @@ _log = structlog.get_logger(__name__)
 
 MAX_PENDING = 500
 MAX_REQUESTS = 32
-"""Of one subscription: events that were read and have not ended, and attempts at the same time."""
+"""Limits of one subscription: unfinished events, and attempts at the same time."""
 _SAVE_INTERVAL_S = 1.0
 _LAST_SAVE_S = 5.0
 _RETRY_S = 1.0
-# To look where the watch is costs as much as there are cells.
+# Reading the position of the watch costs time for each cell.
 _EVENTS_OF_POSITION = 20
 _KINDS = frozenset(ChangeKind)
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """waits: between attempts. max_attempts: refusals after which an event is put aside.
+    """waits: between attempts. max_attempts: number of refusals after which an event is put aside.
 
-    suspend_after_us: a subscription is suspended after so long without a success, microseconds.
+    suspend_after_us: time without a success, in microseconds, after which a subscription is suspended.
     """
 
     waits: Waits
@@ -96,9 +96,9 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """open_list: the list whose changes are delivered, over the cells that there are now; raises FleetUnreachableError.
+    """open_list: opens the list whose changes are delivered, over the current cells; raises FleetUnreachableError.
 
-    open_watch: of its changes, from a position on. positions_of: where it is, in all cells.
+    open_watch: watches its changes from a position on. positions_of: returns the watch's position in all cells.
     """
 
     open_list: Callable[[], Awaitable[WatchedList]]
@@ -108,7 +108,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all runs have in common. threads: for calls to the fleet database, which block."""
+    """Parts that all runs share. threads: for blocking calls to the fleet database."""
 
     store: Subscriptions
     threads: DaemonThreads
@@ -118,7 +118,7 @@ class Shared:
 
 
 class SubscriptionRun:
-    """Delivers one subscription while `run` takes. rights: of its owner."""
+    """Delivers one subscription during `run`. rights: of its owner."""
 
     def __init__(
         self, subscription: Subscription, reading: Reading, target: Target, rights: ConfirmsRights, shared: Shared
@@ -146,7 +146,7 @@ class SubscriptionRun:
         self._read = 0
 
     async def run(self) -> StopDeliveryError:
-        """Until it is cancelled, or nothing more is delivered; returns why that is."""
+        """Deliver until cancelled, or until deliveries have to stop; returns the reason for that."""
         stops: list[StopDeliveryError] = []
         try:
             async with asyncio.TaskGroup() as self._tasks:
@@ -163,19 +163,19 @@ class SubscriptionRun:
         return stops[0]
 
     def replay(self, failed: FailedDelivery) -> None:
-        """Try an event once more that was put aside, behind those of the same instance that wait."""
+        """Retry an event that was put aside, after waiting ones of the same instance."""
         if self._tasks is not None and failed.id not in self._replayed:
             self._replayed.add(failed.id)
             self._begin(failed.subject or failed.id, self._try_again(failed))
 
     async def _follow(self) -> None:
-        """Raises StopDeliveryError."""
+        """Follow the feed for ever. Raises StopDeliveryError."""
         read_positions = partial(self._store.positions, self._id)
         since: Positions | None = await retrying_every(_RETRY_S, FleetUnreachableError)(
             self._threads.run, read_positions
         )
         if self._told is None:
-            since = None  # it was never begun
+            since = None  # nothing was delivered yet
         while True:
             try:
                 since = await self._follow_from(since)
@@ -184,10 +184,10 @@ class SubscriptionRun:
             await asyncio.sleep(_RETRY_S)
 
     async def _follow_from(self, since: Positions | None) -> Positions | None:
-        """Deliver what one watch says; returns where the next one goes on.
+        """Deliver the events of one watch; returns the position for the next one.
 
-        It ends when this reader was too slow for it, which then reads what it missed from the changelogs, and after a
-        reset, since there may be other cells, which the list has to know.
+        The watch ends if this reader was too slow for it; the next one reads the missed changes from the changelogs. It
+        also ends after a reset, since there may be other cells, which the list must know.
         """
         watched = await self._reading.open_list()
         watch = self._reading.open_watch(watched, since)
@@ -205,13 +205,13 @@ class SubscriptionRun:
         return since
 
     async def _store_beginning(self, positions: Positions) -> None:
-        """Before anything is delivered: from now on nothing is left out, whatever becomes of this process."""
+        """Store the position before the first delivery: from then on nothing is omitted, even if this process dies."""
         self._state = replace(self._state, is_complete=False)
         self._progress.reached = positions
         await retrying_every(_RETRY_S, FleetUnreachableError)(self._save)
 
     def _positions_at(self, event: WatchEvent, watch: Watch) -> Positions | None:
-        """Where the watch is behind the event; None where that is not looked at."""
+        """The position of the watch after the event; None if it is not due to be read."""
         self._read += 1
         is_due = self._read % _EVENTS_OF_POSITION == 0
         is_place = event.reset is not None or (event.cursor is not None and event.name != "ready")
@@ -228,7 +228,7 @@ class SubscriptionRun:
             self._progress.end(self._progress.begin(positions))
 
     async def _tell_coverage(self, watch: Watch, watched: WatchedList, positions: Positions | None) -> None:
-        """Say that the copy of the target is whole, or is not, if that differs from what it has heard last."""
+        """Tell the target that its copy is complete, or is not, if that differs from what it was last told."""
         covered = watch.coverage()
         is_complete = all(each.why_not is None for each in covered)
         if is_complete is not self._told:
@@ -237,7 +237,7 @@ class SubscriptionRun:
             self._state = replace(self._state, is_complete=is_complete)
 
     async def _tell(self, name: str, data: bytes, positions: Positions | None) -> None:
-        """Deliver what is about all instances: behind everything before it, and before everything else."""
+        """Deliver an event about all instances: after all events before it, and before all others."""
         while self._last:
             await asyncio.wait(self._last.values())
         step = self._progress.begin(positions)
@@ -249,7 +249,7 @@ class SubscriptionRun:
         self._begin(event.subject or event.id, self._deliver_change(event, step))
 
     def _begin(self, key: str, work: Coroutine[None, None, None]) -> None:
-        """key: what is delivered under one is delivered in order."""
+        """Start work in parallel; work with the same key runs in order."""
         if self._tasks is not None:
             self._last[key] = self._tasks.create_task(self._after(self._last.get(key), key, work))
 
@@ -269,7 +269,7 @@ class SubscriptionRun:
         self._progress.end(step)
 
     async def _deliver(self, event: Event) -> None:
-        """Return once it is delivered or put aside."""
+        """Return once the event is delivered or put aside."""
         refusals = 0
         while not isinstance(outcome := await self._attempt(event), Delivered):
             if not isinstance(outcome, Refused):
@@ -312,7 +312,7 @@ class SubscriptionRun:
             )
 
     async def _send(self, event: Event) -> Outcome:
-        """Raises StopDeliveryError."""
+        """Send an event once. Raises StopDeliveryError."""
         await self._confirm_rights()
         began_at = time.monotonic()
         outcome = await self._target.send(event)
@@ -322,7 +322,7 @@ class SubscriptionRun:
         return outcome
 
     async def _confirm_rights(self) -> None:
-        """An event may wait for days, and its owner lose its rights meanwhile."""
+        """Check the rights again, since an event may wait for days. Raises StopDeliveryError."""
         try:
             await self._rights.confirm()
         except RightsLostError as error:
@@ -343,10 +343,10 @@ class SubscriptionRun:
             self._state = replace(state, failing_since=state.failing_since or now, last_error=outcome.reason)
 
     async def _save_regularly(self) -> None:
-        """Raises StopDeliveryError when nothing was delivered for too long."""
+        """Save each second. Raises StopDeliveryError if nothing was delivered for too long."""
         while True:
             await asyncio.sleep(_SAVE_INTERVAL_S)
-            with suppress(FleetUnreachableError):  # the next time
+            with suppress(FleetUnreachableError):  # the next save will do
                 await self._save()
             since = self._state.failing_since
             if since is not None and self._clock() - since >= self._patience.suspend_after_us:
@@ -354,7 +354,7 @@ class SubscriptionRun:
                 raise StopDeliveryError(SubscriptionState.SUSPENDED, reason)
 
     async def _save(self) -> None:
-        """Raises FleetUnreachableError."""
+        """Save state and positions if they changed. Raises FleetUnreachableError."""
         state, reached = self._state, self._progress.reached
         if state == self._saved_state and reached is self._saved_positions:
             return

@@ -1,8 +1,8 @@
-"""Webhooks: events posted in structured mode, signed as Standard Webhooks says.
+"""Webhooks: events posted in structured mode, signed according to Standard Webhooks.
 
-The deliverer calls addresses that users have chosen. So each connection is checked when it is made, at the address that
-it is made to: what a name meant before does not count (DNS rebinding). Redirects are not followed, no proxy and no
-cookie of the environment is used, and of an answer only the status is kept.
+The deliverer calls addresses that users choose. So each connection is checked at the address it is made to, and not by
+an earlier resolution of the name (DNS rebinding). Redirects are not followed, proxies and cookies of the environment
+are not used, and of an answer only the status is kept.
 """
 
 import socket
@@ -31,7 +31,7 @@ from fleetlight.api.subscriptions.targets import InnerAddressError, TargetRules
 from fleetlight.delivery.outcomes import INNER, UNREACHABLE, UNTRUSTED, Away, Delivered, Outcome, Refused, Unwanted
 
 _TIMEOUT_S = 15.0
-# Shorter than servers keep a connection that nothing comes by: one that is about to be closed fails.
+# Shorter than servers keep idle connections, since a request on one that is about to be closed fails.
 _KEEP_ALIVE_S = 4.0
 _MOST_READ = 65_536
 _AWAY = {
@@ -44,7 +44,7 @@ _AWAY = {
 
 
 class WebhookCalls:
-    """The connections to all webhooks, made in an event loop. timeout_s: how long one answer may take."""
+    """The connections to all webhooks, in one event loop. timeout_s: how long one answer may take."""
 
     def __init__(self, rules: TargetRules, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._rules = rules
@@ -60,7 +60,7 @@ class WebhookCalls:
     async def post(self, url: URL, headers: Mapping[str, str], body: bytes) -> Outcome:
         try:
             async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as answer:
-                # What is left of it costs the connection, and nothing else.
+                # The rest of a longer answer is not read, at the cost of the connection.
                 await answer.content.read(_MOST_READ)
                 return _outcome(answer.status, answer.headers.get("Retry-After"))
         except TimeoutError:
@@ -72,14 +72,14 @@ class WebhookCalls:
         await self._session.close()
 
     def _checked_socket(self, address: AddrInfoType) -> socket.socket:
-        """Raises InnerAddressError."""
+        """Open a socket for an allowed address. Raises InnerAddressError."""
         family, kind, protocol, _, sockaddr = address
         self._rules.check_address(str(sockaddr[0]))
         return socket.socket(family, kind, protocol)
 
 
 class Webhook:
-    """One target. key: as `fleetlight.api.subscriptions.handlers.new_key` makes it."""
+    """One target. key: from `fleetlight.api.subscriptions.handlers.new_key`."""
 
     def __init__(self, calls: WebhookCalls, url: str, key: SecretStr) -> None:
         self._calls = calls
@@ -97,7 +97,7 @@ class Webhook:
         return await self._calls.post(self._url, headers, event.body.encode())
 
     async def close(self) -> None:
-        """Its connections are those of all webhooks."""
+        """Do nothing: the connections are shared by all webhooks."""
 
 
 def _outcome(status: int, retry_after: str | None) -> Outcome:
@@ -112,7 +112,7 @@ def _outcome(status: int, retry_after: str | None) -> Outcome:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Of the header Retry-After: seconds, or a date (RFC 9110, section 10.2.3); None for anything else."""
+    """Parse the header Retry-After: seconds, or a date (RFC 9110, section 10.2.3); None for anything else."""
     if retry_after is None:
         return None
     if retry_after.isascii() and retry_after.isdigit():
@@ -125,7 +125,7 @@ def _seconds(retry_after: str | None) -> float | None:
 
 
 def _reason(error: Exception) -> str:
-    """In words that say nothing of the inner network."""
+    """The reason in words that reveal nothing of the internal network."""
     cause = error.os_error if isinstance(error, ClientConnectorError) else error
     if isinstance(cause, InnerAddressError):
         return INNER

@@ -13,7 +13,7 @@ WING = Wing(
         ),
         "worker": (
             "fleetlight.manager.commands.worker",
-            "Carry out the jobs of native cells, also of cells that are added later.",
+            "Carry out the jobs of all native cells; cells added later are included.",
         ),
         "balance": (
             "fleetlight.manager.commands.balance",
@@ -26,13 +26,13 @@ WING = Wing(
         ),
         "reserve": (
             "fleetlight.manager.commands.reserve",
-            "Reserve capacity for instances, and make reservations real.",
+            "Reserve capacity for instances, and build reserved instances.",
         ),
         "node-agent": (
             "fleetlight.manager.commands.agent",
-            "Run on a host, and carry out the calls of the workers of its cell.",
+            "Run on a host, and carry out the requests of its cell's workers.",
         ),
-        "node": ("fleetlight.manager.commands.node", "The state that nodes with an agent report."),
+        "node": ("fleetlight.manager.commands.node", "Read the state that nodes with an agent report."),
         "host": ("fleetlight.manager.commands.host", "The hosts of native cells."),
     },
     faces="fleetlight.manager.faces.faces",

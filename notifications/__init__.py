@@ -1,5 +1,5 @@
 """The contract on the wire.
 
-`payloads` are what can be said, `versioned` how an object of it is written, `envelope` what is around it, `registry`
-every payload there is; `check` says what is wrong with a message. The package `bus` sends and receives them.
+`payloads` defines what can be said, `versioned` how an object is written, `envelope` what surrounds it, `registry`
+which payloads exist; `check` finds what is wrong with a message. The package `bus` sends and receives messages.
 """

@@ -1,4 +1,4 @@
-"""Is this a valid notification, and if not, what is wrong where."""
+"""Checks whether a notification is valid, and if not, what is wrong where."""
 
 import re
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _PUBLISHER_ID = re.compile(r"[A-Za-z0-9_-]+:\S+")
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What was found in one file; event_type and payload (name and version) as far as the file could be read."""
+    """The findings for one file; event_type and payload (name and version) as far as they could be read."""
 
     path: Path
     problems: tuple[Problem, ...]
@@ -53,7 +53,7 @@ def check_file(path: Path) -> CheckReport:
 
 
 def find_problems(notification: Notification) -> list[Problem]:
-    """Everything that a strict reader would object to; empty for a valid notification."""
+    """Everything a strict reader would object to; empty for a valid notification."""
     problems = []
     if not is_well_formed(notification.event_type):
         problems.append(
@@ -67,9 +67,9 @@ def find_problems(notification: Notification) -> list[Problem]:
 
 
 def unknown_event(notification: Notification) -> Problem | None:
-    """What is wrong with an event type that is not known to carry its payload; None if nothing is.
+    """The problem with an event type that is not known to carry its payload; None if it is known.
 
-    For producers: a reader takes it, since new events appear without notice.
+    For producers only: readers accept such an event, since new events appear without notice.
     """
     event_type = notification.event_type
     sent = (str(notification.payload.get(NAMESPACE_KEY)), str(notification.payload.get(NAME_KEY)))

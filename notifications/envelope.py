@@ -1,8 +1,8 @@
-"""The envelope: how a notification is written for the bus, and how one is read (contract, section 3).
+"""The envelope of notifications: how they are written to the bus, and read (contract, section 3).
 
-oslo.messaging's format 2.0 is an object with the JSON text of a second one inside. Reading is liberal: the inner object
-alone, as the older driver sends it, is read as well. Of the sender's request context (`_context_*`) only the request id
-is kept, since older senders leave tokens in it. Payloads are not looked at here; see registry.
+In oslo.messaging's format 2.0 an object contains the JSON text of another one. Reading is liberal: the inner object
+alone, as the older driver sends it, is accepted too. Of the sender's request context (`_context_*`) only the request id
+is kept, since older senders leave tokens in it. Payloads are checked elsewhere; see registry.
 """
 
 import re
@@ -18,17 +18,17 @@ from fleetlight.notifications.errors import EnvelopeError, UnversionedError
 
 ENVELOPE_VERSION = "2.0"
 LARGEST_BODY_BYTES = 16 * 1024 * 1024
-"""Larger bodies are neither sent nor read. As much as a RabbitMQ 4 takes by default (max_message_size)."""
+"""Larger bodies are neither sent nor read. This is RabbitMQ 4's default limit (max_message_size)."""
 _MAJOR, _MINOR = 2, 0
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One event, as it travels.
+    """One event on the wire.
 
     payload: the wrapped form (`nova_object.*`) of a versioned payload.
-    publisher_id: `<service>:<host>`. priority: upper case, as in `INFO`. timestamp: when it was sent, aware.
-    message_id: the same on each copy and on each resend.
+    publisher_id: `<service>:<host>`. priority: upper case, as in `INFO`. timestamp: when it was sent, with time zone.
+    message_id: the same in each copy and resend.
     """
 
     event_type: str
@@ -65,9 +65,9 @@ _MSGSPEC_ERROR = re.compile(
     r"|Object missing required field `(?P<missing>[^`]+)`.*"
 )
 
-# As msgspec calls them; other types by their own names.
+# msgspec's names of types; others have their own names.
 _JSON_NAMES: Mapping[type, str] = {list: "array", type(None): "null"}
-# RecursionError: nested deeper than any payload is.
+# RecursionError: nested deeper than any payload.
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _decode_outer = msgspec.json.Decoder(_Outer).decode
@@ -77,7 +77,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode(notification: Notification) -> bytes:
-    """The message body: UTF-8 JSON, envelope 2.0."""
+    """Encode a notification as a message body: UTF-8 JSON, envelope 2.0."""
     inner: dict[str, Any] = {
         "message_id": notification.message_id,
         "publisher_id": notification.publisher_id,
@@ -94,14 +94,14 @@ def encode(notification: Notification) -> bytes:
 
 
 def size_problem(body: bytes) -> str | None:
-    """What is wrong with the size of a body, so that it is not even looked at; None if nothing is."""
+    """The problem with a body of excessive size, which is not parsed; None for any other."""
     if len(body) <= LARGEST_BODY_BYTES:
         return None
     return f"is of {len(body)} bytes, and more than {LARGEST_BODY_BYTES} are neither sent nor read"
 
 
 def decode(body: bytes) -> Notification:
-    """Read a message body, with or without envelope; raises EnvelopeError, of which one is UnversionedError."""
+    """Parse a message body, with or without envelope. Raises EnvelopeError, UnversionedError."""
     inner = _open(body)
     if inner.message_id is None:
         raise EnvelopeError("message_id", "is missing")
@@ -111,7 +111,7 @@ def decode(body: bytes) -> Notification:
 
 
 def request_id_of(body: bytes) -> str | None:
-    """The id of the request in a message body, of which nothing else is read; None where there is none."""
+    """The request id in a message body, without parsing the rest; None if there is none."""
     try:
         return _decode_context(_decode_outer(body).message or body).request_id
     except _UNREADABLE:
@@ -119,9 +119,9 @@ def request_id_of(body: bytes) -> str | None:
 
 
 def read_sample(text: bytes, now: datetime) -> Notification:
-    """As `decode`, but a missing message_id or timestamp is made: sample files hold neither.
+    """As `decode`, but fills in a missing message_id or timestamp, which sample files lack.
 
-    now: the timestamp that such a notification gets, aware.
+    now: the timestamp to fill in, with time zone. Raises EnvelopeError, UnversionedError.
     """
     inner = _open(text)
     timestamp = now if inner.timestamp is None else _read_timestamp(inner.timestamp)
@@ -169,7 +169,7 @@ def _read_timestamp(text: str) -> datetime:
 
 
 def _not_a_notification(error: Exception) -> EnvelopeError:
-    """Put the place, which msgspec names at the end of its sentence, to the front."""
+    """Convert msgspec's error, moving the place, which its sentence ends with, to the front."""
     found = _MSGSPEC_ERROR.fullmatch(str(error))
     if found is None:
         return EnvelopeError("message", f"is not JSON: {error}")

@@ -33,11 +33,11 @@ class Problem:
 
 
 class NotificationError(Exception):
-    """Something is wrong with a notification or its way."""
+    """Base of the errors of notifications and the bus."""
 
 
 class EnvelopeError(NotificationError):
-    """Not a notification: `what` is wrong at `where` of the message."""
+    """The message is not a notification: `what` is wrong at `where`."""
 
     def __init__(self, where: str, what: str) -> None:
         super().__init__(f"{where}: {what}")
@@ -45,7 +45,7 @@ class EnvelopeError(NotificationError):
 
 
 class UnversionedError(EnvelopeError):
-    """The payload of an unversioned notification, which may be any JSON, is no object, but a `found`."""
+    """The payload of an unversioned notification is not an object but a `found`; it may be any JSON."""
 
     def __init__(self, event_type: str, found: str) -> None:
         super().__init__("payload", f"must be object, not {found}")
@@ -70,7 +70,7 @@ class PayloadError(NotificationError):
 
 
 class UnknownPayloadError(NotificationError):
-    """Nothing is registered as `name` in `namespace`."""
+    """No payload is registered as `name` in `namespace`."""
 
     def __init__(self, namespace: str, name: str, known: Sequence[str]) -> None:
         close = get_close_matches(name, known, n=3)
@@ -84,9 +84,9 @@ class UnknownPayloadError(NotificationError):
 
 
 class UnsupportedVersionError(NotificationError):
-    """The sender's `version` of a payload has another major version than those that are `supported`.
+    """The sender's `version` of a payload has another major version than the `supported` ones.
 
-    where: path of the version in the names of the wire; the payload may be one inside of another.
+    where: path of the version on the wire; the payload may be nested in another.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class UnsupportedVersionError(NotificationError):
 
 
 class ProducerKeyError(NotificationError):
-    """The text is not the key of a producer. It is not shown: it may be a key that was copied badly."""
+    """The text is not a producer's key. It is not shown, since it may be a key that was copied badly."""
 
     def __init__(self) -> None:
         super().__init__("this is not the key of a producer as `fleetlight accounts producer` makes it")
@@ -122,4 +122,4 @@ class BusUnavailableError(BusError):
 
 
 class MessageRefusedError(BusUnavailableError):
-    """The broker has closed the channel over a message that it never takes: as with a lowered `max_message_size`."""
+    """The broker closed the channel because of a message that it never takes, for example above `max_message_size`."""

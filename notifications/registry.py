@@ -30,7 +30,7 @@ class Registry:
             self.register(payload)
 
     def register(self, payload: type[VersionedPayload]) -> None:
-        """Read `payload` from now on, for every major version that it reads; raises ValueError if one is taken."""
+        """Read `payload` from now on, in all its major versions. Raises ValueError if one of them is taken."""
         majors = self._payloads.setdefault((payload.NAMESPACE, payload.NAME), {})
         for major in range(payload.OLDEST_MAJOR, parse_version(payload.VERSION)[0] + 1):
             if major in majors:
@@ -38,7 +38,7 @@ class Registry:
             majors[major] = payload
 
     def find(self, namespace: str, name: str, version: str) -> type[VersionedPayload]:
-        """The class that reads `version`; raises UnknownPayloadError, UnsupportedVersionError, PayloadError."""
+        """The class that reads `version`. Raises UnknownPayloadError, UnsupportedVersionError, PayloadError."""
         majors = self._payloads.get((namespace, name))
         if majors is None:
             known = sorted(known for space, known in self._payloads if space == namespace)

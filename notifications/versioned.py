@@ -42,7 +42,7 @@ _ADDED = re.compile(r"\+ ([a-z0-9_, ]+)")
 
 
 def parse_version(text: str) -> Version:
-    """`"1.10"` as (1, 10), so that it is newer than 1.9; raises ValueError for anything else."""
+    """Parse `"1.10"` to (1, 10), which is newer than 1.9. Raises ValueError for anything else."""
     match = _VERSION.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a version: MAJOR.MINOR is needed")
@@ -95,7 +95,7 @@ class VersionedPayload(BaseModel):
 
     @classmethod
     def unwrap(cls, wrapped: object) -> Self:
-        """Read an object of this class from its wrapped form; raises PayloadError, UnsupportedVersionError."""
+        """Read an object of this class from its wrapped form. Raises PayloadError, UnsupportedVersionError."""
         try:
             payload: Self = cls.__pydantic_validator__.validate_python(wrapped, by_alias=True, by_name=False)
         except ValidationError as error:
@@ -199,7 +199,7 @@ def wire_name(payload: type[VersionedPayload], field: str) -> str:
 
 
 def required_fields(payload: type[VersionedPayload], version: str) -> frozenset[str]:
-    """Attributes that a sender of `version` must have set; raises UnsupportedVersionError, ValueError."""
+    """Attributes that a sender of `version` must have set. Raises UnsupportedVersionError, ValueError."""
     sent, own = parse_version(version), parse_version(payload.VERSION)
     if not payload.OLDEST_MAJOR <= sent[0] <= own[0]:
         raise UnsupportedVersionError(payload.NAMESPACE, payload.NAME, version, payload.VERSION)

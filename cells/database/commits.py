@@ -1,9 +1,8 @@
-"""Whether anything was committed to a database: asked for all cells of a process together, and waited for.
+"""Detects commits to databases, for all cells of a process together, and waits for them.
 
-Each database has a question that is far cheaper than a look at its tables, and whose answer is another one after every
-commit that a look would see: SQLite the version of its data (https://sqlite.org/pragma.html#pragma_data_version),
-PostgreSQL its snapshot (https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-PG-SNAPSHOT).
-
+Each database has a query that is much cheaper than a look at its tables, and whose result changes with every commit
+that such a look would see: SQLite's data version (https://sqlite.org/pragma.html#pragma_data_version), PostgreSQL's
+snapshot (https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-PG-SNAPSHOT).
 Why not NOTIFY: docs/decisions/0040.
 """
 
@@ -26,10 +25,10 @@ _QUESTIONS = {"sqlite": "PRAGMA data_version", "postgresql": "SELECT pg_current_
 
 
 class Commits:
-    """What was committed to the database of `engine`, by any process, since its user looked at it last.
+    """Detects commits to the database of `engine`, by any process, since the last look at its tables.
 
-    longest_rest_s: so long it may say that nothing was, since a hand may have put other files in the place of the
-        database.
+    longest_rest_s: after this time a look is due in any case, since somebody may have replaced the files of the
+    database.
     """
 
     def __init__(self, engine: Engine, longest_rest_s: float = 10.0) -> None:
@@ -40,9 +39,10 @@ class Commits:
         self._look_due_s = 0.0
 
     def may_be_new(self) -> bool:
-        """Whether anything may have been committed since the last call: to be asked before the look.
+        """Whether anything may have been committed since the last call; call this before the look.
 
-        False is certain, but for such a hand. Raises nothing: if a database does not answer, the look says so.
+        False is certain unless the files were replaced. Raises nothing: if a database does not answer, the look reports
+        it.
         """
         now_s, version = time.monotonic(), self._database.version(self._engine)
         is_new = version != self._seen or now_s >= self._look_due_s
@@ -51,7 +51,7 @@ class Commits:
         return is_new
 
     def wait(self, stop: Event, interval_s: float, longest_s: float) -> None:
-        """Wait until something may be new, for which is asked every `interval_s`; at most `longest_s`, or until `stop`.
+        """Wait until something may be new, checking every `interval_s`; at most `longest_s`, or until `stop` is set.
 
         `stop` is noticed within the interval.
         """
@@ -59,7 +59,7 @@ class Commits:
 
 
 class _Database:
-    """A database that is asked, over one connection for all users of it in this process."""
+    """A database to query, over one connection for all its users in this process."""
 
     def __init__(self, dialect: str, watcher: "_Watcher") -> None:
         self.watcher = watcher
@@ -71,7 +71,7 @@ class _Database:
         self._closing: weakref.finalize[..., _Database] | None = None
 
     def version(self, engine: Engine) -> int:
-        """Another number than before when anything may have been committed since. engine: what may connect."""
+        """A number that changes if anything may have been committed. engine: for connecting."""
         with self._mutex:
             answer = self._ask(engine)
             if answer is None or answer != self._answer:
@@ -80,7 +80,7 @@ class _Database:
             return self._version
 
     def _ask(self, engine: Engine) -> object:
-        """None if there is no answer."""
+        """The answer of the query; None if there is none."""
         try:
             if self._connection is None:
                 self._connect(engine)
@@ -92,7 +92,7 @@ class _Database:
     def _connect(self, engine: Engine) -> None:
         pooled = engine.raw_connection()
         self._connection = pooled.driver_connection
-        # Its own from now on: answers of SQLite count for the connection that has asked, and engines come and go.
+        # Detached, since SQLite's answers are relative to the connection, and engines come and go.
         pooled.detach()
         self._closing = weakref.finalize(self, self._connection.close)
         if engine.dialect.name != "sqlite":
@@ -105,7 +105,7 @@ class _Database:
 
 
 def _failures_of(engine: Engine) -> tuple[type[Exception], ...]:
-    """Those of the driver, which come as they are from its own connections, too."""
+    """Errors of the driver, which its own connections raise untranslated, and others of a query."""
     return (
         OSError,
         SQLAlchemyError,
@@ -126,7 +126,7 @@ class _Wait:
 
 
 class _Watcher:
-    """One thread that asks for all who wait: a thousand that ask for themselves take a processor to be woken."""
+    """A thread that queries for all that wait: waking a thousand threads that query themselves takes a processor."""
 
     def __init__(self) -> None:
         self._mutex = Lock()
@@ -140,14 +140,14 @@ class _Watcher:
                 self._thread = Thread(target=self._watch, name="commits", daemon=True)
                 self._thread.start()
         try:
-            # The thread may hang with its server.
+            # Limited, since the thread may hang with its server.
             wait.is_over.wait(min(longest_s, _LONGEST_WAIT_S))
         finally:
             with self._mutex:
                 self._waits.discard(wait)
 
     def _watch(self) -> None:
-        """Until no one waits."""
+        """Check all waits until none is left."""
         pause = Event()
         while waits := self._waiting():
             engines = {wait.database: wait.engine for wait in waits}
@@ -165,7 +165,7 @@ class _Watcher:
 
 
 _files = _Watcher()
-# A server that hangs keeps no others waiting.
+# One for each server, so that a server that hangs does not hold up others.
 _servers: "weakref.WeakValueDictionary[Hashable, _Watcher]" = weakref.WeakValueDictionary()
 _databases: "weakref.WeakValueDictionary[Hashable, _Database]" = weakref.WeakValueDictionary()
 _databases_mutex = Lock()
@@ -175,9 +175,9 @@ def _database_of(url: URL) -> _Database:
     dialect, name = url.get_backend_name(), str(url.database)
     if dialect == "sqlite":
         is_uri = name.startswith("file:")
-        # Relative to another folder it is another file.
+        # The same relative name is another file in another folder.
         name = str(Path(unquote(name.removeprefix("file:")) if is_uri else name).absolute())
-    # Behind one address there may be several servers, each with some of the databases.
+    # One address may stand for several servers, each with some of the databases.
     server = (url.host, url.port, url.query.get("host"), url.query.get("port"))
     with _databases_mutex:
         watcher = _files if dialect == "sqlite" else _servers.setdefault(server, _Watcher())

@@ -1,8 +1,8 @@
 """Engines for fleet and cell databases, SQLite and PostgreSQL, and transactions that write.
 
-SQLite runs in WAL mode, so readers and the one writer do not wait for each other. `synchronous` is FULL: with NORMAL a
-power cut could take back commits that the relay had already announced, and the index would then hold revisions newer
-than the truth, which nothing could ever overwrite. A killed process loses nothing either way.
+SQLite runs in WAL mode, so that readers and the writer do not wait for each other. `synchronous` is FULL: with NORMAL a
+power failure could undo commits that the relay has announced, and the index would then hold revisions newer than the
+truth, which nothing could ever overwrite. A killed process loses nothing either way.
 """
 
 import os
@@ -33,7 +33,7 @@ _INSUFFICIENT_PRIVILEGE = "42501"
 _NO_SUCH_TABLE = "42P01"
 _NO_SUCH_THING = (_NO_SUCH_TABLE, "42703")  # table, column
 _NO_SUCH_THING_OF_SQLITE = ("no such table", "no such column", "has no column named")
-# How SQLite says that a row has no text, or no JSON, where it should.
+# SQLite's messages for a row without text, or without JSON, where it should have some.
 _DAMAGE = ("Could not decode to UTF-8", "JSON cannot hold BLOB values", "malformed JSON")
 _WHO_MAY = (
     "what a process may do, `fleetlight accounts postgresql`, run by the owner, lets it do, and what changes cells, "
@@ -47,7 +47,7 @@ _FILE = "fleetlight_file"
 _LOOKED_AT = "fleetlight_looked_at"
 _LOOK_AGAIN_S = 1.0
 VANISHED_AFTER_MS = 30_000
-"""How long nothing that was sent to a PostgreSQL server may be received by it."""
+"""How long data sent to a PostgreSQL server may stay unacknowledged before the connection is given up."""
 
 
 def create_database_engine(
@@ -60,35 +60,31 @@ def create_database_engine(
     idle_transaction_timeout_s: float | None = None,
     pool_size: int = 5,
 ) -> Engine:
-    """An engine for `sqlite:///file` or `postgresql://…`; nothing is opened yet.
+    """Create an engine for `sqlite:///file` or `postgresql://…`, without connecting.
 
-    Errors show statements without their values, some of which are secrets.
-
-    A PostgreSQL URL may have libpq's parameters (`?sslrootcert=FILE`: TLS, with the server's certificate checked). For
-    a user or password that it does not have libpq looks into its own variables and files (PGUSER, PGPASSFILE).
-
-    must_exist: do not create a SQLite file that is not there (PostgreSQL never creates a database). Only what adds a
-        cell, or a fleet, creates one: an empty database would pass for one that has nothing.
-    cell_uuid: the registered native cell whose database it has to be, so that it must exist; each connection looks, and
-        once more when it is used a second later: what is in a database may be exchanged while it is open.
-    statement_timeout_s: PostgreSQL ends a statement that takes longer; SQLite has no such limit.
-    answer_timeout_s: a question to PostgreSQL that was not answered by then is given up. A silent server is so anyway,
-        and then a long statement is not (fleetlight.cells.database.silent_servers).
-    idle_transaction_timeout_s: PostgreSQL ends a transaction in which it was asked nothing for so long, so that a
-        process that hangs in the middle of one keeps nothing locked.
-    Raises DatabaseUrlError, which does not show the password.
+    Error messages show statements without their values, some of which are secrets. A PostgreSQL URL may have libpq's
+    parameters (`?sslrootcert=FILE` turns on TLS with verification). libpq takes a missing user or password from its own
+    variables and files (PGUSER, PGPASSFILE). must_exist: do not create a missing SQLite file (PostgreSQL databases are
+    never created). Only commands that add a cell or a fleet create one, since an empty database would look like one
+    that has nothing. cell_uuid: the registered native cell to which the database must belong, and so exist. Each
+    connection checks this when it opens, and again when used a second later, since a database may be replaced while it
+    is open. statement_timeout_s: PostgreSQL ends a statement that takes longer; SQLite has no such limit.
+    answer_timeout_s: how long to wait for any answer from PostgreSQL. Without it, silent servers are given up, but long
+    statements are not (fleetlight.cells.database.silent_servers). idle_transaction_timeout_s: PostgreSQL ends a
+    transaction without queries for this long, so that a process that hangs in one keeps no locks. Raises
+    DatabaseUrlError, which does not show the password.
     """
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        # The text of a URL that cannot be parsed may hold a password anywhere, so none of it is shown.
+        # The text of a malformed URL may have a password anywhere, so none of it is shown.
         raise DatabaseUrlError("…", "it is not a URL like sqlite:///file or postgresql://user@host/database") from None
     match parsed.get_backend_name():
         case "sqlite":
             engine = _sqlite_engine(parsed, must_exist or cell_uuid is not None, pool_size)
         case "postgresql":
             engine = _postgresql_engine(parsed, statement_timeout_s, idle_transaction_timeout_s, pool_size)
-            # The driver takes long to load, and SQLite needs it not.
+            # Only here, since the driver takes long to load, and SQLite does not need it.
             from fleetlight.cells.database.silent_servers import limit_answers  # noqa: PLC0415
 
             limit_answers(engine, answer_timeout_s)
@@ -103,19 +99,19 @@ def create_database_engine(
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that is going to write; commits at the end, rolls back on an error.
+    """A transaction that writes; it commits at the end, or rolls back on an error.
 
-    On SQLite it takes the write lock at once: a transaction that reads first and then finds another writer in its way
-    could only fail, however long it waited.
+    On SQLite it takes the write lock at once: a transaction that reads first and then meets another writer would fail,
+    however long it waited.
     """
-    # Options of a connection, since an engine with others is made anew, and calls its listeners by a detour.
+    # Options of the connection: changing those of an engine would copy it, with slower listeners.
     with engine.connect().execution_options(**{_WRITES: True}) as connection, connection.begin():
         yield connection
 
 
 @contextmanager
 def one_statement(engine: Engine, *, writes: bool = False) -> Iterator[Connection]:
-    """A transaction of a single statement, which PostgreSQL takes as such: it is not asked to begin and to end one."""
+    """A transaction of one statement; PostgreSQL needs no separate calls to begin and end it."""
     options: dict[str, Any] = {_WRITES: writes}
     if engine.dialect.name != "sqlite":
         options["isolation_level"] = "AUTOCOMMIT"
@@ -125,10 +121,10 @@ def one_statement(engine: Engine, *, writes: bool = False) -> Iterator[Connectio
 
 @contextmanager
 def translated_failures(unreachable: Callable[[str], Exception], *, when_older: str = "") -> Iterator[None]:
-    """Turn what the database says into `unreachable(reason)`; the reason shows no statement, value or password.
+    """Translate database errors to `unreachable(reason)`; the reason shows no statement, value or password.
 
-    A violated constraint stays what it is: the database did answer. when_older: what the reason ends with when the
-    database has not the tables or columns that this program knows.
+    An IntegrityError passes, since the database did answer. when_older: ends the reason if the database lacks tables or
+    columns that this program knows.
     """
     try:
         yield
@@ -146,7 +142,7 @@ def translated_failures(unreachable: Callable[[str], Exception], *, when_older: 
 
 
 def reason_of(error: BaseException | None) -> str:
-    """What a driver says, in one line, and which account may do what others may not."""
+    """The driver's message in one line; for a missing right, also which account has it."""
     lines = str(error).strip().splitlines()
     reason = lines[0] if lines else type(error).__name__
     is_refusal = getattr(error, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE
@@ -154,25 +150,25 @@ def reason_of(error: BaseException | None) -> str:
 
 
 def tells_of_damage(error: DBAPIError) -> bool:
-    """Whether it is what some row holds that SQLite failed on, and not the statement or the file."""
+    """Whether SQLite failed because of the contents of a row, and not of the statement or the file."""
     return str(error.orig).startswith(_DAMAGE)
 
 
 def cell_failures(cell: str) -> AbstractContextManager[None]:
-    """Turn what the database of a native cell (its name) says into CellUnreachableError."""
+    """Translate errors of a native cell's database to CellUnreachableError. cell: its name."""
     return translated_failures(partial(CellUnreachableError, cell), when_older=UPGRADE)
 
 
 def external_cell_failures(cell: str) -> AbstractContextManager[None]:
-    """The same for a cell whose tables are those of other software."""
+    """The same for a cell with tables of other software."""
     return translated_failures(partial(CellUnreachableError, cell))
 
 
 def needs_an_operator(error: BaseException) -> bool:
-    """Whether the database refused what this program does because it lacks tables of it, or the account a right.
+    """Whether the database lacks tables, or its account a right, so that an operator has to act.
 
-    Whatever was asked for is right then, and has to be tried again. SQLite calls this an OperationalError, as it does
-    everything that may pass; PostgreSQL a mistake of the statement.
+    The same request is then to be tried again later. SQLite reports this as an OperationalError, like everything that
+    may pass; PostgreSQL as an error of the statement.
     """
     if not isinstance(error, DBAPIError):
         return False
@@ -180,18 +176,19 @@ def needs_an_operator(error: BaseException) -> bool:
 
 
 def _lacks_something(error: DBAPIError) -> bool:
-    """Whether the database said that there is no such table or column."""
+    """Whether the database reported a missing table or column."""
     code = getattr(error.orig, "sqlstate", None)
     return code in _NO_SUCH_THING if code else any(words in str(error.orig) for words in _NO_SUCH_THING_OF_SQLITE)
 
 
 class ClosingPool(QueuePool):
-    """Closes what comes back to it after it was disposed of, which would otherwise be open until the collector comes.
+    """Closes connections that return after it was disposed of, which would otherwise stay open until garbage
+    collection.
 
-    A connection comes back late from a thread that was left behind, since what it asks did not answer in time.
+    A connection returns late from a thread that was left behind because its query did not answer in time.
     """
 
-    # What it logs is named by its class, and is to be as quiet as that of the library.
+    # Loggers are named by the class, and this one has to be as quiet as the library's.
     __module__ = QueuePool.__module__
     _is_disposed = False
 
@@ -201,7 +198,7 @@ class ClosingPool(QueuePool):
 
     def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
         super()._do_return_conn(record)
-        # Behind that: it may be disposed of between the two.
+        # Check after the return, since the pool may be disposed of during it.
         if self._is_disposed:
             super().dispose()
 
@@ -230,10 +227,10 @@ def _sqlite_engine(url: URL, must_exist: bool, pool_size: int) -> Engine:
 
 
 def _watch_file(engine: Engine, path: Path) -> None:
-    """Let nothing be opened or used but the file that is there: one that was taken away can be read for long."""
+    """Open and use only the file that exists at the path: a deleted file could be read for long."""
 
     def require(*_: object) -> None:
-        # Says more than SQLite does, which takes a file of no bytes for a database without tables.
+        # Clearer than SQLite, which takes an empty file for a database without tables.
         if (found := _file_at(path)) is None:
             raise sqlite3.OperationalError("the file of its database is not there")
         if not found.st_size:
@@ -245,7 +242,7 @@ def _watch_file(engine: Engine, path: Path) -> None:
     def compare(_connection: DBAPIConnection, entry: ConnectionPoolEntry, _proxy: object) -> None:
         found, opened = _file_at(path), entry.info[_FILE]
         if found is None or opened is None or not os.path.samestat(found, opened):
-            # The pool opens another one.
+            # Makes the pool open another connection.
             raise DisconnectionError
 
     event.listen(engine, "do_connect", require)
@@ -261,7 +258,7 @@ def _file_at(path: Path) -> os.stat_result | None:
 
 
 def _require_cell(engine: Engine, cell_uuid: str) -> None:
-    """Let nothing be opened or used but the database of this cell."""
+    """Open and use only the database of this cell."""
     driver = engine.dialect.loaded_dbapi
 
     def require(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
@@ -274,18 +271,18 @@ def _require_cell(engine: Engine, cell_uuid: str) -> None:
         try:
             require(connection, entry)
         except driver.Error as error:
-            # The pool opens another one, and what is wrong with that is said.
+            # The pool opens another connection, which reports what is wrong.
             raise DisconnectionError from error
 
-    # First: what is not ours stays as it is.
+    # Insert it first, so that nothing is changed in a database that is not ours.
     event.listen(engine, "connect", require, insert=True)
     event.listen(engine, "checkout", look_again)
 
 
 def _look_for_cell(error_type: type[Exception], cell_uuid: str, connection: DBAPIConnection) -> None:
-    """Raise `error_type`, an error of the driver, for a new connection to what is not the database of this cell.
+    """Raise `error_type`, an error of the driver, if a new connection is not to the database of this cell.
 
-    One that does not say whose it is passes: a cell is registered before that is noted.
+    A database without the cell's uuid passes, since a cell is registered before the uuid is stored.
     """
     cursor = connection.cursor()
     try:
@@ -311,7 +308,7 @@ def _is_about_a_table(error: Exception) -> bool:
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
-    # Without this the driver begins transactions by itself, and only before some statements.
+    # Otherwise the driver begins transactions itself, and only before some statements.
     connection.isolation_level = None
     use_write_ahead_log(connection, _BUSY_TIMEOUT_S)
     for pragma in ("synchronous=FULL", "foreign_keys=ON"):
@@ -328,8 +325,8 @@ def _begin_sqlite(connection: Connection) -> None:
 def _postgresql_engine(
     url: URL, statement_timeout_s: float | None, idle_transaction_timeout_s: float | None, pool_size: int
 ) -> Engine:
-    # A peer that vanished without closing must not hold a thread for the hours that TCP would wait; nor for the quarter
-    # of one, without keepalives, in which it sends again what was never received.
+    # A peer that vanished without closing must not block a thread for the hours that TCP would wait, nor, without
+    # keepalives, for the quarter of an hour in which it resends what was never received.
     arguments: dict[str, Any] = {
         "connect_timeout": 5,
         "keepalives_idle": 10,
@@ -346,7 +343,7 @@ def _postgresql_engine(
     if statement_timeout_s is not None:
         arguments["tcp_user_timeout"] = round(statement_timeout_s * 1000)
     if "sslrootcert" in url.query and "sslmode" not in url.query:
-        # By itself libpq would go on without TLS when the server says that it has none.
+        # libpq alone would continue without TLS if the server says that it has none.
         arguments["sslmode"] = "verify-full"
     return create_engine(
         url.set(drivername="postgresql+psycopg"),

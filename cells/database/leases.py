@@ -1,15 +1,14 @@
-"""Leases: locks that one process holds on a database, and that die with it.
+"""Leases: locks on a database that one process holds, and that end with it.
 
-A lease that runs out by the clock would have to be longer than any pause of its holder and shorter than any
-wait of its callers, and could end in the middle of the holder's work. These end exactly when their holder does, however
-it ends.
+A lease with a time limit would have to be longer than any pause of its holder and shorter than any wait of others, and
+could end in the middle of the holder's work. These leases end exactly when their holder does, in whatever way.
 
-PostgreSQL: advisory locks, all in one session, whose `application_name` names the holder. SQLite: locks on
-files beside the database, whose text names the holder.
+PostgreSQL: advisory locks, all in one session, whose `application_name` names the holder. SQLite: locks on files beside
+the database, whose text names the holder.
 
-A process that hangs has not ended. On PostgreSQL the session of its leases falls silent then, in which it shows a sign
-of life otherwise, and a process that wants a lease of it ends that session (docs/decisions/0017). What its holder does
-next has to be harmless without the lease, since it may wake up anywhere.
+A process that hangs has not ended. On PostgreSQL the session of its leases then falls silent, which otherwise shows
+signs of life, and a process that wants one of these leases ends the session (docs/decisions/0017). Whatever the holder
+does next must be harmless without the lease, since it may wake up at any point.
 """
 
 import os
@@ -31,12 +30,12 @@ _log = structlog.get_logger(__name__)
 
 Failures = Callable[[], AbstractContextManager[None]]
 
-# The length of an identifier of PostgreSQL, which cuts off what is longer.
+# The limit of identifiers in PostgreSQL, which truncates longer ones.
 _MAX_HOLDER_LENGTH = 63
 _UNKNOWN_HOLDER = "another process"
-# How many signs of life a holder may miss, and how often it is looked for them in the same time.
+# How many signs of life fit in the time after which a holder loses its lease, and how often others check in it.
 _SIGNS_OF_LIFE = 4
-# The sessions that hold the lock with a key, in two halves. One of another account does not say when it was last used.
+# The sessions that hold the lock with a key, in two halves. Those of other accounts do not show their last use.
 _HOLDERS = text(
     "SELECT a.pid, a.application_name, a.usename = current_user AS is_ours,"
     " EXTRACT(EPOCH FROM clock_timestamp() - a.state_change) AS silent_s"
@@ -55,35 +54,35 @@ _END = text("SELECT pg_terminate_backend(:pid)")
 
 
 class Leases(Protocol):
-    """Leases of one process, by name; threads may share one. Calls raise what `failures` of `open_leases` does."""
+    """The leases of one process, by name; threads may share them. Calls raise errors of `failures` (open_leases)."""
 
     def acquire(self, name: str, *, shared: bool = False) -> bool:
-        """Take a lease that this object does not hold; False, at once, while another process holds it.
+        """Take a lease that this object does not hold. Returns False at once if another process holds it.
 
-        shared: any number of holders may have it, as long as none has it alone.
+        shared: several holders may share it, but not with an exclusive one.
         """
         ...
 
     def holds(self, name: str) -> bool:
-        """Whether the lease is held, and was never lost since it was taken."""
+        """Whether the lease is held, and was not lost since it was taken."""
         ...
 
     def count(self, names: Collection[str]) -> Mapping[str, int]:
-        """How many holders some leases have; those without one are left out.
+        """The number of holders of each lease, without leases that have none.
 
-        Holders of files cannot be counted, so SQLite knows of those of this object alone.
+        With SQLite only leases of this object are counted, since holders of file locks cannot be.
         """
         ...
 
     def holders(self, names: Collection[str]) -> Mapping[str, Sequence[str]] | None:
-        """The holders of some leases, as phrases; leases without one are left out. None where they cannot be seen.
+        """The holders of each lease as phrases, without leases that have none. None if they cannot be found.
 
-        Those of files cannot, without taking the lease away for a moment.
+        Holders of file locks cannot be found without taking the lock away for a moment.
         """
         ...
 
     def release(self, name: str) -> None:
-        """Give it back; nothing happens if it is not held."""
+        """Release a lease; without effect if it is not held."""
         ...
 
     def holder(self, name: str) -> str:
@@ -91,18 +90,18 @@ class Leases(Protocol):
         ...
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all leases."""
         ...
 
 
 def open_leases(
     engine: Engine, purpose: str, failures: Failures = nullcontext, *, takeover_after_s: float | None = None
 ) -> Leases:
-    """Leases on the database behind `engine`.
+    """Open leases on the database behind `engine`.
 
-    purpose: what the holder does, for others to read. failures: turns what the database says into errors of the caller.
-    takeover_after_s: a holder that has shown no sign of life for so long loses what this object wants to have; those of
-        this object show one several times in that time. None: never, and none. On SQLite no process loses a lease.
+    purpose: of the holder, for others to read. failures: translates database errors to the caller's. takeover_after_s:
+        a holder without signs of life for this long loses a lease that this object wants; the leases of this object
+        give several signs in that time. None: neither applies. On SQLite no process loses a lease.
     """
     holder = f"{purpose} (process {os.getpid()} on {socket.gethostname()})"[:_MAX_HOLDER_LENGTH]
     if engine.dialect.name == "sqlite":
@@ -111,7 +110,7 @@ def open_leases(
 
 
 class ExclusiveLock:
-    """One lease, tried again and again: that of the relay of a cell, which is active while it has it."""
+    """One lease that is tried repeatedly: that of a cell's relay, which is active while it holds it."""
 
     def __init__(self, leases: Leases, name: str) -> None:
         self._leases = leases
@@ -121,7 +120,7 @@ class ExclusiveLock:
     def acquire(self) -> bool:
         """Take the lock, or confirm that it is still held.
 
-        False while another holder has it, and once when it was lost, so that the caller learns of that.
+        Returns False while another holder has it, and once after it was lost, so that the caller notices.
         """
         self._is_held = self._leases.holds(self._name) if self._is_held else self._leases.acquire(self._name)
         return self._is_held
@@ -179,7 +178,7 @@ class _FileLeases:
 
 
 class _SessionLeases:
-    """One session, however many leases: a lease for each cell must not cost a connection each."""
+    """All leases in one session, so that a lease for each cell does not cost a connection each."""
 
     def __init__(self, engine: Engine, holder: str, failures: Failures, takeover_after_s: float | None) -> None:
         self._engine = engine
@@ -195,7 +194,7 @@ class _SessionLeases:
     def acquire(self, name: str, *, shared: bool = False) -> bool:
         mode = "_shared" if shared else ""
         with self._mutex, self._translated():
-            # A session may take the same lock twice, so the server would not refuse it.
+            # The server would not refuse it, since a session may take the same lock twice.
             if name in self._held:
                 return False
             taken = self._opened().execute(
@@ -213,7 +212,7 @@ class _SessionLeases:
             if name not in self._held or self._session is None:
                 return False
             try:
-                # The leases are gone if their session is, and only the session can tell.
+                # Leases end with their session, so a query in the session shows whether they are held.
                 self._session.execute(text("SELECT 1"))
             except DBAPIError:
                 self._forget()
@@ -264,9 +263,9 @@ class _SessionLeases:
         return self._session
 
     def _show_life(self, interval_s: float, is_over: Event) -> None:
-        """Ask something in the session now and then, until it is over: the server knows when it was asked last.
+        """Query in the session regularly until it is over, because the server records its last query.
 
-        In a thread of its own: the work under a lease may wait for long, for a bus for instance, and hangs not.
+        A separate thread does this: work under a lease may wait for long, for example for a bus, without hanging.
         """
         while not is_over.wait(interval_s):
             with self._mutex:
@@ -293,14 +292,14 @@ class _SessionLeases:
         self._held.clear()
         session, self._session = self._session, None
         if session is not None:
-            # Never back to the pool: the next user would hold our leases.
+            # Never return it to the pool, or else its next user would hold our leases.
             with suppress(DBAPIError):
                 session.invalidate()
             session.close()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Whatever fails, the session is done for: it is not known what it still holds."""
+        """Translate errors, and drop the session after any, since it is unknown which locks it still holds."""
         try:
             with self._failures():
                 yield
@@ -315,6 +314,6 @@ def _key_of(name: str) -> dict[str, str]:
 
 
 def _halves(name: str) -> tuple[int, int]:
-    """The key of a lease as PostgreSQL shows it: in two halves, which are unsigned."""
+    """The key of a lease as PostgreSQL shows it: in two unsigned halves."""
     key = advisory_key(name) & (2**64 - 1)
     return key >> 32, key & (2**32 - 1)

@@ -1,7 +1,7 @@
-"""Locks of databases, which die with their process: advisory locks of PostgreSQL, and files beside a SQLite database.
+"""Locks of databases, which end with their process: PostgreSQL's advisory locks, and files beside a SQLite database.
 
-What is held for long is a lease (fleetlight.cells.database.leases); this is what leases and the locks of a fleet
-share.
+Locks that are held for long are leases (fleetlight.cells.database.leases); this module has what these share with the
+locks of a fleet.
 """
 
 import hashlib
@@ -12,19 +12,19 @@ from sqlalchemy import Connection, Engine, text
 
 
 def lock_path(engine: Engine, name: str) -> Path:
-    """The file that stands for the lock called `name` of a SQLite database."""
+    """The lock file named `name` beside a SQLite database."""
     database = str(engine.url.database)
-    if "uri" in engine.url.query:  # of a file that is not to be made (fleetlight.cells.database.engines)
+    if "uri" in engine.url.query:  # the form for a file that must exist (fleetlight.cells.database.engines)
         database = unquote(database.removeprefix("file:"))
     return Path(f"{database}.{name}.lock")
 
 
 def advisory_key(name: str) -> int:
-    """The key that stands for the lock called `name` of a PostgreSQL database: 64 bits with a sign."""
+    """The key of the PostgreSQL lock named `name`: a signed number of 64 bits."""
     return int.from_bytes(hashlib.sha256(f"fleetlight {name}".encode()).digest()[:8], signed=True)
 
 
 def wait_for_lock(connection: Connection, name: str) -> None:
-    """Take the lock called `name` until the transaction ends; on SQLite that one keeps every other writer out."""
+    """Take the lock named `name` until the transaction ends; a SQLite transaction excludes other writers anyway."""
     if connection.dialect.name != "sqlite":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": advisory_key(name)})

@@ -1,7 +1,7 @@
-"""Reasons of PostgreSQL for refusing a login, in any language.
+"""Finds out why PostgreSQL refuses a login, whatever its language.
 
-libpq keeps the text of such a refusal, which is in the language of the server, and not its SQLSTATE. But it can write
-down the messages that it gets; so a refused login is tried once more, and those are looked at.
+libpq keeps only the text of a refusal, in the server's language, and not its SQLSTATE. But it can log the messages that
+it receives; so a refused login is repeated once, and its messages are searched.
 """
 
 import os
@@ -16,7 +16,7 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 _TIMEOUT_S = 5.0
-# libpq keeps some kilobytes of each connection whose messages it has written down.
+# A limit, since libpq leaks some kilobytes for each connection whose messages it logs.
 _INTERVAL_S = 10.0
 _REFUSAL = re.compile(rb'\tErrorResponse\t.*? C "(\w{5})"')
 
@@ -24,17 +24,17 @@ _looked_at_s = float("-inf")
 
 
 def code_of_refusal(options: Sequence[Any]) -> str | None:
-    """The SQLSTATE with which the server refuses a connection; None if it does not, or was asked so just before.
+    """The SQLSTATE with which the server refuses a connection; None if it does not, or if this was just called.
 
     options: of the connection that failed (psycopg.pq.ConninfoOption).
     """
-    global _looked_at_s  # noqa: PLW0603  # of the process, whose memory it is
+    global _looked_at_s  # noqa: PLW0603  # per process, as is the leaked memory
     now_s = time.monotonic()
     if now_s - _looked_at_s < _INTERVAL_S or not hasattr(os, "memfd_create"):
         return None
     _looked_at_s = now_s
     given = {option.keyword.decode(): option.val.decode() for option in options if option.val}
-    # In memory alone: a password may be among the messages.
+    # A file in memory alone, since the messages may contain a password.
     messages = os.memfd_create("messages")
     try:
         _connect(make_conninfo("", **given), messages, now_s + _TIMEOUT_S)

@@ -1,7 +1,6 @@
-"""Connections to PostgreSQL that give up a server which is there and does not answer: one that was stopped, say.
+"""Connections to PostgreSQL that give up a server which is reachable but does not answer, such as a halted one.
 
-What TCP can tell is only whether the machine receives what was sent, and a limit for statements is kept by the server
-(docs/decisions/0005).
+TCP only tells whether the machine receives data, and statement timeouts are kept by the server (docs/decisions/0005).
 """
 
 import time
@@ -16,18 +15,18 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.pool import ConnectionPoolEntry
 
 SILENT_AFTER_S = 15.0
-"""How long nothing may come from a server before it is looked whether it is there."""
+"""How long a server may be silent before this checks whether it still accepts connections."""
 
-# Once one connection was given up, the others that are open need not all wait as long to find out the same.
+# A shorter limit for the other open connections, once one connection was given up.
 _SILENT_TOO_AFTER_S = 3.0
 
 
 def limit_answers(engine: Engine, timeout_s: float | None = None) -> None:
-    """Connections that `engine` opens from now on give up a silent server: OperationalError, and they are closed.
+    """Let new connections of `engine` give up a silent server: they raise OperationalError, and are closed.
 
-    Silent is one from which nothing has come for SILENT_AFTER_S, and which accepts no other connection either. One
-    that does is busy with what it was asked, and may be so for as long as that takes.
-    timeout_s: for longer than this no question is waited for, whatever else the server answers.
+    A server is silent if nothing came for SILENT_AFTER_S and it accepts no other connection. A server that does accept
+    connections is busy with the query, and may take any time.
+    timeout_s: no query is awaited for longer than this, whatever else the server answers.
     """
 
     class Connection(_AnsweringConnection):
@@ -48,7 +47,7 @@ def limit_answers(engine: Engine, timeout_s: float | None = None) -> None:
 
 
 class _AnsweringConnection(psycopg.Connection[Any]):
-    """given_up_at_s: when the engine last gave up one of its connections, or could not open one in time."""
+    """given_up_at_s: when the engine last gave up a connection, or failed to open one in time."""
 
     answer_timeout_s: ClassVar[float | None]
     given_up_at_s: ClassVar[float] = float("-inf")
@@ -64,7 +63,7 @@ class _AnsweringConnection(psycopg.Connection[Any]):
         return answer
 
     def _within_limit(self, question: PQGen[RV]) -> PQGen[RV]:
-        """psycopg goes on with a question whenever the socket is ready, and several times in a second if it is not."""
+        """Check the limits whenever psycopg resumes a query: when its socket is ready, and several times a second."""
         asked_s = heard_s = time.monotonic()
         deadline_s, limit_s = SILENT_AFTER_S, self.answer_timeout_s
         if self._answered_at_s < self.given_up_at_s:
@@ -89,16 +88,16 @@ class _AnsweringConnection(psycopg.Connection[Any]):
             return answer
 
     def _give_up(self, reason: str) -> None:
-        """Raises OperationalError."""
+        """Close the connection. Raises OperationalError."""
         type(self).given_up_at_s = time.monotonic()
-        # So that it is not taken for one that can be asked something else.
+        # Mark it closed, so that it is not used for another query.
         self.pgconn.finish()
         raise psycopg.OperationalError(reason)
 
     def _lets_others_in(self) -> bool:
-        """Whether the very server that this connection is to answers a new connection, be it with a refusal."""
+        """Whether the server of this connection answers a new one, even by refusing it."""
         arguments, options = self.opened_with
-        # Its name may be that of another server by now.
+        # By address, since the name may belong to another server by now.
         address = {"host": self.info.host, "hostaddr": self.info.hostaddr, "port": self.info.port}
         try:
             psycopg.connect(*arguments, **options | {key: value for key, value in address.items() if value}).close()

@@ -1,4 +1,4 @@
-"""Record of the statements that a connection carries out."""
+"""Records the statements that a connection executes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,16 +7,16 @@ from typing import Any
 from sqlalchemy import Connection, event
 
 Statement = Mapping[str, Any]
-"""`sql`, and its `values`."""
+"""A statement: `sql`, and its `values`."""
 
 
 @contextmanager
 def recorded_statements(connection: Connection) -> Iterator[Sequence[Statement]]:
-    """The statements that are carried out on `connection` in the meantime, in their order."""
+    """Yield a list of the statements that `connection` executes during the block, in order."""
     found: list[Statement] = []
 
     def record(_connection: Any, _cursor: Any, sql: str, values: Any, *_more: Any) -> None:
-        # A transaction of SQLite begins by a statement (fleetlight.cells.database.engines), which asks nothing.
+        # Not the statement that begins a SQLite transaction (fleetlight.cells.database.engines).
         if sql == "BEGIN":
             return
         found.append({"sql": sql, "values": dict(values) if isinstance(values, Mapping) else list(values)})

@@ -1,1 +1,1 @@
-"""Asking many cells at once, each within a deadline."""
+"""Queries many cells at once, each within a deadline."""

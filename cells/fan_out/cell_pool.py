@@ -1,7 +1,7 @@
-"""Asking many cells at once, each within a deadline, so that a cell that hangs holds up no request for others.
+"""Queries many cells at once, each within a deadline, so that a cell that hangs does not hold up requests to others.
 
-A process has each cell open once: one adapter, with one pool of connections, and one circuit breaker with a few threads
-(fleetlight.cells.fan_out.guarded_cell), for questions as well as for changes.
+A process opens each cell once: with one adapter, one pool of connections, and one circuit breaker with a few threads
+(fleetlight.cells.fan_out.guarded_cell), for queries as well as for changes.
 """
 
 import asyncio
@@ -23,22 +23,19 @@ T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
-# How long a caller waits for a registry that could not be read last time.
+# How long a caller waits for the registry if it could not be read last time.
 _FAILING_TIMEOUT_S = 0.1
 
 
 class CellPool:
-    """The cells of the fleet, as the API asks and changes them. Belongs to one event loop, but for `opened`.
+    """The cells of the fleet, for the API's queries and changes. Used in one event loop, except `opened`.
 
-    list_cells: reads the registry (`Fleet.cells`); called again when that was longer ago than `refresh_interval_s`.
-    proves_for_s: how long what was read of the registry proves which cells there are; meanwhile it is read again beside
-        what callers do. Unless given, they wait for it at each refresh.
-    open_adapter: see fleetlight.cells.kinds.opening; raises CellUnreachableError for a cell that cannot be asked at
-        all.
-    threads_per_cell: questions that one cell answers at the same time, and changes; more wait, questions inside their
-        deadline.
-    list_timeout_s: how long a caller waits for the registry.
-    deadline_s, probe_interval_s: see GuardedCell.
+    list_cells: reads the registry (`Fleet.cells`); called again after `refresh_interval_s`. proves_for_s: how long the
+    last reading counts as the complete list of cells; meanwhile it is read again in the background. By default callers
+    wait for each refresh. open_adapter: see fleetlight.cells.kinds.opening; raises CellUnreachableError for a cell that
+    can never be queried. threads_per_cell: queries of one cell at the same time, and as many changes; others wait,
+    queries within their deadline. list_timeout_s: how long a caller waits for the registry. deadline_s,
+    probe_interval_s: see GuardedCell.
     """
 
     def __init__(
@@ -63,10 +60,10 @@ class CellPool:
         )
         self._refresh_interval_s = refresh_interval_s
         self._deadline_s = deadline_s
-        # Replaced, and never changed, for other threads look into it.
+        # Replaced as a whole and never changed, since other threads read it.
         self._open_cells: Mapping[str, _OpenCell] = {}
         self._moved: list[_OpenCell] = []  # are closed in the event loop
-        # Were opened since the registry began to be read, which may be too early for it to name them.
+        # Opened since the current reading of the registry began, which may not include them yet.
         self._opened_meanwhile: dict[str, _OpenCell] = {}
         self._reading = DaemonThreads(1, "registry")
         self._replacing = threading.Lock()
@@ -84,7 +81,7 @@ class CellPool:
         return self._deadline_s
 
     async def cells(self) -> tuple[Cell, ...]:
-        """Every cell of the fleet. While the fleet database is away, or hangs, the list is the one read last.
+        """Every cell of the fleet; as last read, if the fleet database is down or hangs.
 
         Raises FleetUnreachableError if it was never read.
         """
@@ -99,10 +96,10 @@ class CellPool:
         return tuple(opened.cell for opened in self._open_cells.values())
 
     async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool:
-        """Whether `cells` are all of the fleet, as of `proves_for_s` ago at most.
+        """Whether `cells` are all cells of the fleet, as of `proves_for_s` ago at most.
 
-        cell_uuids: cells that callers know of; the registry is read again if one of them is not there.
-        Raises as `cells` does.
+        cell_uuids: cells that the caller knows; if one is missing, the registry is read again. Raises
+        FleetUnreachableError.
         """
         await self.cells()
         if self._is_proven() and not self._open_cells.keys() >= set(cell_uuids):
@@ -110,18 +107,18 @@ class CellPool:
         return self._is_proven() and self._open_cells.keys() >= set(cell_uuids)
 
     async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
-        """One page of one cell (see CellAdapter.read_page).
+        """Read one page of one cell (see CellAdapter.read_page).
 
-        Raises CellUnreachableError when the cell fails or does not answer in time, UnknownCellError without asking.
+        Raises CellUnreachableError if the cell fails or does not answer in time, UnknownCellError without a query.
         """
         return await self.ask(cell_uuid, lambda adapter: adapter.read_page(request), timeout_s)
 
     async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
-        """One instance of one cell (see CellAdapter.find); raises as `read_page` does."""
+        """Find an instance in one cell (see CellAdapter.find). Raises as `read_page` does."""
         return await self.ask(cell_uuid, lambda adapter: adapter.find(uuid), timeout_s)
 
     async def describe(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Mapping[str, Any] | None:
-        """The statement that a page of one cell takes, as its adapter compiles it; None where that is not known."""
+        """The statement that a cell's adapter compiles for a page; None if that is unknown."""
 
         def describe(adapter: CellAdapter) -> Mapping[str, Any] | None:
             return adapter.describe(request) if isinstance(adapter, DescribingAdapter) else None
@@ -132,11 +129,11 @@ class CellPool:
             return None
 
     def hanging(self) -> frozenset[str]:
-        """The uuids of cells that are treated as down, without being asked, until a probe was answered."""
+        """The uuids of cells that count as down, and are not queried, until they answer a probe."""
         return frozenset(uuid for uuid, opened in self._open_cells.items() if opened.hangs)
 
     async def close(self) -> None:
-        """Close the cells; does not wait for one that hangs."""
+        """Close the cells, without waiting for one that hangs."""
         with self._replacing:
             self._is_closed = True
             closing = [*self._open_cells.values(), *self._moved]
@@ -146,7 +143,7 @@ class CellPool:
             opened.close(opened.close_adapter)
 
     async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
-        """The answer of one cell to a `question` to its adapter; raises as `read_page` does."""
+        """Run a `question` on the adapter of one cell. Raises as `read_page` does."""
         await self.knows_all_cells((cell_uuid,))
         opened = self._open_cells.get(cell_uuid)
         if opened is None:
@@ -154,15 +151,15 @@ class CellPool:
         return await opened.ask(lambda: question(opened.opened()), timeout_s)
 
     async def ask_known(self, cell: Cell, question: Callable[[], T], timeout_s: float) -> T:
-        """The answer to a `question` about a `cell` that the registry has just named; see `opened` and `ask`."""
+        """Run a `question` about a `cell` just named by the registry; see `opened` and `ask`. Raises as `ask`."""
         return await self._open_cell(cell).ask(question, timeout_s)
 
     async def act(self, cell: Cell, change: Callable[[], T]) -> T:
-        """What a `change` of such a cell returns or raises; it is waited for (see GuardedCell.act)."""
+        """Run a `change` of a `cell` just named by the registry, and wait for it however long (see GuardedCell.act)."""
         return await self._open_cell(cell).act(change)
 
     def opened(self, cell: Cell) -> CellAdapter:
-        """The adapter of a cell that the registry has just named, for questions and changes that block.
+        """The adapter of a cell just named by the registry, for blocking queries and changes.
 
         Any thread may call this. Raises CellUnreachableError for a cell that cannot be opened.
         """
@@ -185,7 +182,7 @@ class CellPool:
         return not self._is_failing or time.monotonic() - self._read_at <= self._proves_for_s
 
     def _begin_refresh(self) -> "asyncio.Task[FleetUnreachableError | None]":
-        """Read the registry, once for all callers that wait for it; while one hangs, no other begins."""
+        """Begin to read the registry, once for all callers that wait; not while another reading hangs."""
         self._tried_at = time.monotonic()
         reading = self._refreshing
         if reading is None or reading.done():
@@ -195,7 +192,7 @@ class CellPool:
 
     async def _refresh_in_time(self) -> FleetUnreachableError | None:
         reading = self._begin_refresh()
-        # From its beginning, which may have been long before a caller had to wait for it.
+        # Counted from the beginning of the reading, which may be long before this caller had to wait for it.
         left_s = self._refreshing_since + self._list_timeout_s - time.monotonic()
         least_s = min(_FAILING_TIMEOUT_S, self._list_timeout_s)
         timeout_s = least_s if self._is_failing else max(least_s, left_s)
@@ -251,7 +248,7 @@ def _probe(adapter: CellAdapter) -> None:
 
 
 class _OpenCell(GuardedCell):
-    """One cell of this process: its adapter, opened when it is first needed, and what guards it."""
+    """One cell with its adapter, which is opened when first needed, and its circuit breaker."""
 
     def __init__(self, cell: Cell, open_adapter: Callable[[Cell], CellAdapter], **limits: Any) -> None:
         """limits: see GuardedCell."""
@@ -263,7 +260,7 @@ class _OpenCell(GuardedCell):
         self._is_over = False
 
     def opened(self) -> CellAdapter:
-        """Raises CellUnreachableError, also once the adapter was closed."""
+        """The adapter. Raises CellUnreachableError, also after it was closed."""
         with self._opening:
             if self._is_over:
                 raise CellUnreachableError(self.cell.name, "it has moved, has left the fleet, or this process ends")

@@ -1,9 +1,9 @@
-"""A circuit breaker around one cell: one that hangs is waited for once, and not asked again before it answers a probe.
+"""A circuit breaker around one cell: if it hangs, callers wait for it once, and then not until it answers a probe.
 
-A question that takes too long does not make a cell one that hangs: it may be a heavy one, or its caller may have been
-in a hurry. A cell is suspected when none of its answers arrived for as long as one may take (`deadline_s`), and when
-the cell or its driver took long to fail; it hangs if it does not answer a probe then either. A failure that comes at
-once, such as a refused connection, costs the next request as little, so the cell is asked again each time.
+A slow query alone does not count as hanging: it may be a heavy one, or its caller in a hurry. A cell is suspected if no
+answer arrived for as long as one may take (`deadline_s`), or if it took long to fail; it hangs if it then does not
+answer a probe either. A failure that comes at once, such as a refused connection, delays nobody, so the cell is queried
+again each time.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 _SLOW_FAILURE_S = 0.5
-# Callers wait meanwhile, and it costs the cell next to nothing.
+# Short, since callers wait for it, and a probe costs the cell next to nothing.
 _FIRST_PROBE_S = 1.0
-# A request has used up some of its time before it asks a cell.
+# A request has used up part of its time before it queries a cell.
 _NEARLY_ALL = 0.8
 
 
 class GuardedCell:
-    """Asks and changes one cell, in a few threads of its own. Belongs to one event loop.
+    """Runs queries and changes of one cell in a few threads of its own. Used in one event loop.
 
-    name: of the cell. probe: a question that costs the cell next to nothing; raises CellUnreachableError.
-    threads: questions at the same time, beside one probe; more wait, inside their deadline.
-    deadline_s: how long the cell may be silent. probe_interval_s: from a probe that failed to the next one.
+    name: of the cell. probe: a query that costs the cell next to nothing; raises CellUnreachableError.
+    threads: number of queries at the same time, beside one probe; others wait, within their deadline.
+    deadline_s: how long the cell may be silent. probe_interval_s: wait after a failed probe.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class GuardedCell:
         self._deadline_s = deadline_s
         self._probe_interval_s = probe_interval_s
         self._threads = BoundedThreads(threads, f"cell-{name}", deadline_s=deadline_s)
-        # Of its own: questions that take long shall not keep the cell from proving that it lives.
+        # A thread of their own, so that slow queries do not keep the cell from showing that it lives.
         self._for_probes = BoundedThreads(1, f"cell-{name}-probes", deadline_s=deadline_s)
-        # Of their own: changes wait as long as it takes, and shall not keep questions from being asked.
+        # Threads of their own, since changes may take any time, and must not keep queries from being made.
         self._changing = DaemonThreads(threads, f"cell-{name}-changes")
         self._answered_at = float("-inf")
         self._hangs_because: str | None = None
@@ -64,13 +64,13 @@ class GuardedCell:
 
     @property
     def hangs(self) -> bool:
-        """Whether it is treated as down, without being asked, until a probe was answered."""
+        """Whether it counts as down, and is not queried, until it answers a probe."""
         return self._hangs_because is not None
 
     async def ask(self, question: Callable[[], T], timeout_s: float) -> T:
-        """What `question` returns or raises; raises CellUnreachableError after `timeout_s`.
+        """The result or error of `question`. Raises CellUnreachableError after `timeout_s`.
 
-        At once if the cell hangs, and as soon as another caller finds out that it does.
+        It is raised at once if the cell hangs, and as soon as another caller finds that it does.
         """
         self._refuse_if_it_hangs()
         began = time.monotonic()
@@ -99,7 +99,7 @@ class GuardedCell:
             raise
 
     async def act(self, change: Callable[[], T]) -> T:
-        """What `change` returns or raises, however late: otherwise it would not be known whether a late one was made.
+        """The result or error of `change`, however late, since a change given up might still be made.
 
         Raises CellHangsError at once if the cell hangs; then nothing was changed.
         """
@@ -107,7 +107,7 @@ class GuardedCell:
         return await self._changing.run(change)
 
     def close(self, last: Callable[[], object] = lambda: None) -> None:
-        """Call `last` behind the questions and changes that wait or run already, without waiting for them."""
+        """Call `last` after all current queries and changes have ended, without waiting for them."""
         self._is_closed = True
         for task in (self._probing, self._suspicion):
             if task is not None:
@@ -147,7 +147,7 @@ class GuardedCell:
             self._probing = asyncio.create_task(self._probe_until_it_answers(reason))
 
     async def _probe_until_it_answers(self, reason: str) -> None:
-        # Whatever a probe fails with: without another one the cell would be asked nothing until the process ends.
+        # After any failure there is another probe, or else the cell would never be queried again.
         probing = retrying_every(self._probe_interval_s, Exception, partial(self._note_failed_probe, reason))
         await probing(self._run_probe)
         if self.hangs:
@@ -161,7 +161,7 @@ class GuardedCell:
             self._treat_as_hanging(reason)
 
     def _treat_as_hanging(self, reason: str) -> None:
-        """Ask it nothing until a probe was answered."""
+        """Make no queries until a probe is answered."""
         self._hangs_because = reason
         _log.warning("cell_hangs", cell=self._name, reason=reason)
         now = asyncio.get_running_loop().time()

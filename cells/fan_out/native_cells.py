@@ -1,4 +1,4 @@
-"""The native cells of a fleet, as those see them that read more of them than of other kinds."""
+"""The native cells of a fleet, for callers that read more from them than other kinds of cells have."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -17,10 +17,10 @@ from fleetlight.resources.instance import INSTANCE_FIELDS
 
 
 class NativeCells:
-    """What is in native cells beside what every kind of cell is asked; may be used by several threads.
+    """Reads what only native cells have; several threads may use it.
 
     list_cells: reads the registry (`Fleet.cells`). pool: has the cells open, once for the process.
-    max_attempts: how many hosts an instance may try, for what changes them (fleetlight.cells.settings).
+    max_attempts: how many hosts an instance may try; for changes (fleetlight.cells.settings).
     """
 
     def __init__(
@@ -35,17 +35,17 @@ class NativeCells:
         self.max_attempts = max_attempts
 
     def cells(self) -> Sequence[Cell]:
-        """Every native cell, disabled ones too. Raises FleetUnreachableError."""
+        """Every native cell, including disabled ones. Raises FleetUnreachableError."""
         return [cell for cell in self._list_cells() if cell.can.takes_changes]
 
     def cells_and_others(self) -> tuple[Sequence[Cell], Sequence[Cell]]:
-        """Every native cell, and those of other kinds that have hosts too. Raises FleetUnreachableError."""
+        """All native cells, and all other cells that have hosts. Raises FleetUnreachableError."""
         cells = self._list_cells()
         others = [cell for cell in cells if not cell.can.takes_changes and not cell.is_before_cells]
         return [cell for cell in cells if cell.can.takes_changes], others
 
     def engine(self, cell: Cell) -> Engine:
-        """The open database of `cell`. Raises CellUnreachableError when its address cannot be used."""
+        """The open database of `cell`. Raises CellUnreachableError if its address cannot be used."""
         return self.adapter(cell).engine
 
     def services(self, cell: Cell) -> Sequence[ComputeService]:
@@ -54,18 +54,18 @@ class NativeCells:
             return read_services(connection)
 
     def find(self, cell: Cell, instance_uuid: str) -> InstanceRow | None:
-        """An instance as its cell has it, also a deleted one. Raises CellUnreachableError."""
+        """An instance in its cell, which may be deleted. Raises CellUnreachableError."""
         return self.adapter(cell).find(instance_uuid)
 
     def hosts_of(self, cell: Cell, instance_uuids: Collection[str]) -> Mapping[str, str | None]:
-        """The hosts of those instances that are there, and not deleted, by their uuids. Raises CellUnreachableError."""
+        """The hosts of those instances that exist and are not deleted, by uuid. Raises CellUnreachableError."""
         wanted = all_of(In("uuid", tuple(instance_uuids)), Eq("deleted", False))
         by_uuid = SortOrder.of(INSTANCE_FIELDS, ())
         rows = self.adapter(cell).read_page(PageRequest(wanted, by_uuid, len(instance_uuids), fields=("host",)))
         return {row.uuid: row.record["host"] for row in rows}
 
     def adapter(self, cell: Cell) -> NativeAdapter:
-        """What `cell` is read by. Raises CellUnreachableError when its address cannot be used."""
+        """The adapter of `cell`. Raises CellUnreachableError if its address cannot be used."""
         adapter = self.pool.opened(cell)
         if not isinstance(adapter, NativeAdapter):
             raise TypeError(f"cell {cell.name} is not a native one")

@@ -1,7 +1,7 @@
-"""Usage of the fleet by a project.
+"""Counts what a project uses in the fleet.
 
-The fleet database counts instances; their cores and memory are known by the cells alone, so of a cell that is down they
-do not count.
+The fleet database counts instances, but only the cells know cores and memory, so those of a cell that is down do not
+count.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,15 +24,15 @@ from fleetlight.cells.tables import instances, job_operations
 from fleetlight.resources.amount import Amount
 
 _log = structlog.get_logger(__name__)
-# Operations that know the flavor that their instance is about to have.
+# Operations that store the flavor their instance will have.
 _GROWING = ("resize", "revertResize")
 
 
 def in_use(fleet: Fleet, native: NativeCells, project_id: str, user_id: str | None = None) -> dict[str, int]:
-    """What counts against the quotas of a project, by resource (fleetlight.cells.fleet.compute.quotas.DEFAULTS).
+    """The project's use of its quotas, by resource (fleetlight.cells.fleet.compute.quotas.DEFAULTS).
 
-    The cells that the project has something in are asked at the same time. Those that hang, and those that have not
-    answered when `CellPool.deadline_s` is over, do not count. Raises FleetUnreachableError.
+    The cells with instances of the project are queried at the same time. Those that hang, or have not answered within
+    `CellPool.deadline_s`, do not count. Raises FleetUnreachableError.
     """
     wanted = fleet.cells_of_project(project_id) - native.pool.hanging()
     cells = [cell for cell in native.cells() if cell.uuid in wanted]
@@ -40,7 +40,7 @@ def in_use(fleet: Fleet, native: NativeCells, project_id: str, user_id: str | No
 
 
 def _sizes(native: NativeCells, cells: Sequence[Cell], project_id: str) -> list[Amount]:
-    """What the cells say, of those that answer in time."""
+    """The sizes from the cells that answer in time."""
 
     def ask(cell: Cell) -> Amount:
         return size_in(native.engine(cell), cell, project_id)
@@ -61,19 +61,19 @@ def _sizes(native: NativeCells, cells: Sequence[Cell], project_id: str) -> list[
 
 
 def with_sizes(counts: Mapping[str, int], sizes: Sequence[Amount]) -> dict[str, int]:
-    """What counts against the quotas, by resource, from what the fleet database and the cells know."""
+    """The use of quotas by resource, from the counts of the fleet database and the sizes of the cells."""
     return {**counts, "cores": sum(size.vcpus for size in sizes), "ram": sum(size.memory_mib for size in sizes)}
 
 
 def project_lock(project_id: str) -> str:
-    """The advisory lock (fleetlight.cells.fleet.advisory_locks) of APIs that look at the quotas of a project, and then
-    let it have more.
+    """The name of the lock (fleetlight.cells.fleet.advisory_locks) that an API holds between checking a project's
+    quotas and letting it have more.
     """
     return f"quotas of project {project_id}"
 
 
 def check_new_instances(fleet: Fleet, native: NativeCells, project_id: str, flavor: Flavor, count: int) -> None:
-    """Raise QuotaExceededError when the project may not have `count` more instances of `flavor`."""
+    """Raises QuotaExceededError if the project may not have `count` more instances of `flavor`."""
     requested = {"instances": count, "cores": count * flavor.vcpus, "ram": count * flavor.memory_mb}
     check(fleet.quotas.limits(project_id), in_use(fleet, native, project_id), requested)
 
@@ -85,7 +85,7 @@ def check_larger_flavor(
     old: Mapping[str, Any] | None,
     new: Mapping[str, Any] | None,
 ) -> None:
-    """Raise QuotaExceededError when an instance of flavor `old` may not get `new` instead (Nova's FlavorPayload)."""
+    """Raises QuotaExceededError if an instance of flavor `old` may not get `new` instead (Nova's FlavorPayload)."""
     more = _more_than(old or {}, new or {})
     if any(amount > 0 for amount in more.values()):
         check(fleet.quotas.limits(project_id), in_use(fleet, native, project_id), more)
@@ -97,17 +97,14 @@ def check_restored_instance(
     project_id: str,
     flavor: Mapping[str, Any] | None,
 ) -> None:
-    """Raise QuotaExceededError when a soft-deleted instance of `flavor` may not come back."""
+    """Raises QuotaExceededError if a soft-deleted instance of `flavor` may not be restored."""
     has = flavor or {}
     requested = {"instances": 1, "cores": has.get("vcpus") or 0, "ram": has.get("memory_mb") or 0}
     check(fleet.quotas.limits(project_id), in_use(fleet, native, project_id), requested)
 
 
 def size_in(engine: Engine, cell: Cell, project_id: str) -> Amount:
-    """The size of a project's instances in one cell, and of what they are about to become.
-
-    Raises CellUnreachableError.
-    """
+    """The size of a project's instances in one cell, with resizes under way counted. Raises CellUnreachableError."""
     flavor = instances.c.flavor
     statement = select(
         func.coalesce(func.sum(flavor["vcpus"].as_integer()), 0),
@@ -133,7 +130,7 @@ def size_in(engine: Engine, cell: Cell, project_id: str) -> Amount:
 
 
 def _more_than(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, int]:
-    """How much more a flavor needs than another one, by resource."""
+    """How much more one flavor needs than another, by resource."""
     return {
         "cores": (new.get("vcpus") or 0) - (old.get("vcpus") or 0),
         "ram": (new.get("memory_mb") or 0) - (old.get("memory_mb") or 0),

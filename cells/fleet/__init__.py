@@ -1,1 +1,1 @@
-"""State of the whole fleet: its cells, flavors, key pairs, quotas, server groups, locks on it."""
+"""State of the whole fleet: its cells, flavors, key pairs, quotas, server groups, and locks."""

@@ -1,8 +1,8 @@
-"""The mappings of a cell made equal to its rows: when it joins with instances that are there already, and ever after.
+"""Makes the mappings of a cell equal to its rows, when the cell is added and regularly afterwards.
 
-A cell says which instances it has, so its rows are right. Mappings differ from them when the fleet database went back
-to an older copy, or was made anew; a creation or a deletion that is under way makes no difference, since it changes the
-mapping first.
+The rows are right, since the cell decides which instances it has. Mappings differ from them after the fleet database
+was restored from an older copy, or created anew. A creation or deletion under way makes no difference, since it changes
+the mapping first.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,21 +20,22 @@ from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.fields import Record
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
-# So often workers compare. A million instances take 24 s on PostgreSQL, 13 of them in this process: 4 % of a processor.
+# How often workers compare. A million instances take 24 s on PostgreSQL, 13 of them in this process: 4 % of a
+# processor.
 COMPARISON_INTERVAL_S = 600.0
 _BATCH_SIZE = 500
 _FIELDS = (*InstanceMapping.FIELDS, "vm_state", "task_state")
 _SOFT_DELETED = "soft-delete"
-# A creation maps an instance before its row can be seen, and takes far less.
+# A creation maps an instance before its row is visible, and takes far less than this.
 _CREATION_US = 3600 * MICROSECONDS_PER_SECOND
 
 
 @dataclass(frozen=True, slots=True)
 class MappingDifferences:
-    """What was found; uuids. rows: how many were compared.
+    """The result of a comparison, as uuids. rows: number compared.
 
-    missing: rows without a mapping. changed: rows whose mapping says something else. gone: mappings of instances that
-    the cell does not have. elsewhere: rows whose mapping names another cell, and which; those are left as they are.
+    missing: rows without a mapping. changed: rows whose mapping differs. gone: mappings of instances that the cell does
+    not have. elsewhere: rows whose mapping names another cell, with that cell; these are left as they are.
     """
 
     rows: int = 0
@@ -45,7 +46,7 @@ class MappingDifferences:
 
     @property
     def repairable(self) -> int:
-        """How many a repair puts right."""
+        """The number of differences that a repair corrects."""
         return len(self.missing) + len(self.changed) + len(self.gone)
 
     def __add__(self, other: "MappingDifferences") -> "MappingDifferences":
@@ -60,9 +61,8 @@ class MappingDifferences:
 
 @dataclass(slots=True)
 class _Pass:
-    """How far one comparison is: behind which position. suspects: rows whose mapping is queued for no visible reason.
-
-    found: until now. live: how many mappings of living instances were met that have a row.
+    """The progress of one comparison. after: its position. suspects: rows whose mapping is queued for deletion without
+    a visible reason. found: the differences so far. live: the number of mappings of living instances with a row.
     """
 
     after: tuple[Any, ...] | None = None
@@ -72,11 +72,11 @@ class _Pass:
 
 
 class MappingComparison:
-    """Compares all mappings of a cell with its rows, a page at each step, as often as it is begun.
+    """Compares all mappings of a cell with its rows, one page at each step, and then from the beginning again.
 
-    A mapping that says of a living instance that it is about to be deleted differs when two comparisons have found it
-    so, and nothing is being done to the instance.
-    repair: whether what differs is put right. clock: microseconds since the epoch.
+    If a mapping says that a living instance is queued for deletion, it counts as different only after two comparisons
+    have found it so, and if nothing is being done to the instance. repair: whether differences are corrected. clock:
+    Unix time in microseconds.
     """
 
     def __init__(self, adapter: CellAdapter, fleet: Fleet, *, repair: bool, clock: Clock = system_clock) -> None:
@@ -89,11 +89,12 @@ class MappingComparison:
         self._pass = _Pass()
 
     def step(self) -> MappingDifferences | None:
-        """Compare the next page; None while there are more, and with the last one all that was found on the way.
+        """Compare the next page. Returns None while there are more, and all differences with the last one.
 
-        The step after that begins anew. Raises CellUnreachableError and FleetUnreachableError; the same page is next.
+        The step after that begins anew. Raises CellUnreachableError and FleetUnreachableError; the page is then
+        repeated.
         """
-        # The rows first: whatever they show was mapped before.
+        # Read rows first: an instance is mapped before its row becomes visible.
         now = self._pass
         rows = self._adapter.read_page(
             PageRequest(EVERYTHING, INSTANCES_BY_UUID, _BATCH_SIZE, now.after, fields=_FIELDS)
@@ -112,7 +113,7 @@ class MappingComparison:
         return now.found
 
     def _compared(self, rows: Sequence[InstanceRow]) -> tuple[MappingDifferences, int]:
-        """What differs of these rows, and how many of their mappings count as those of living instances."""
+        """The differences of these rows, and how many of their mappings count as those of living instances."""
         known = self._fleet.mappings_of([row.uuid for row in rows])
         missing: list[InstanceMapping] = []
         changed: list[InstanceMapping] = []
@@ -138,7 +139,7 @@ class MappingComparison:
         return found, live
 
     def _wanted(self, row: InstanceRow, known: InstanceMapping | None) -> InstanceMapping | None:
-        """What the mapping of a row has to be; None where the row is damaged, so that it is not known."""
+        """The right mapping for a row; the known one if the row is damaged."""
         try:
             if known is not None and _says_the_same(known, row.record):
                 return known
@@ -148,7 +149,7 @@ class MappingComparison:
             wanted = replace(wanted, created_at=known.created_at)
             if wanted.queued_for_delete or not known.queued_for_delete:
                 return wanted
-            # It is queued, and its row is not deleted: an order may be about to come, or to end.
+            # It is queued, but its row is not deleted: a deletion may be about to come, or to end.
             is_ordered = row.record["task_state"] is not None or row.record["vm_state"] == _SOFT_DELETED
         except UnreadableRowError:
             return known
@@ -157,7 +158,7 @@ class MappingComparison:
         return wanted if not is_ordered and row.uuid in self._suspects else known
 
     def _put(self, missing: Sequence[InstanceMapping], changed: Sequence[InstanceMapping]) -> Mapping[str, str]:
-        """Repair these; returns which of the missing ones another cell has by now, and which that is."""
+        """Repair these; returns those missing ones that another cell has meanwhile, with that cell."""
         elsewhere: Mapping[str, str] = {}
         try:
             self._fleet.add_mappings(missing)
@@ -168,7 +169,7 @@ class MappingComparison:
         return elsewhere
 
     def _surplus(self, live: int) -> MappingDifferences:
-        """Mappings of living instances that the cell does not have. live: how many have been met that it has."""
+        """Mappings of living instances that the cell does not have. live: number of those that it has."""
         if self._fleet.count_mappings(self._cell_uuid) <= live:
             return MappingDifferences()
         gone: list[str] = []
@@ -198,7 +199,7 @@ def _says_the_same(known: InstanceMapping, record: Record) -> bool:
 
 
 def compare_mappings(adapter: CellAdapter, fleet: Fleet, *, repair: bool) -> MappingDifferences:
-    """All of a cell at once; raises CellUnreachableError and FleetUnreachableError."""
+    """Compare all mappings of a cell at once. Raises CellUnreachableError and FleetUnreachableError."""
     comparison = MappingComparison(adapter, fleet, repair=repair)
     while (found := comparison.step()) is None:
         pass
@@ -206,10 +207,10 @@ def compare_mappings(adapter: CellAdapter, fleet: Fleet, *, repair: bool) -> Map
 
 
 def map_instances(adapter: CellAdapter, fleet: Fleet) -> int:
-    """Say in the fleet database that the instances of a cell live there, deleted ones too; returns how many they are.
+    """Map the instances of a cell, including deleted ones, in the fleet database; returns their number.
 
     Can be repeated. Raises CellUnreachableError, FleetUnreachableError, and InstanceExistsError for an instance that
-    another cell has; the others are mapped then.
+    another cell has; the others are then mapped.
     """
     found = compare_mappings(adapter, fleet, repair=True)
     if found.elsewhere:

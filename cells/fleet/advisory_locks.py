@@ -1,7 +1,7 @@
-"""Locks for what two processes must not do to the fleet at the same time, such as counting before adding.
+"""Locks for work that two processes must not do to the fleet at the same time, such as counting before adding.
 
-It ends with its process, as every lock here does. PostgreSQL: advisory locks of a transaction, on a connection of its
-own. SQLite: one lock on a file beside the database, whatever it is for; that has one writer at a time anyway.
+As every lock here, they end with their process. PostgreSQL: advisory locks of a transaction, on a connection of its
+own. SQLite: one lock on a file beside the database for all purposes, since it has one writer at a time anyway.
 """
 
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ from fleetlight.cells.fleet.database import translated_fleet_failures
 _log = structlog.get_logger(__name__)
 
 _LONGEST_WAIT_S = 30
-# Connections that one process takes for locks: the work under a lock needs some as well.
+# The most connections that a process uses for locks, since the work under a lock needs some as well.
 _MOST_AT_ONCE = 4
 
 
 class AdvisoryLocks:
-    """The locks of one fleet database; any thread may take some, but none while it has others."""
+    """The locks of one fleet database. Any thread may take some, but not while it holds others."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -33,9 +33,9 @@ class AdvisoryLocks:
 
     @contextmanager
     def take(self, *names: str) -> Iterator[None]:
-        """Wait until no other holder has one of `names`, and keep others out meanwhile.
+        """Wait until no other holder has any of `names`, and hold them during the block.
 
-        Raises FleetUnreachableError after 30 seconds, and when the database does not answer.
+        Raises FleetUnreachableError after 30 seconds, or if the database does not answer.
         """
         if not self._places.acquire(timeout=_LONGEST_WAIT_S):
             raise FleetUnreachableError("too many requests wait for a lock of the fleet")
@@ -67,9 +67,9 @@ class AdvisoryLocks:
             session = self._engine.connect()
             try:
                 session.execute(text(f"SET LOCAL lock_timeout = '{_LONGEST_WAIT_S}s'"))
-                # It is idle while the work goes on, and the locks of a process that hangs have to be given up.
+                # The session is idle during the work, and a process that hangs must lose its locks.
                 session.execute(text(f"SET LOCAL idle_in_transaction_session_timeout = '{_LONGEST_WAIT_S}s'"))
-                # All take them in one order, so that no two requests wait for each other.
+                # All callers take them in the same order, so that no two wait for each other.
                 for name in sorted(set(names)):
                     wait_for_lock(session, f"lock on {name}")
             except BaseException:
@@ -82,7 +82,7 @@ def _release(session: Connection, names: tuple[str, ...]) -> None:
     try:
         session.rollback()
     except DBAPIError as error:
-        # The work took longer than a process that hangs may keep its locks, or the server was started again.
+        # The work took longer than the session may be idle, or the server was restarted.
         _log.warning("fleet.locks_lost", locks=names, reason=str(error.orig))
     finally:
         session.close()

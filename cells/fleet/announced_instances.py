@@ -1,8 +1,7 @@
-"""Instances that only notifications from outside tell of, in the journal of their cell: no cell has a row of them.
+"""Instances known only from notifications of other software, in the journal of their cell: no cell has rows of them.
 
-They are what an index cannot get from anywhere else, and what lists of cells have beside the rows of these. Of each
-instance the newest state is kept, of a cell the newest `MOST_KEPT` instances; a deleted one goes when the index forgets
-it.
+An index cannot get them from anywhere else, and lists add them to a cell's rows. For each instance the newest state is
+kept, and for each cell the newest `MOST_KEPT` instances; a deleted one is removed when the index forgets it.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ _COLUMNS = announced_instances.c
 
 @dataclass(frozen=True, slots=True)
 class AnnouncedInstance:
-    """version: of its document (fleetlight.indexer.backends.base.Document). extra: what it has beside its record, as
+    """version: of its document (fleetlight.indexer.backends.base.Document). extra: fields besides its record, as
     JSON.
     """
 
@@ -40,8 +39,8 @@ class AnnouncedInstance:
 
 @dataclass(frozen=True, slots=True)
 class AnnouncedPage:
-    """rows: in order; their revisions are the versions of their documents. cut_off: uuids of cells of which as many are
-    kept as may be, so some may be missing.
+    """rows: in order; their revisions are the versions of their documents. cut_off: uuids of cells with the maximum
+    number of kept instances, of which some may be missing.
     """
 
     rows: Sequence[InstanceRow] = ()
@@ -49,13 +48,13 @@ class AnnouncedPage:
 
 
 class AnnouncedInstances:
-    """Those of all cells. Every call raises FleetUnreachableError."""
+    """The announced instances of all cells. Every call raises FleetUnreachableError."""
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
 
     def keep(self, cell_uuid: str, announced: Sequence[AnnouncedInstance]) -> None:
-        """Keep these states, of each instance the newest one."""
+        """Store these states, keeping the newest one of each instance."""
         if not announced:
             return
         new = self._database.insert(announced_instances)
@@ -69,13 +68,13 @@ class AnnouncedInstances:
             connection.execute(statement, [_values(cell_uuid, each) for each in announced])
 
     def versions(self, cell_uuid: str) -> Mapping[str, int]:
-        """The version of each that is kept of a cell, by its uuid."""
+        """The versions of a cell's kept instances, by uuid."""
         statement = select(_COLUMNS.instance_uuid, _COLUMNS.version).where(_COLUMNS.cell_uuid == cell_uuid)
         with self._database.reading() as connection:
             return {row.instance_uuid: row.version for row in connection.execute(statement)}
 
     def read(self, cell_uuid: str, instance_uuids: Collection[str]) -> list[AnnouncedInstance]:
-        """Those that are kept among these."""
+        """The kept ones among these instances."""
         statement = select(announced_instances).where(
             _COLUMNS.cell_uuid == cell_uuid, _COLUMNS.instance_uuid.in_(sorted(instance_uuids))
         )
@@ -87,7 +86,7 @@ class AnnouncedInstances:
         ]
 
     def read_page(self, cell_uuids: Collection[str], request: PageRequest) -> AnnouncedPage:
-        """The page of those that are announced in these cells, and that no mapping has in another one."""
+        """A page of the instances announced in these cells, without those mapped to another cell."""
         with self._database.reading() as connection:
             kept = _kept_by_cell(connection, cell_uuids)
             rows = _announced_rows(connection, kept, request.filter) if kept else iter(())
@@ -95,18 +94,18 @@ class AnnouncedInstances:
         return AnnouncedPage(found, [uuid for uuid, number in kept.items() if number >= MOST_KEPT])
 
     def cells_with_some(self, cell_uuids: Collection[str]) -> Collection[str]:
-        """Those of these cells in which some are announced."""
+        """Those of these cells that have announced instances."""
         with self._database.reading() as connection:
             return _kept_by_cell(connection, cell_uuids).keys()
 
     def forget(self, cell_uuid: str, instance_uuids: Collection[str]) -> None:
-        """They have rows now, or none of this cell any more."""
+        """Remove instances that now have rows, or have left the cell."""
         with self._database.writing() as connection:
             for uuids in batched(sorted(instance_uuids), _AT_ONCE):
                 _delete(connection, cell_uuid, _COLUMNS.instance_uuid.in_(uuids))
 
     def prune(self, cell_uuid: str, horizon: int) -> None:
-        """Forget what was deleted before `horizon`, microseconds, and all but the newest `MOST_KEPT`."""
+        """Remove instances deleted before `horizon`, in microseconds, and all but the newest `MOST_KEPT`."""
         with self._database.writing() as connection:
             _delete(connection, cell_uuid, _COLUMNS.deleted_at < horizon)
             of_cell = _COLUMNS.cell_uuid == cell_uuid
@@ -119,7 +118,7 @@ class AnnouncedInstances:
 
 
 def remove_announced(connection: Connection, cell_uuid: str) -> None:
-    """Forget all of a cell."""
+    """Remove all announced instances of a cell."""
     connection.execute(delete(announced_instances).where(_COLUMNS.cell_uuid == cell_uuid))
 
 
@@ -130,9 +129,9 @@ def _kept_by_cell(connection: Connection, cell_uuids: Collection[str]) -> dict[s
 
 
 def _announced_rows(connection: Connection, cell_uuids: Collection[str], wanted: Filter) -> Iterator[InstanceRow]:
-    """Those that a filter lets pass, one after the other."""
+    """Yield the instances that match a filter, one by one."""
     matches = matcher(wanted, INSTANCE_FIELDS)
-    # All of a cell may be much.
+    # In batches, since a cell may have many.
     for row in connection.execution_options(yield_per=_AT_ONCE).execute(_of_cells(cell_uuids, wanted)):
         record = {**BLANK_INSTANCE, **msgspec.json.decode(row.record)}
         if matches(record):

@@ -1,4 +1,4 @@
-"""What the last comparison of each cell with the index has found (fleetlight.indexer.reconcile.audit)."""
+"""The findings of each cell's last comparison with the index (fleetlight.indexer.reconcile.audit)."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,9 +11,9 @@ from fleetlight.cells.fleet.tables import audit_rounds
 
 @dataclass(frozen=True, slots=True)
 class AuditRound:
-    """Of one cell. at: when the round ended; microseconds. compared: rows, by their revisions.
+    """The last round of one cell. at: its end, in microseconds. compared: number of rows, by their revisions.
 
-    found, repaired: instances that differed, of this round and of what was read of contents since.
+    found, repaired: numbers of differing instances, in this round and in contents read since.
     """
 
     at: int
@@ -29,7 +29,7 @@ class AuditRounds:
         self._database = database
 
     def record(self, cell_uuid: str, audit_round: AuditRound) -> None:
-        """It takes the place of the one before."""
+        """Store a round in place of the previous one."""
         values = asdict(audit_round)
         new = self._database.insert(audit_rounds)
         statement = new.on_conflict_do_update(index_elements=[audit_rounds.c.cell_uuid], set_=values)
@@ -37,7 +37,7 @@ class AuditRounds:
             connection.execute(statement, {"cell_uuid": cell_uuid, **values})
 
     def all(self) -> Mapping[str, AuditRound]:
-        """By the uuid of the cell; without cells that were never compared."""
+        """The rounds by cell uuid, without cells that were never compared."""
         with self._database.reading() as connection:
             rows = connection.execute(select(audit_rounds)).all()
         return {row.cell_uuid: AuditRound(*row[1:]) for row in rows}

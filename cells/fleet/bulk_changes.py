@@ -1,7 +1,7 @@
-"""Bulk changes: an action on each of the instances that a user saw in a preview (docs/decisions/0035).
+"""Bulk changes: an action on each instance that a user saw in a preview (docs/decisions/0035).
 
-An item leaves WAITING once, in one statement, before anything is submitted for it. So nothing is submitted twice,
-whatever becomes of the process that carries the change out.
+An item leaves WAITING once, by one statement, before its action is submitted. So nothing is submitted twice, whatever
+happens to the process that carries out the change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,14 @@ MAX_ITEMS = 5000
 MAX_OF_USER = 20
 KEPT_US = 24 * 60 * 60 * MICROSECONDS_PER_SECOND
 YOUNG_US = 60 * MICROSECONDS_PER_SECOND
-"""So long nothing takes a preview away from those who have just been told of it."""
+"""How long a preview is surely kept for those who have just been told of it."""
 IN_DOUBT = "the process ended while it was submitted: look at it"
-"""Why an item is UNKNOWN that was SUBMITTING when its run ended."""
+"""The reason of an item that was SUBMITTING when its run ended, and so is UNKNOWN."""
 _SHOWN_ITEMS = 100
 
 
 class BulkState(StrEnum):
-    """As the database has it: RUNNING also where the process that ran it was killed."""
+    """The stored state; RUNNING may also mean that the process which ran it was killed."""
 
     PREVIEWED = "previewed"
     RUNNING = "running"
@@ -39,8 +39,8 @@ class BulkState(StrEnum):
 
 
 class ItemState(StrEnum):
-    """RUNNING: its cell has accepted the action, whose job goes on. UNKNOWN: it was being submitted when the process
-    ended, or its cell does not know any more what came of it.
+    """RUNNING: the cell has accepted the action, and its job goes on. UNKNOWN: it was being submitted when the process
+    ended, or its cell does not know its result any more.
     """
 
     WAITING = "waiting"
@@ -54,7 +54,7 @@ class ItemState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of an item. reason: in a sentence why it was not, or may not have been, carried out."""
+    """The result of an item. reason: why it was not, or may not have been, carried out, as a sentence."""
 
     state: ItemState
     reason: str | None = None
@@ -62,7 +62,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class FrozenInstance:
-    """An instance as the preview had it. revision: None where its cell does not number changes. cell: a name."""
+    """An instance as in the preview. revision: None if its cell does not number changes. cell: a name."""
 
     uuid: str
     revision: int | None
@@ -82,11 +82,11 @@ class BulkItem:
 
 @dataclass(frozen=True, slots=True)
 class NewBulk:
-    """What its owner asked for. project_id: of the owner then, None without one. filter: a text, empty for none.
+    """The owner's request. project_id: of the owner at that time, or None. filter: a text, empty for none.
 
-    as_of: when the instances were read, microseconds. is_complete: whether all cells answered in full.
-    left_out: of each cell that did not answer its name (`cell`), how many instances of it were left out (`instances`),
-        and how many seconds old what the index says of them was (`age_s`); both None where the index says nothing.
+    as_of: when the instances were read, in microseconds. is_complete: whether all cells answered in full.
+    left_out: for each cell that did not answer, its name (`cell`), how many of its instances were left out
+        (`instances`), and the age of its data in the index in seconds (`age_s`); both None if the index has no data.
     """
 
     user_id: str
@@ -102,7 +102,7 @@ class NewBulk:
 class BulkChange:
     """One bulk change. run: how often it was begun; a process writes only for its own run.
 
-    reason: why it was stopped, unless its owner did that. counts: items by project, cell and state.
+    reason: why it was stopped, unless by its owner. counts: number of items by project, cell and state.
     """
 
     id: str
@@ -115,11 +115,11 @@ class BulkChange:
 
     @property
     def expires_at(self) -> int:
-        """The moment from which on there is none, microseconds."""
+        """When it is removed, in microseconds."""
         return self.created_at + KEPT_US
 
     def count(self, *states: ItemState) -> int:
-        """How many items are in one of these states."""
+        """The number of items in one of these states."""
         return sum(count for (_, _, state), count in self.counts.items() if state in states)
 
 
@@ -129,15 +129,15 @@ _INSTANCE = FrozenInstance.__dataclass_fields__
 
 
 class BulkChanges:
-    """All bulk changes. Calls block, and raise FleetUnreachableError. now: microseconds."""
+    """All bulk changes. Calls block, and raise FleetUnreachableError. now: Unix time in microseconds."""
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
 
     def add(self, content: NewBulk, instances: Sequence[FrozenInstance], now: int) -> str:
-        """Keep a preview, and return its id. Of too many the oldest of its owner goes that was never begun.
+        """Store a preview and return its id. If its owner has too many, the oldest one never begun is removed.
 
-        Raises QuotaExceededError when there is none that is YOUNG_US old.
+        Raises QuotaExceededError if none of those is YOUNG_US old.
         """
         bulk_id = str(uuid4())
         values = {"id": bulk_id, **asdict(content), "created_at": now, "state": BulkState.PREVIEWED.value, "run": 0}
@@ -173,18 +173,18 @@ class BulkChanges:
         return bulk_id
 
     def seen_by(self, user_id: str, project_id: str | None, now: int) -> list[BulkChange]:
-        """Those that a user made in a project, the newest first."""
+        """The changes of a user in a project, newest first."""
         return self._select(user_id, project_id, now, None)
 
     def find(self, bulk_id: str, user_id: str, project_id: str | None, now: int) -> BulkChange:
-        """One of those. Raises ResourceNotFoundError."""
+        """One of a user's changes in a project. Raises ResourceNotFoundError."""
         found = self._select(user_id, project_id, now, bulk_id)
         if not found:
             raise ResourceNotFoundError("Bulk change", bulk_id)
         return found[0]
 
     def last_items(self, bulk_id: str) -> list[BulkItem]:
-        """At most 100, those first that something was done with last."""
+        """At most 100 items, the most recently changed first."""
         return self._items(_ITEM.bulk_id == bulk_id, _ITEM.changed_at.desc(), limit=_SHOWN_ITEMS)
 
     def items_of(self, bulk_id: str, state: ItemState) -> list[BulkItem]:
@@ -194,7 +194,7 @@ class BulkChanges:
     def begin(self, bulk_id: str, now: int) -> int:
         """Begin a run, and return its number. The caller holds the lease of the bulk change.
 
-        What an earlier run was submitting is unknown now.
+        Items that an earlier run was submitting become UNKNOWN.
         """
         doubtful = and_(_ITEM.bulk_id == bulk_id, _ITEM.state == ItemState.SUBMITTING.value)
         with self._database.writing() as connection:
@@ -209,7 +209,7 @@ class BulkChanges:
         return run
 
     def leave_waiting(self, bulk_id: str, run: int, position: int, outcome: Outcome, now: int) -> bool:
-        """Bring an item from WAITING into another state; False when it waits no more, or the run is not to go on."""
+        """Move an item from WAITING to another state; False if it is not waiting, or the run has to end."""
         is_running = select(_BULK.id).where(
             _BULK.id == bulk_id, _BULK.run == run, _BULK.state == BulkState.RUNNING.value
         )
@@ -217,18 +217,18 @@ class BulkChanges:
         return self._change(bulk_id, position, waits, outcome, now)
 
     def is_running(self, bulk_id: str, run: int) -> bool:
-        """Whether the run is to go on: neither stopped, nor followed by another one, nor expired."""
+        """Whether the run may go on: it was neither stopped, nor replaced by another one, nor is it expired."""
         its = select(_BULK.id).where(_BULK.id == bulk_id, _BULK.run == run, _BULK.state == BulkState.RUNNING.value)
         with self._database.reading() as connection:
             return connection.execute(its).first() is not None
 
     def record(self, bulk_id: str, position: int, outcome: Outcome, now: int) -> None:
-        """What came of an item that was submitted; also when it was unknown meanwhile."""
+        """Record the result of a submitted item, even if it became UNKNOWN meanwhile."""
         submitted = _ITEM.state.in_([ItemState.SUBMITTING.value, ItemState.UNKNOWN.value])
         self._change(bulk_id, position, submitted, outcome, now)
 
     def end_items(self, bulk_id: str, outcomes: Mapping[int, Outcome], now: int) -> None:
-        """What came of items whose jobs were RUNNING, by their positions."""
+        """Record the results of items whose jobs were RUNNING, by position."""
         its = update(bulk_items).where(
             _ITEM.bulk_id == bulk_id, _ITEM.position == bindparam("at"), _ITEM.state == ItemState.RUNNING.value
         )
@@ -237,13 +237,13 @@ class BulkChanges:
             connection.execute(its, values)
 
     def stop(self, bulk_id: str) -> None:
-        """Let the run end between two items; nothing happens when none runs."""
+        """Let the run end between two items; without effect if none runs."""
         runs = and_(_BULK.id == bulk_id, _BULK.state == BulkState.RUNNING.value)
         with self._database.writing_once() as connection:
             connection.execute(update(bulk_changes).where(runs).values(state=BulkState.STOPPED.value))
 
     def end(self, bulk_id: str, run: int, reason: str | None) -> None:
-        """A run has ended: DONE when no item waits, STOPPED otherwise. reason: as of BulkChange."""
+        """Record the end of a run: DONE if no item waits, otherwise STOPPED. reason: see BulkChange."""
         waits = select(_ITEM.uuid).where(_ITEM.bulk_id == bulk_id, _ITEM.state == ItemState.WAITING.value)
         with self._database.writing() as connection:
             is_done = connection.execute(waits.limit(1)).first() is None

@@ -204,7 +204,7 @@ class Fleet:
         )
 
     def cell(self, name_or_uuid: str) -> Cell:
-        """The cell with that name or uuid; raises UnknownCellError naming the known ones."""
+        """The cell with that name or uuid. Raises UnknownCellError, which names the known ones."""
         cells = self.cells()
         for cell in cells:
             if name_or_uuid in {cell.name, cell.uuid}:

@@ -38,6 +38,7 @@ class UpstreamAddress:
 
     @classmethod
     def read(cls, text: str) -> "UpstreamAddress":
+        """Parse what `write` made. Raises UpstreamError for unknown parameters, or a login that is incomplete."""
         url, _, query = text.partition("?")
         given: dict[str, str] = dict(parse_qsl(query))
         unknown = sorted(given.keys() - cls.__dataclass_fields__.keys() | ({"url"} & given.keys()))

@@ -57,7 +57,7 @@ class TokenFile:
 
 
 def read_secret(path: Path) -> str:
-    """What a file holds, without the line break at the end; raises UpstreamError when that is nothing."""
+    """The content of a file, without its last line break. Raises UpstreamError if it is empty or unreadable."""
     try:
         secret = path.read_text(encoding="utf-8").rstrip("\r\n")
     except OSError as error:

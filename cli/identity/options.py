@@ -26,6 +26,7 @@ UserOption = Annotated[str | None, typer.Option("--user", metavar="USER", help="
 
 
 def directory_file(settings: Settings) -> DirectoryFile:
+    """Raises ConfigurationError unless a file of users is configured."""
     if settings.identity.file is None:
         raise ConfigurationError(
             "identity.file (FLEETLIGHT_IDENTITY_FILE) is needed: it says where users and projects are kept"
@@ -37,6 +38,7 @@ UsersFile = Annotated[DirectoryFile, FromSettings(lambda settings, _: nullcontex
 
 
 def checked_name(name: str) -> str:
+    """Raises ConfigurationError for a name that is blank or has characters that cannot be printed."""
     if not name.strip() or not name.isprintable():
         raise ConfigurationError(f"{name!r} is no name: it needs a character that can be seen")
     return name

@@ -232,6 +232,7 @@ class FollowedCell(RebuiltCell):
 
     def finish(self) -> None:
         # What is written here may be taken back if something else fails, and then was never written.
+        """Raises RebuildError if the cell has forgotten changes too early."""
         tracker = deepcopy(self._tracker)
         rereader = self._new_rereader(tracker)
         if self._gaps != self._compared_gaps or not self._catch_up(tracker, rereader):

@@ -1,1 +1,1 @@
-"""The commands that change native cells, and the processes that do."""
+"""The commands that change native cells, and the processes that carry out the changes."""

@@ -1,4 +1,4 @@
-"""`fleetlight node-agent`: what runs on a host and does what workers call it for.
+"""`fleetlight node-agent`: runs on a host, and does the work that workers request.
 
 It imports nothing that talks to databases or buses, so a host needs neither.
 """
@@ -45,7 +45,7 @@ _log = structlog.get_logger(__name__)
     ),
 )
 def node_agent(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="The node, as its cell calls it.", show_default=False)],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node's name in its cell.", show_default=False)],
     *,
     certificate: Annotated[
         Path,
@@ -53,39 +53,39 @@ def node_agent(
     ],
     key: Annotated[Path, typer.Option(metavar="FILE", help="The key of the certificate.", show_default=False)],
     trusted: Annotated[
-        Path, typer.Option(metavar="FILE", help="The authority behind the certificates of callers.", show_default=False)
+        Path, typer.Option(metavar="FILE", help="The authority that signs callers' certificates.", show_default=False)
     ],
-    folder: Annotated[
-        Path, typer.Option(metavar="DIR", help="The folder for the state of the agent.", show_default=False)
-    ],
+    folder: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the agent's state.", show_default=False)],
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "0.0.0.0",  # noqa: S104  # callers need a certificate
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free one.")] = PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 for any free one.")] = PORT,
     libvirt: Annotated[
         str | None,
-        typer.Option("--libvirt", metavar="URI", help="Serve this host, by libvirt, instead of a simulated one."),
+        typer.Option("--libvirt", metavar="URI", help="Serve this host through libvirt, instead of a simulated one."),
     ] = None,
     volume_group: Annotated[
-        str, typer.Option(metavar="NAME", help="Where disks of new guests are made; by libvirt a storage pool.")
+        str, typer.Option(metavar="NAME", help="The volume group for disks of new guests; with libvirt a storage pool.")
     ] = "xenvg",
     hypervisors: Annotated[
         list[str] | None,
-        typer.Option("--hypervisor", metavar="NAME", help="Of the simulated host; repeatable. fake unless given."),
+        typer.Option(
+            "--hypervisor", metavar="NAME", help="A hypervisor of the simulated host; repeatable. Default: fake."
+        ),
     ] = None,
     until_stdin_ends: Annotated[
         bool,
         typer.Option(
             "--until-stdin-ends",
-            help="End when the standard input is closed: with the process that has started the agent.",
+            help="End when the standard input is closed, that is with the process that started the agent.",
         ),
     ] = False,
     vcpus: Annotated[int, typer.Option(min=1, help="The processors of the simulated host.")] = 16,
-    memory: Annotated[int | None, size_option("The memory of the simulated host; 64G unless given")] = None,
-    disk: Annotated[int | None, size_option("The disk of the simulated host; 1024G unless given")] = None,
+    memory: Annotated[int | None, size_option("The memory of the simulated host; 64G by default")] = None,
+    disk: Annotated[int | None, size_option("The disk of the simulated host; 1024G by default")] = None,
 ) -> None:
-    """Run on a host, and carry out the calls of the workers of its cell.
+    """Run on a host, and carry out the requests of its cell's workers.
 
-    Unless --libvirt is given the host is a simulated one, whose guests are in the folder. What it is slow at, and what
-    fails, can be set in behaviour.json there, at any time.
+    Without --libvirt the host is simulated, and its guests are in the folder. The file behaviour.json there says which
+    of its operations are slow or fail; it can be changed at any time.
     """
     configure_logging(LogSettings())
     try:

@@ -1,4 +1,4 @@
-"""`fleetlight balance`: the moves that balance the nodes of clusters."""
+"""`fleetlight balance`: shows and makes the moves that balance the nodes of clusters."""
 
 import asyncio
 import time
@@ -48,9 +48,9 @@ _POLL_INTERVAL_S = 0.2
 
 @contextmanager
 def cells_to_balance(settings: Settings, name: str | None) -> Iterator[Mapping[str, MoveJobs]]:
-    """The native cells, by name, or the one that is named; no other call moves anything there meanwhile.
+    """The native cells by name, or only the named one; meanwhile no other call moves instances in them.
 
-    What earlier calls have left under way has ended. Raises ConfigurationError for a cell that is only read,
+    It first waits for the end of jobs from earlier calls. Raises ConfigurationError for a cell that is only read,
     UnknownCellError, CellUnreachableError, and CommandError for a cell in which another process moves instances.
     """
     with open_fleet(settings.fleet) as fleet, ExitStack() as stack:
@@ -86,7 +86,7 @@ def _changeable(fleet: Fleet, name: str | None) -> Iterator[Cell]:
 
 
 def carry_out(jobs: Mapping[str, MoveJobs], plans: Mapping[str, BalancePlan]) -> Mapping[str, Execution]:
-    """Make the moves of each cell, by its name, and wait for their end; whatever ends that first says what goes on."""
+    """Make the moves of each cell by name, and wait for their end; if interrupted, say which jobs go on."""
     executions = {
         name: Execution(jobs[name], [move for group in plan.groups for move in group.moves])
         for name, plan in plans.items()
@@ -118,7 +118,7 @@ def _tell_what_goes_on(name: str, execution: Execution) -> None:
 
 
 def failures(executions: Mapping[str, Execution]) -> Sequence[str]:
-    """A sentence on each move that has failed."""
+    """A sentence for each move that failed."""
     return [
         f"{each.move.instance}: {'' if each.job is None else f'job {each.job}: '}{ending.why or ending.status}"
         for execution in executions.values()
@@ -135,7 +135,7 @@ app = typer.Typer()
 
 _COLUMNS = ("INSTANCE", "FROM", "TO", "GAIN", "SCORE", "STEPS")
 _Plans = Mapping[str, BalancePlan]
-"""By the name of the cell; empty for the cluster of a file."""
+"""The plans by the name of the cell, which is empty for the cluster of a file."""
 
 
 @app.command(
@@ -152,13 +152,13 @@ def balance(
     *,
     cell: CellOption = None,
     group: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this node group, by its name or uuid.")
+        str | None, typer.Option(metavar="NAME", help="Balance only this node group, by name or uuid.")
     ] = None,
     text_data: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A text file of htools with a cluster, instead of the cells.")
+        Path | None, typer.Option(metavar="FILE", help="Read a cluster from htools' text format, instead of the cells.")
     ] = None,
     save_text: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the cluster after the moves as a text file of htools.")
+        Path | None, typer.Option(metavar="FILE", help="Write the cluster after the moves in htools' text format.")
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Make the moves, and wait for their end.")] = False,
     output: OutputOption = Output.TABLE,
@@ -167,7 +167,7 @@ def balance(
 ) -> None:
     """Show which moves balance the nodes of a cluster, by the score of Ganeti's hbal, and make them with --execute.
 
-    Reservations, which move for free, are preferred; no instance leaves its node group.
+    Moves of reservations, which cost nothing, are preferred; no instance leaves its node group.
     """
     cell = one_cell(of_cell, cell)
     if text_data is None:
@@ -193,7 +193,7 @@ def balance(
 def _execute(
     found: FleetClusters, jobs: Mapping[str, MoveJobs], group: str | None, save_text: Path | None, output: Output
 ) -> None:
-    """Make the moves of native cells. Raises CommandError where not all of them could be made."""
+    """Make the moves of native cells. Raises CommandError if some could not be made."""
     plans = _plans(found.by_cell, group)
     _check_saving(plans, save_text)
     if output is Output.TABLE:
@@ -217,7 +217,7 @@ def _execute(
 
 
 def _found(found: FleetClusters, jobs: Mapping[str, MoveJobs]) -> FleetClusters:
-    """The clusters of those cells in which moves can be made."""
+    """The clusters of the cells in which moves can be made."""
     by_cell = {name: found.by_cell[name] for name in jobs if name in found.by_cell}
     return replace(found, by_cell=by_cell, left_out={name: found.left_out[name] for name in by_cell})
 
@@ -234,7 +234,7 @@ def _coverage(found: FleetClusters) -> Mapping[str, Any]:
 
 
 def _plans(clusters: Mapping[str, Cluster], group: str | None) -> _Plans:
-    """How to balance each cluster that has the group. Raises UnknownGroupError if none has it."""
+    """Plan the balance of each cluster that has the group. Raises UnknownGroupError if none has it."""
     plans, unknown = {}, None
     for name, cluster in clusters.items():
         try:
@@ -247,7 +247,7 @@ def _plans(clusters: Mapping[str, Cluster], group: str | None) -> _Plans:
 
 
 def _document(plans: _Plans, executions: Mapping[str, Execution] | None = None) -> Mapping[str, Any]:
-    """executions: where the moves were made, or tried."""
+    """The plans as JSON. executions: of the moves, if they were made or tried."""
     groups = [(cell, group) for cell, plan in plans.items() for group in plan.groups]
     moves = [_move(cell, group, move) for cell, group in groups for move in group.moves]
     if executions is not None:
@@ -270,7 +270,7 @@ def _document(plans: _Plans, executions: Mapping[str, Execution] | None = None) 
 
 
 def _outcome(each: ExecutedMove) -> Mapping[str, Any]:
-    """The job of a move and how it has ended; null where none was submitted."""
+    """The job of a move and its result; null if none was submitted."""
     ending = each.ending
     status, why = (None, None) if ending is None else (ending.status, ending.why)
     return {"job": each.job, "status": status, "why": why}
@@ -336,7 +336,7 @@ def _named(nodes: NodesOfInstance) -> str:
 
 
 def _steps(move: PlannedMove) -> Sequence[str]:
-    """What is done one after the other, in the words of gnt-instance; all at once of a reservation in a cell."""
+    """The steps in order, in gnt-instance's terms; a cell makes those of a reservation all at once."""
     target = move.target
     match move.kind:
         case MoveKind.FAILOVER:

@@ -1,4 +1,4 @@
-"""`fleetlight capacity`: what the nodes of all cells have left, and how many more instances of a size that is."""
+"""`fleetlight capacity`: shows the free capacity of all cells, and how many more instances of a size fit."""
 
 import asyncio
 import sys
@@ -63,24 +63,22 @@ _SIZE_OPTIONS = "--memory, --disk and --vcpus"
 def capacity(
     of_cell: OneCellArgument = None,
     *,
-    parts: Annotated[bool, typer.Option("--parts", help="Show each zone and node group, too.")] = False,
+    parts: Annotated[bool, typer.Option("--parts", help="Also show each zone and node group.")] = False,
     memory: Annotated[int | None, size_option("Count how many instances with this memory fit")] = None,
-    disk: Annotated[int | None, size_option("Their disk, which belongs to --memory")] = None,
-    vcpus: Annotated[int | None, typer.Option(min=1, help="Their processors, which belong to --memory.")] = None,
+    disk: Annotated[int | None, size_option("Their disk, to be given with --memory")] = None,
+    vcpus: Annotated[int | None, typer.Option(min=1, help="Their processors, to be given with --memory.")] = None,
     disk_template: Annotated[
         DiskTemplate,
         typer.Option(metavar="TEMPLATE", help=f"With --memory: {', '.join(DiskTemplate)}."),
     ] = DiskTemplate.PLAIN,
     no_capacity_checks: Annotated[
         bool,
-        typer.Option(
-            "--no-capacity-checks", help="With --memory: count the room, too, that the failure of a node would need."
-        ),
+        typer.Option("--no-capacity-checks", help="With --memory: also count room needed if a node fails."),
     ] = False,
     cell: CellOption = None,
     text_data: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="With --memory: a text file of htools with a cluster, instead of the cells."),
+        typer.Option(metavar="FILE", help="With --memory: read a cluster in htools' text format, not the cells."),
     ] = None,
     output: OutputOption = Output.TABLE,
     config: ConfigOption = None,
@@ -88,7 +86,7 @@ def capacity(
 ) -> None:
     """Show what the nodes of all cells have free, and how many more instances of a size fit.
 
-    Without --memory: how much of the processors, the memory and the disk of each cell is used, reserved and free.
+    Without --memory it shows how much of each cell's processors, memory and disk is used, reserved and free.
     """
     cell = one_cell(of_cell, cell)
     wanted = _size(memory, disk, vcpus)
@@ -129,7 +127,7 @@ def _notice_unknown(summary: Mapping[str, Any]) -> None:
 
 
 def _show_overview(output: Output, found: Mapping[str, Any], *, parts: bool) -> None:
-    """A row for each cell and each of its resources; with parts, also for those of its zones and groups."""
+    """Print a row for each cell and resource; with parts, also for its zones and groups."""
     has_bars = output is Output.TABLE and sys.stdout.isatty()
     columns = _COLUMNS_OF_PARTS if parts else _COLUMNS
     rows = [
@@ -143,7 +141,7 @@ def _show_overview(output: Output, found: Mapping[str, Any], *, parts: bool) -> 
 
 
 def _resource_rows(summary: Mapping[str, Any], *, has_bars: bool) -> Iterable[Mapping[str, str]]:
-    """The values of all columns, for processors, memory and disk. NODES: how many of them take new instances."""
+    """The values of all columns, for processors, memory and disk. NODES: how many of them accept new instances."""
     of_part = {
         "CELL": summary["cell"],
         "ZONE": summary["zone"] or "-",
@@ -164,7 +162,7 @@ def _bar(percent: int) -> str:
 
 
 def _size(memory_mib: int | None, disk_mib: int | None, vcpus: int | None) -> Amount | None:
-    """The size that is asked for, if one is. Raises ConfigurationError where a part of it is missing."""
+    """The size in the options, or None. Raises ConfigurationError if a part of it is missing."""
     if memory_mib is None and disk_mib is None and vcpus is None:
         return None
     if memory_mib is None or disk_mib is None or vcpus is None:
@@ -215,6 +213,6 @@ def _show_rooms(output: Output, rooms: Sequence[Mapping[str, Any]], document: Ma
 
 
 def _tier_text(tier: Mapping[str, int]) -> str:
-    """How many, and their memory, disk and processors."""
+    """The count of a tier, with its memory, disk and processors."""
     sizes = f"{size_text(tier['memory_mib'])} memory, {size_text(tier['disk_mib'])} disk"
     return f"{tier['count']} × {sizes}, {tier['vcpus']} vcpus"

@@ -1,4 +1,4 @@
-"""The files of `fleetlight cell certs`: a folder for each cell, with a pair of files for each certificate."""
+"""The files of `fleetlight cell certs`: a folder for each cell, with two files for each certificate."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ Tell = Callable[[str], None]
 def write_certificates(
     out: Path, cell: str, agents: Iterable[str], workers: Iterable[str], *, tell: Tell = print_result
 ) -> None:
-    """Make what is missing, renew what ends before long, and leave the rest. tell: what is done.
+    """Create missing certificates, renew those that expire soon, and leave the rest. tell: reports each action.
 
     Raises CommandError.
     """
@@ -35,7 +35,7 @@ def write_certificates(
 
 
 def _authority(folder: Path, cell: str, now: datetime, tell: Tell, *, is_wanted: bool) -> Pair:
-    """That of the cell, which is made when there is none."""
+    """The authority of the cell, created if it is missing. Raises ConfigurationError."""
     certificate, key = folder / f"{_AUTHORITY}.pem", folder / f"{_AUTHORITY}.key"
     if certificate.exists():
         if not key.exists():
@@ -45,7 +45,7 @@ def _authority(folder: Path, cell: str, now: datetime, tell: Tell, *, is_wanted:
         raise ConfigurationError(
             f"there are no certificates in {folder} to renew: name those that are to be made with --agent and --worker"
         )
-    # A key alone is of a call that was ended here: no process trusts it yet.
+    # A key without a certificate is from an interrupted call: no process trusts it yet.
     authority = new_authority(cell, now)
     _write(key, authority.key, 0o600)
     _write(certificate, authority.certificate, 0o644)
@@ -54,7 +54,7 @@ def _authority(folder: Path, cell: str, now: datetime, tell: Tell, *, is_wanted:
 
 
 def _known(folder: Path) -> list[tuple[Role, str]]:
-    """Those that have a certificate."""
+    """The roles and names that have certificates."""
     return [
         (role, path.name.removeprefix(f"{kind}-").removesuffix(".pem"))
         for role, kind in _KIND_OF_FILE.items()
@@ -78,7 +78,7 @@ def _issue(folder: Path, authority: Pair, role: Role, name: str, now: datetime, 
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Put a whole file in place of the one that is there."""
+    """Replace a file by a complete new one."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

@@ -1,4 +1,4 @@
-"""`fleetlight cell certs`: by what the agents of a cell and those that call them know each other."""
+"""`fleetlight cell certs`: certificates with which a cell's agents and their callers authenticate each other."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,18 +18,20 @@ def certs(
     *,
     agents: Annotated[
         list[str] | None,
-        typer.Option("--agent", metavar="NODE", help="A node with an agent that gets a certificate; repeatable."),
+        typer.Option("--agent", metavar="NODE", help="Create a certificate for the agent of this node; repeatable."),
     ] = None,
     workers: Annotated[
         list[str] | None,
-        typer.Option("--worker", metavar="NAME", help="A process that may call the agents gets one; repeatable."),
+        typer.Option("--worker", metavar="NAME", help="Create one for this process that calls agents; repeatable."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the files are.")] = Path("fleetlight-certs"),
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the files.")] = Path(
+        "fleetlight-certs"
+    ),
 ) -> None:
-    """Make the authority of a cell, and certificates for its agents and for those that call them.
+    """Create the authority of a cell, and certificates for its agents and their callers.
 
-    Can be repeated, as from cron: it renews what ends before long, and leaves the rest as it is. Agents and workers
-    take new files as soon as they see them, with no pause. The key of the authority, authority.key, stays here.
+    Can be repeated, for example by cron: it renews certificates that expire soon, and leaves the rest as it is. Agents
+    and workers load new files as soon as they see them, without a pause. Keep the authority's key, authority.key, here.
     """
     from fleetlight.manager.commands.certificate_files import write_certificates  # noqa: PLC0415 -- has cryptography, which takes long
 
@@ -37,5 +39,5 @@ def certs(
 
 
 def add_to(cell_commands: typer.Typer) -> None:
-    """As fleetlight.resources.wings asks for."""
+    """Add the command, as fleetlight.resources.wings requires."""
     cell_commands.command("certs", epilog=_EXAMPLES)(certs)

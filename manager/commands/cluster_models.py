@@ -1,4 +1,4 @@
-"""The clusters that commands of balance and capacity look at: from a text file of htools, or from the cells."""
+"""The clusters for the commands balance and capacity: from a text file of htools, or from the cells."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -37,9 +37,9 @@ _Items = Mapping[str, Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class FleetClusters:
-    """by_cell: by the names of the cells that have nodes. has_all_cells: all cells have answered in full.
+    """by_cell: clusters by cell name, for cells with nodes. has_all_cells: all cells answered in full.
 
-    left_out: what of a cell, by its name, is not in its cluster as it should be.
+    left_out: items missing from a cell's cluster, or incomplete in it, by cell name.
     """
 
     by_cell: Mapping[str, Cluster]
@@ -51,7 +51,7 @@ class FleetClusters:
         return self.has_all_cells and not any(self.left_out.values())
 
     def listed(self) -> Sequence[Mapping[str, str]]:
-        """What is left out, for a document."""
+        """The items left out, as JSON."""
         return [
             {"cell": cell, "type": each.item_type, "name": each.name, "why": each.why}
             for cell, found in self.left_out.items()
@@ -59,7 +59,7 @@ class FleetClusters:
         ]
 
     def notice_missing(self) -> None:
-        """Say what is missing, each in a line."""
+        """Print a line for each missing cell or item."""
         if not self.has_all_cells:
             notice_missing_cells()
         for each in self.listed():
@@ -71,7 +71,7 @@ def notice_missing_cells() -> None:
 
 
 def cluster_of_file(path: Path) -> Cluster:
-    """Raises ConfigurationError for a file that is not there or not as htools has it."""
+    """Read a cluster from a file. Raises ConfigurationError if it is missing or not in htools' format."""
     try:
         return read_cluster(path.read_bytes().decode())
     except UnicodeDecodeError as error:
@@ -83,7 +83,7 @@ def cluster_of_file(path: Path) -> Cluster:
 
 
 def save_cluster(cluster: Cluster, path: Path) -> None:
-    """Write a file of htools. Raises CommandError."""
+    """Write a cluster in htools' format. Raises CommandError."""
     try:
         path.write_text(write_cluster(cluster))
     except OSError as error:
@@ -91,7 +91,7 @@ def save_cluster(cluster: Cluster, path: Path) -> None:
 
 
 async def clusters_of_cells(settings: Settings, cell: str | None) -> FleetClusters:
-    """What all cells say, or one of them. Raises UnknownCellError, CommandError."""
+    """Read the clusters of all cells, or of one. Raises UnknownCellError, CommandError."""
     with open_operator_api(settings) as api:
         answers, capacities = await _ask(api, named_cell(api.fleet, cell))
         reports_usage = {each.name: each.can.reports_usage for each in api.fleet.cells()}
@@ -109,19 +109,19 @@ async def clusters_of_cells(settings: Settings, cell: str | None) -> FleetCluste
 async def _ask(
     api: OperatorApi, cell: str | None
 ) -> tuple[Sequence[tuple[_Items, bool]], Mapping[str, Sequence[NodeCapacity] | None]]:
-    """Groups, nodes and instances, each by their cells; and what nodes have where instances claim them."""
+    """Groups, nodes and instances by cell, and the capacity of nodes of which instances claim parts."""
     async with api.opened() as app:
         asked = (("group", GROUP_ITEM), ("node", NODE_ITEM), ("instance", INSTANCE_ITEM))
         answers = [await _items(app, what, fields, cell) for what, fields in asked]
         (nodes, _) = answers[1]
-        # Of what instances claim; the nodes of other cells say what they need themselves.
+        # Only for cells whose instances claim capacity; nodes of others report their own needs.
         claimed = [each for each in api.fleet.cells() if each.name in nodes and not each.can.reports_usage]
         capacities = {each.name: _capacities(app.parts, each) for each in claimed}
     return answers, capacities
 
 
 def _capacities(parts: "ApiParts", cell: Cell) -> Sequence[NodeCapacity] | None:
-    """None of a cell that does not answer; what it has said of its nodes counts all the same."""
+    """The capacity of a cell's nodes; None if it does not answer, in which case its other data still counts."""
     try:
         adapter = parts.native.pool.opened(cell)
         return adapter.read_capacity() if isinstance(adapter, CapacityAdapter) else ()
@@ -130,7 +130,7 @@ def _capacities(parts: "ApiParts", cell: Cell) -> Sequence[NodeCapacity] | None:
 
 
 async def _items(app: "ApiInProcess", what: str, fields: Sequence[str], cell: str | None) -> tuple[_Items, bool]:
-    """All items of a type by their cell, each with its fields; and whether these are all there are."""
+    """All items of a type by cell, each with its fields; and whether these are complete."""
     from fleetlight.cli.item_answers import all_pages  # noqa: PLC0415 -- other commands would start a quarter later
 
     in_cell = None if cell is None else ["==", "cell", cell]

@@ -1,4 +1,4 @@
-"""The fleet in a data folder: native cells on SQLite, made when missing and never removed."""
+"""The fleet in a data folder: native cells on SQLite, created when missing and never removed."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -32,9 +32,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedCell:
-    """A cell of the folder, its database, and how many hosts it has.
+    """A cell of the folder, its database, and its number of hosts.
 
-    is_down: its database is not there, or is not its own; what works on it waits until it is.
+    is_down: its database is missing, or belongs to another cell; parts that work on it wait until that changes.
     """
 
     cell: Cell
@@ -48,7 +48,7 @@ class EmbeddedCell:
 
 
 def set_up_fleet(folder: DataFolder, limits: FailureLimits | None = None) -> Fleet:
-    """The fleet database of the folder, with the newest schema. Raises FleetUnreachableError."""
+    """Open the folder's fleet database with the newest schema. Raises FleetUnreachableError."""
     engine = create_database_engine(sqlite_url(folder.fleet_database))
     with translated_fleet_failures():
         upgrade_fleet(engine)
@@ -58,11 +58,11 @@ def set_up_fleet(folder: DataFolder, limits: FailureLimits | None = None) -> Fle
 def set_up_cells(
     folder: DataFolder, fleet: Fleet, wanted: int, host_count: int = HOSTS_PER_CELL
 ) -> Sequence[EmbeddedCell]:
-    """The cells of the folder, with the newest schemas: those that are there, and cell1, cell2, … up to `wanted`.
+    """Set up the cells of the folder with the newest schemas: existing ones, and cell1, cell2, … up to `wanted`.
 
-    A fleet without cells gets those that the folder has databases of, as after the loss of its own database.
-    host_count: simulated hosts that each has at least. Raises FleetUnreachableError; CellUnreachableError for a new
-    cell, while one that is known is down then.
+    A fleet without cells, for example after the loss of its database, gets the cells with databases in the folder.
+    host_count: the least number of simulated hosts for each. Raises FleetUnreachableError, and CellUnreachableError for
+    a new cell; a known cell is then set up as down.
     """
     known = {cell.name: cell for cell in fleet.cells()}
     names = known.keys() | {f"cell{number}" for number in range(1, wanted + 1)}
@@ -73,20 +73,20 @@ def set_up_cells(
 
 
 def _set_up_cell(folder: DataFolder, fleet: Fleet, name: str, known: Cell | None, host_count: int) -> EmbeddedCell:
-    """known: the cell as it is registered. Only for one that is not a database is made."""
+    """known: the cell in the registry. A database is created only for a new cell."""
     url = sqlite_url(folder.cell_database(name))
     engine = create_database_engine(url, cell_uuid=None if known is None else known.uuid)
     try:
         with translated_failures(partial(CellUnreachableError, name)):
             upgrade_cell(engine)
-            # Also a known one: the folder may have been moved since.
+            # Register known cells again, since the folder may have been moved.
             cell = register_native_cell(fleet, engine, name, url, IN_PROCESS_BUS)
     except CellUnreachableError as error:
         if known is None:
             engine.dispose()
             raise
         _log.error("cell.down", cell=name, reason=error.reason)
-        # Where it will be looked for.
+        # Register the place where its database should be.
         cell = fleet.add_cell(name, CellKind.NATIVE, url, IN_PROCESS_BUS)
         return EmbeddedCell(cell, engine, host_count, is_down=True)
     if known is None:
@@ -100,7 +100,7 @@ def _set_up_cell(folder: DataFolder, fleet: Fleet, name: str, known: Cell | None
 
 
 def lift_quotas(fleet: Fleet, projects: Sequence[str]) -> None:
-    """Let `projects` have as much as the simulator makes, and people who try things out more; what was set stays."""
+    """Let `projects` have as much as the simulator and curious users create; limits set by hand stay."""
     wanted = dict.fromkeys(("instances", "cores", "ram"), UNLIMITED)
     defaults = fleet.quotas.defaults()
     for project_id in projects:

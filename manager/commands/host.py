@@ -1,4 +1,4 @@
-"""`fleetlight host`: the hosts of native cells, where new servers go."""
+"""`fleetlight host`: shows and changes the hosts of native cells, on which new servers are placed."""
 
 import re
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ _TRAIT = re.compile(r"[A-Z0-9_]{1,255}")
 
 
 def _ratio(what: str) -> Any:
-    """An option: how much of something instances may take up."""
+    """An option for an allocation ratio."""
     return typer.Option(min=0, max=1000, help=f"How many times their {what} instances may take up.", show_default=False)
 
 
@@ -55,12 +55,12 @@ CellArgument = Annotated[
 )
 def add(
     cell: CellArgument,
-    hosts: Annotated[list[str], typer.Argument(metavar="HOST...", help="What they are called.", show_default=False)],
+    hosts: Annotated[list[str], typer.Argument(metavar="HOST...", help="The names of hosts.", show_default=False)],
     *,
     vcpus: Annotated[int, typer.Option(min=1, help="Virtual processors of each host.", show_default=False)],
     memory: Annotated[int, size_option("Memory of each", show_default=False)],
     disk: Annotated[int, size_option("Local disk of each", parser=disk_gib, show_default=False)],
-    zone: Annotated[str, typer.Option(help="Their availability zone.")] = DEFAULT_ZONE,
+    zone: Annotated[str, typer.Option(help="The availability zone of the hosts.")] = DEFAULT_ZONE,
     fleet: OpenFleet,
 ) -> None:
     """Add simulated hosts to a cell. Existing ones stay as they are."""
@@ -83,7 +83,7 @@ def add(
 )
 def set_inventory(
     cell: CellArgument,
-    hosts: Annotated[list[str], typer.Argument(metavar="HOST...", help="What they are called.", show_default=False)],
+    hosts: Annotated[list[str], typer.Argument(metavar="HOST...", help="The names of hosts.", show_default=False)],
     *,
     vcpu_ratio: Annotated[float | None, _ratio("processors")] = None,
     memory_ratio: Annotated[float | None, _ratio("memory")] = None,
@@ -94,11 +94,11 @@ def set_inventory(
     ] = None,
     reserve_disk: Annotated[int | None, size_option("Disk to keep back from instances", parser=disk_gib)] = None,
     traits: Annotated[
-        str | None, typer.Option(help="All traits of the hosts, with commas between them; empty: none.")
+        str | None, typer.Option(help="All traits of the hosts, comma-separated; empty for none.")
     ] = None,
     fleet: OpenFleet,
 ) -> None:
-    """Set how much of hosts the scheduler may give to instances, and their traits. The rest stays as it is."""
+    """Set how much of hosts the scheduler may give to instances, and their traits. Other values stay as they are."""
     change = InventoryChange(
         reserved=_given(vcpus=reserve_vcpus, memory_mib=reserve_memory, disk_gib=reserve_disk),
         ratios=_given(vcpus=vcpu_ratio, memory_mib=memory_ratio, disk_gib=disk_ratio),
@@ -118,11 +118,11 @@ def set_inventory(
 )
 def set_agent(
     cell: CellArgument,
-    host: Annotated[str, typer.Argument(metavar="HOST", help="What it is called.", show_default=False)],
+    host: Annotated[str, typer.Argument(metavar="HOST", help="The name of the host.", show_default=False)],
     address: Annotated[
         str | None,
         typer.Argument(
-            metavar="[ADDRESS]", help=f"Where its agent answers: HOST or HOST:PORT; port {PORT} unless given."
+            metavar="[ADDRESS]", help=f"Where its agent answers: HOST or HOST:PORT; port {PORT} by default."
         ),
     ] = None,
     *,
@@ -150,7 +150,7 @@ def set_agent(
 
 @app.command("list", epilog=examples("fleetlight host list cell1", "fleetlight host list cell1 --output json"))
 def list_hosts(cell: CellArgument, fleet: OpenFleet, output: OutputOption = Output.TABLE) -> None:
-    """Show the hosts of a cell, and how much of each is used."""
+    """List the hosts of a cell, and how much of each is used."""
     with _hosts_of(fleet, cell) as (of, nodes, engine):
         agents = {agent.host: agent.address for agent in AgentAddresses(engine, of).all()}
         found: list[dict[str, Any]] = [
@@ -184,7 +184,7 @@ def list_hosts(cell: CellArgument, fleet: OpenFleet, output: OutputOption = Outp
 
 
 def _address(text: str) -> str:
-    """HOST:PORT. Raises ConfigurationError."""
+    """Complete an address to HOST:PORT. Raises ConfigurationError."""
     try:
         parts = urlsplit(f"//{text}")
         host, port = parts.hostname, PORT if parts.port is None else parts.port
@@ -200,7 +200,7 @@ def _given(**values: T | None) -> dict[str, T]:
 
 
 def _traits(text: str) -> list[str]:
-    """Raises ConfigurationError."""
+    """Parse comma-separated traits. Raises ConfigurationError."""
     traits = [trait for part in text.split(",") if (trait := part.strip())]
     for trait in traits:
         if not _TRAIT.fullmatch(trait):
@@ -212,7 +212,8 @@ def _traits(text: str) -> list[str]:
 def _hosts_of(fleet: Fleet, name: str) -> Iterator[tuple[Cell, CellNodes, Engine]]:
     """The cell of that name, its hosts and its database.
 
-    Raises UnknownCellError, and ConfigurationError for a cell that has no hosts of ours."""
+    Raises UnknownCellError, and ConfigurationError for a cell without hosts of ours.
+    """
     cell = fleet.cell(name)
     if not cell.can.takes_changes:
         raise ConfigurationError(f"cell {cell.name} is not a native one: its hosts are not ours")

@@ -1,4 +1,4 @@
-"""`fleetlight node refresh`: jobs that read the state of nodes, and their results."""
+"""`fleetlight node refresh`: lets jobs read the state of nodes, and shows their results."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from fleetlight.resources.suggestions import did_you_mean
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The state that nodes with an agent report.",
+    help="Read the state that nodes with an agent report.",
     epilog=examples("fleetlight node refresh", "fleetlight node refresh --cell cell1 compute1.example.org"),
 )
 
@@ -37,12 +37,12 @@ _POLL_INTERVAL_S = 0.2
 
 @app.callback()
 def _group() -> None:
-    """It is a group, though it has one command."""
+    """Makes this a group, although it has only one command."""
 
 
 @dataclass(slots=True)
 class _Refresh:
-    """A job that reads the state of `count` nodes of a cell; None until it is submitted."""
+    """A job that reads the state of `count` nodes of a cell. number: None until it is submitted."""
 
     cell: Cell
     engine: Engine
@@ -61,9 +61,7 @@ class _Refresh:
 def refresh(
     nodes: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[NODE]...", help="The nodes to read, by name or uuid; all with an agent, unless named."
-        ),
+        typer.Argument(metavar="[NODE]...", help="The nodes to read, by name or uuid; by default all with an agent."),
     ] = None,
     *,
     cell: CellOption = None,
@@ -74,9 +72,8 @@ def refresh(
 ) -> None:
     """Read the whole state of nodes from their agents, and store it.
 
-    A name that nodes of several cells have means each of them, and the cells are shown.
-
-    Ends with 1 if one does not answer. What differs from what its cell has is announced on the bus of the cell.
+    If nodes of several cells share a name, all of them are read, and the output shows the cells. Differences from the
+    stored state are announced on the bus of the cell. Exit code 1 if a node does not answer.
     """
     with ExitStack() as opened:
         asked = _planned(fleet, opened, cell, nodes or ())
@@ -94,7 +91,7 @@ def refresh(
 
 
 def _planned(fleet: Fleet, opened: ExitStack, cell: str | None, names: Sequence[str]) -> Sequence[_Refresh]:
-    """What is asked of each cell. Raises UnknownCellError, ConfigurationError, CellUnreachableError."""
+    """The jobs for each cell. Raises UnknownCellError, ConfigurationError, CellUnreachableError."""
     found: list[_Refresh] = []
     missing, known = set(names), set[str]()
     for each in chosen_cells(fleet, cell):
@@ -124,7 +121,7 @@ def _submit(each: _Refresh) -> None:
 
 
 def _results(asked: Sequence[_Refresh], shows: Sequence[Show], wait_s: float) -> Iterable[str]:
-    """What to say of each node that has failed, when all jobs have ended. Raises CommandError."""
+    """Wait for all jobs; yields a message for each node that failed. Raises CommandError."""
     deadline = time.monotonic() + wait_s
     for each, show in zip(asked, shows, strict=True):
         job = _ended_job(each, deadline, wait_s)

@@ -1,4 +1,4 @@
-"""`fleetlight reserve`: capacity that is taken before anything runs, and made real later."""
+"""`fleetlight reserve`: reserves capacity before anything runs, and builds instances on it later."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ from fleetlight.cli.sizes import size_option
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Reserve capacity for instances, and make reservations real.",
+    help="Reserve capacity for instances, and build reserved instances.",
     epilog=examples(
         "fleetlight reserve create web1.example.org --memory 4G --vcpus 2 --disk 20G --os debian-12",
         "fleetlight reserve complete web1.example.org",
@@ -44,7 +44,7 @@ _OPTIONS = {
     "snode": "--secondary",
     "expires_at": "--expires-in",
 }
-"""What a request calls them, and what a person has typed."""
+"""Maps names in the API's requests to options of the command."""
 _UNITS_S = {"m": 60, "h": 3600, "d": 86400}
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME|UUID", show_default=False)]
@@ -54,7 +54,7 @@ WaitOption = Annotated[
 
 
 def _seconds(text: str) -> int:
-    """`90m`, `12h` or `7d` as seconds."""
+    """Parse `90m`, `12h` or `7d` to seconds."""
     number, unit = text[:-1], text[-1:]
     if not number.isdigit() or unit not in _UNITS_S:
         raise typer.BadParameter(f"'{text}' is no time such as 90m, 12h or 7d")
@@ -69,22 +69,20 @@ def _seconds(text: str) -> int:
     )
 )
 def create(
-    name: Annotated[str | None, typer.Argument(show_default=False, help="It may get one later.")] = None,
+    name: Annotated[str | None, typer.Argument(show_default=False, help="The name; can be given later.")] = None,
     *,
-    memory: Annotated[int | None, size_option("The memory")] = None,
-    vcpus: Annotated[int | None, typer.Option(min=1, help="Processors.")] = None,
-    disk: Annotated[list[int] | None, size_option("The size of a disk, which is repeated for each disk")] = None,
+    memory: Annotated[int | None, size_option("The memory of the instance")] = None,
+    vcpus: Annotated[int | None, typer.Option(min=1, help="The processors of the instance.")] = None,
+    disk: Annotated[list[int] | None, size_option("The size of a disk; repeat it for each disk")] = None,
     disk_template: Annotated[
         str | None, typer.Option(metavar="TEMPLATE", help="The template of the disks: plain, drbd …")
     ] = None,
-    system: Annotated[str | None, typer.Option("--os", metavar="OS", help="`fleetlight list os` has them.")] = None,
+    system: Annotated[str | None, typer.Option("--os", metavar="OS", help="An OS from `fleetlight list os`.")] = None,
     node: Annotated[str | None, typer.Option(metavar="NODE", help="The primary node.")] = None,
     secondary: Annotated[str | None, typer.Option(metavar="NODE", help="The secondary node.")] = None,
     expires_in: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME", help="How long the reservation stays, as 90m, 12h or 7d; unless given, it has no end."
-        ),
+        typer.Option(metavar="TIME", help="When the reservation ends, like 90m, 12h or 7d; by default never."),
     ] = None,
     cell: CellOption = None,
     wait: WaitOption = 60.0,
@@ -92,8 +90,8 @@ def create(
 ) -> None:
     """Reserve capacity, and print the uuid of the reservation.
 
-    Nothing has to be known of the instance yet. What is given counts as taken from now on, so that the reservation can
-    always be made real. Without --cell it goes to the cell with the most room.
+    Nothing need be known about the instance yet. The given sizes count as used from now on, so that the instance can
+    always be built. Without --cell the reservation goes to the cell with the most room.
     """
     body: dict[str, Any] = {
         "__version__": 1,
@@ -127,7 +125,7 @@ def list_reservations(*, cell: CellOption = None, output: OutputOption = Output.
 
 @app.command(epilog=examples("fleetlight reserve show web1.example.org"))
 def show(name: NameArgument, *, cell: CellOption = None, output: OutputOption = Output.TABLE, api: OpenApi) -> None:
-    """Show everything that is known of a reservation."""
+    """Show all data of a reservation."""
     found = _get(api, _instance(api, cell, name))
     if not found["forthcoming"]:
         raise ConfigurationError(f"'{name}' is an instance, and no reservation")
@@ -147,13 +145,13 @@ def complete(
     new_name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="Give the instance this name first.")
     ] = None,
-    system: Annotated[str | None, typer.Option("--os", metavar="OS", help="What to install.")] = None,
+    system: Annotated[str | None, typer.Option("--os", metavar="OS", help="The OS to install.")] = None,
     no_start: Annotated[bool, typer.Option("--no-start", help="Do not start the instance.")] = False,
     cell: CellOption = None,
     wait: WaitOption = 60.0,
     api: OpenApi,
 ) -> None:
-    """Build the instance of a reservation on the nodes that are reserved for it, and print them."""
+    """Build the instance of a reservation on its reserved nodes, and print these."""
     path = _instance(api, cell, name)
     if new_name is not None:
         _run(api, wait, "PUT", f"{path}/rename", {"new_name": new_name})
@@ -165,7 +163,7 @@ def complete(
 
 @app.command(epilog=examples("fleetlight reserve cancel web1.example.org"))
 def cancel(name: NameArgument, *, cell: CellOption = None, wait: WaitOption = 60.0, api: OpenApi) -> None:
-    """Delete a reservation, and free its capacity. It refuses instances that are no reservation."""
+    """Delete a reservation, and free its capacity. Real instances are refused."""
     path = _instance(api, cell, name)
     if not _get(api, path)["forthcoming"]:
         raise ConfigurationError(f"'{name}' is an instance, and no reservation: it is not removed by this")
@@ -174,14 +172,14 @@ def cancel(name: NameArgument, *, cell: CellOption = None, wait: WaitOption = 60
 
 
 def _shown(value: Any) -> str:
-    """A value of a reservation, in a table."""
+    """Format a value of a reservation for a table."""
     if value is None:
         return "-"
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _base(api: OperatorApi, cell: str | None) -> str:
-    """The path of the API of a cell, or of all. Raises UnknownCellError."""
+    """The path of a cell's API, or of the API of all cells. Raises UnknownCellError."""
     if cell is None:
         return "/2"
     return f"/cells/{quote(api.fleet.cell(cell).name, safe='')}/2"
@@ -192,7 +190,7 @@ def _instance(api: OperatorApi, cell: str | None, name: str) -> str:
 
 
 def _run(api: OperatorApi, wait_s: float, method: str, path: str, body: Mapping[str, Any]) -> Sequence[Any]:
-    """The results of the job that a request submits. Raises CommandError when it fails, or has not ended in time."""
+    """Submit a request; returns the results of its job. Raises CommandError if that fails, or does not end in time."""
     given = {name: value for name, value in body.items() if value is not None}
 
     async def run() -> Mapping[str, Any]:
@@ -225,9 +223,9 @@ def _get(api: OperatorApi, path: str) -> Any:
 
 @asynccontextmanager
 async def _application(api: OperatorApi) -> AsyncIterator[Call]:
-    """What the application of this process answers to operators: method, path, and body if there is one.
+    """Yield a function that sends requests to the application in this process: method, path, and body, if any.
 
-    The function raises ConfigurationError for what is refused, and CommandError or CellError for what fails.
+    It raises ConfigurationError for refused requests, and CommandError or CellError for failed ones.
     """
     from fleetlight.cli.in_process import in_options, raise_if_database_failed  # noqa: PLC0415 -- other commands would start a quarter later
 

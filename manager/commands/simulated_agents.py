@@ -1,7 +1,6 @@
-"""Agents with simulated hosts as children of `fleetlight up`: folders, certificates, hosts, and their processes.
+"""Agents with simulated hosts as children of `fleetlight up`: folders, certificates, hosts and processes.
 
-They belong to the first cell. One that was made in a folder is run whenever a fleet is in it, since instances may be on
-its host.
+They belong to the first cell. Agents that a folder has are always run, since instances may be on their hosts.
 """
 
 import socket
@@ -30,7 +29,7 @@ from fleetlight.resources.units import MIB_PER_GIB
 _log = structlog.get_logger(__name__)
 
 _LOOPBACK = "127.0.0.1"
-# In which agents have started, also on a busy machine.
+# Agents have started within this time, even on a busy machine.
 _START_S = 30.0
 _LOOK_INTERVAL_S = 0.5
 _RESTART_WAIT_S = 1.0
@@ -49,9 +48,9 @@ class _Child:
 
 
 class SimulatedAgents:
-    """wanted: how many there are to be; those that the folder has stay, and none runs for a cell that is down.
+    """wanted: the least number of agents; existing ones stay, and none runs for a cell that is down.
 
-    Makes what is missing of hosts and certificates. Raises CommandError, CellUnreachableError, FleetUnreachableError.
+    Creates missing hosts and certificates. Raises CommandError, CellUnreachableError, FleetUnreachableError.
     """
 
     def __init__(self, folder: DataFolder, fleet: Fleet, cell: EmbeddedCell, wanted: int) -> None:
@@ -65,7 +64,7 @@ class SimulatedAgents:
             return
         from fleetlight.manager.commands.certificate_files import write_certificates  # noqa: PLC0415 -- has cryptography, which takes long
 
-        # Before the first call to them: what was found of them when they ran last is at other addresses.
+        # Before the first call to the agents, since the stored addresses are those of the last run.
         postpone_refresh(cell.engine, cell.cell, _START_S)
         for child in self._children:
             child.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -80,7 +79,7 @@ class SimulatedAgents:
         return [child.host for child in self._children]
 
     def run(self, stop: Event) -> None:
-        """Keep the agents running until `stop` is set; returns when all of them have ended."""
+        """Keep the agents running until `stop` is set; returns when all have ended."""
         try:
             while not stop.is_set():
                 for child in self._children:
@@ -90,16 +89,16 @@ class SimulatedAgents:
             self._end()
 
     def _see_to(self, child: _Child, stop: Event) -> None:
-        """Start an agent, also one that has ended."""
+        """Start an agent that is not running."""
         if child.process is not None:
             code = child.process.poll()
             if code is None:
                 return
             _log.warning("up.agent_ended", host=child.host, exit_code=code)
-            # The one of a fleet that was killed may not have ended yet.
+            # The agent of a fleet that was killed may not have ended yet.
             stop.wait(_RESTART_WAIT_S)
         port = _free_port()
-        # In a group of its own: a Ctrl-C is for this process, which ends it when its calls have ended.
+        # A process group of its own, since Ctrl-C is for this process, which ends the agent after its calls.
         child.process = subprocess.Popen(  # noqa: S603
             self._command(child, port), stdin=subprocess.PIPE, process_group=0
         )
@@ -135,6 +134,6 @@ class SimulatedAgents:
 
 
 def _free_port() -> int:
-    """One that no process listens at, at this moment; an agent that finds it taken ends, and is started at another."""
+    """A port that is free now. If another process takes it, the agent ends, and is started at another port."""
     with closing(socket.create_server((_LOOPBACK, 0))) as listener:
         return int(listener.getsockname()[1])

@@ -1,4 +1,4 @@
-"""`fleetlight up`: everything by one command, without any server."""
+"""`fleetlight up`: runs a whole fleet by one command, without any server."""
 
 import shlex
 import signal
@@ -72,7 +72,7 @@ _log = structlog.get_logger(__name__)
 _BACKGROUND = "background"
 _INSTANCES = 200
 _RATE = 5.0
-# How curl names the user, by `api.auth`, where the files of this folder do not decide it.
+# How curl names the user, by `api.auth`, if the users are not those in this folder.
 _LOGINS = {"basic": " -u USER", "keystone": ' -H "X-Auth-Token: $(openstack token issue -f value -c id)"'}
 
 
@@ -93,7 +93,7 @@ def up(
             metavar="DIR",
             parser=named_folder,
             envvar="FLEETLIGHT_DATA_DIR",
-            help="Folder that holds everything; made if missing.",
+            help="The folder for all data; created if missing.",
         ),
     ] = DEFAULT_DATA_DIR,
     cells: Annotated[int, typer.Option(min=1, max=200, help="How many cells the fleet has; existing ones stay.")] = 3,
@@ -102,7 +102,7 @@ def up(
     ] = False,
     instances: Annotated[
         int | None,
-        typer.Option(min=0, help=f"With --simulate: instances to keep, over all cells; {_INSTANCES} unless given."),
+        typer.Option(min=0, help=f"With --simulate: number of instances in all cells; {_INSTANCES} by default."),
     ] = None,
     rate: Annotated[
         float | None,
@@ -110,7 +110,7 @@ def up(
             min=0,
             max=1000,
             help="With --simulate: operations per second, of which each is several changes, 0 for none; "
-            f"{_RATE:g} unless given.",
+            f"{_RATE:g} by default.",
         ),
     ] = None,
     agents: Annotated[
@@ -118,7 +118,7 @@ def up(
         typer.Option(
             min=0,
             max=100,
-            help="With --simulate: hosts of the first cell with an agent of their own; those there stay.",
+            help="With --simulate: number of hosts in the first cell with their own agents; existing ones stay.",
         ),
     ] = None,
     host: HostOption = None,
@@ -176,7 +176,7 @@ def up(
 
 
 def kept_watch_key(folder: DataFolder) -> str:
-    """The key of cursors, which a fleet of its own keeps: they count after a restart too. Raises CommandError."""
+    """The key of cursors, kept in the folder so that cursors survive a restart. Raises CommandError."""
     return kept_or_new(folder.watch_key, new_password)[0]
 
 
@@ -187,9 +187,9 @@ def _serve(shared: "SharedApiState", listener: socket, number: int, context: Chi
 
 @contextmanager
 def _listening(folder: DataFolder, settings: Settings) -> Iterator[Sequence[socket]]:
-    """The sockets to serve at, with the folder for this command alone. Raises CommandError, which leaves no new folder.
+    """Open the sockets to serve at, and lock the folder. If this raises CommandError, it leaves no new folder.
 
-    A process that runs in the folder most likely has the port too: then the error names the folder.
+    A process that runs in the folder most likely also has the port; the error then names the folder.
     """
     with ExitStack() as stack:
         listeners = () if folder.path.exists() else _kept_open(stack, settings)
@@ -203,17 +203,17 @@ def _kept_open(stack: ExitStack, settings: Settings) -> Sequence[socket]:
 
 
 def _prepare_index(settings: Settings) -> None:
-    """Make the index before the first list asks for it, which would put it aside until the next start."""
+    """Create the index before the first list uses it, or else lists would do without it until the next start."""
     try:
         with closing(open_writer(settings.index)) as writer:
             writer.prepare()
     except IndexerError as error:
-        # Lists are answered by the cells, and the indexer goes on trying.
+        # The cells answer lists meanwhile, and the indexer goes on trying.
         _log.warning("index.unavailable", reason=str(error))
 
 
 class _Background:
-    """What one `fleetlight up` does beside serving, in one process: the buses of its cells are in its memory."""
+    """All parts of `fleetlight up` except the API, in one process, which has the cells' buses in memory."""
 
     def __init__(
         self,
@@ -222,16 +222,16 @@ class _Background:
         agents: SimulatedAgents,
         simulation: tuple[int, float] | None,
     ) -> None:
-        """simulation: instances to keep and operations per second; None: nothing is simulated."""
+        """simulation: instances to keep and operations per second; None simulates nothing."""
         self._settings = settings
         self._cells = cells
         self._agents = agents
         self._simulation = simulation
 
     def run(self, context: ChildContext) -> None:
-        """Returns after SIGTERM, or when a part has failed, which raises CommandError then.
+        """Run the parts. Returns after SIGTERM, or when a part has failed; then it raises CommandError.
 
-        Its parts end in the order of the data: what comes first stops first.
+        Parts stop in the order of the data flow: a part that produces data stops before those that consume it.
         """
         keep_collector_out_of_the_way()
         stop = Event()
@@ -246,7 +246,7 @@ class _Background:
             parts: list[list[ProcessPart]] = []
             try:
                 with context.answering(metrics, probes):
-                    # What comes last starts first.
+                    # Consumers start before producers.
                     for stage in reversed(stages):
                         parts.append([ProcessPart(name, run, stop.set) for name, run in stage.items()])
                     context.is_ready()
@@ -266,9 +266,9 @@ class _Background:
         probes: IndexerProbes,
         traces: "Traces | None",
     ) -> Sequence[Mapping[str, Run]]:
-        """The parts by their names, in the order in which they stop."""
+        """The parts by name, in the order in which they stop."""
         settings = self._settings
-        # The indexer looks whether there are new ones, for itself and for the relays.
+        # The indexer refreshes the keys, for itself and for the relays.
         keys = Keyring(fleet.cell_keys, fleet.clock)
         relay = partial(run_relay, settings, RelayMetrics(metrics), keys=keys, clock=fleet.clock, traces=traces)
         indexing = partial(
@@ -298,7 +298,7 @@ class _Background:
 
 
 def _set_up_logins(folder: DataFolder, settings: Settings, address: str, projects: Sequence[str]) -> Mapping[str, str]:
-    """Users and clouds.yaml, where the users are those of the folder; returns the passwords that were just made."""
+    """Write users and clouds.yaml, if the users are those in the folder; returns newly made passwords."""
     if settings.api.auth == "none" and not write_open_clouds(folder, address):
         print_notice(f"{folder.clouds_file} stays as it is: its logins are for --auth tokens")
     if settings.api.auth != "tokens" or settings.identity.file != folder.identity_file:
@@ -330,7 +330,7 @@ def _banner(
         header = f' -H "X-Auth-Token: $({commands.of("identity", "token", ADMIN)})"'
     if is_for(folder, settings.api.auth):
         variable = f"OS_CLIENT_CONFIG_FILE={shlex.quote(str(folder.clouds_file))}"
-        # Apart from the others: it is another program, which has to be installed first.
+        # Separate from the others, since this program has to be installed first.
         clouds = [
             "",
             "With python-openstackclient:",
@@ -356,7 +356,7 @@ def _banner(
 
 
 def _console(address: str, folder: DataFolder, settings: Settings) -> Sequence[str]:
-    """Where the console is; for people on a terminal with a login, which files and journals would keep."""
+    """Lines about the console. The login link is shown on terminals only, since files and journals would keep it."""
     page = f"{address}/console/"
     has_link = settings.api.auth == "tokens" and settings.identity.file == folder.identity_file and sys.stdout.isatty()
     link = login_link(folder) if has_link else None
@@ -367,7 +367,7 @@ def _console(address: str, folder: DataFolder, settings: Settings) -> Sequence[s
 
 
 def _logins(folder: DataFolder, passwords: Mapping[str, str]) -> Sequence[str]:
-    """The passwords that were just made, for people on a terminal; files and journals of services would keep them."""
+    """Lines with newly made passwords, on terminals only, since files and journals of services would keep them."""
     if not passwords:
         return ()
     if not sys.stdout.isatty():

@@ -1,4 +1,4 @@
-"""`fleetlight worker`: what carries out the jobs of native cells, as a process of its own."""
+"""`fleetlight worker`: runs the jobs of native cells, in a process of its own."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -22,9 +22,9 @@ app = typer.Typer()
 
 @app.command(epilog=examples("fleetlight worker", "fleetlight worker --cell cell1"))
 def worker(*, cell: CellOption = None, settings: LoadedSettings) -> None:
-    """Carry out the jobs of native cells, also of cells that are added later.
+    """Carry out the jobs of all native cells; cells added later are included.
 
-    Any number may run.
+    Any number of workers may run.
     """
     from fleetlight.manager.commands.working import run_workers  # noqa: PLC0415
     from fleetlight.manager.operations.jobs.metrics import WorkerMetrics  # noqa: PLC0415
@@ -37,14 +37,14 @@ def worker(*, cell: CellOption = None, settings: LoadedSettings) -> None:
 
     def begin(fleet: Fleet) -> Run:
         def worked_cells() -> Sequence[Cell]:
-            # Of a disabled cell too: what was accepted before is finished, and nothing new goes there.
+            # Disabled cells too, so that accepted jobs are finished; no new ones go there.
             return [
                 each
                 for each in fleet.cells()
                 if each.can.takes_changes and (cell is None or cell in {each.name, each.uuid})
             ]
 
-        # Asked also when no cell is named: whether the fleet database can be used shows now.
+        # Called even without --cell, since it fails if the fleet database cannot be used.
         if not worked_cells() and cell is not None:
             raise ConfigurationError(f"cell {fleet.cell(cell).name} is not a native one: nothing is carried out there")
         return partial(

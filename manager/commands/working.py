@@ -1,4 +1,4 @@
-"""Workers of the cells of a fleet, apart from the rest: what they can do takes long to import."""
+"""Runs the workers of a fleet's cells; a module of its own, since its imports are slow."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -48,8 +48,8 @@ def run_workers(
 ) -> None:
     """Carry out the jobs of some native cells, each in a thread of its own, until `stop` is set.
 
-    choose_cells, errors: as for `run_for_cells`. heartbeats: as for `run_relays`. rpcs: what calls agents.
-    metrics: where workers count. traces: of the process; None: none are made.
+    choose_cells, errors: as for `run_for_cells`. heartbeats: as for `run_relays`. rpcs: calls agents.
+    metrics: count the workers' actions. traces: of the process; None makes no traces.
     """
     run = partial(
         with_heartbeat, partial(run_worker, settings, fleet, rpcs=rpcs, metrics=metrics, traces=traces), heartbeats
@@ -68,9 +68,9 @@ def run_worker(
     metrics: WorkerMetrics | None = None,
     traces: "Traces | None" = None,
 ) -> None:
-    """Carry out the jobs of one native cell until `stop` is set; connections of its own.
+    """Carry out the jobs of one native cell, over connections of its own, until `stop` is set.
 
-    rpcs, metrics, traces: as of `run_workers`.
+    rpcs, metrics, traces: as for `run_workers`.
     """
     engine = create_database_engine(
         cell.database_url, cell_uuid=cell.uuid, idle_transaction_timeout_s=settings.fleet.takeover_after_s
@@ -92,7 +92,7 @@ def worker_of(
     metrics: WorkerMetrics | None = None,
     traces: "Traces | None" = None,
 ) -> Worker:
-    """A worker of one native cell. rpcs: what calls the agents of its hosts. Both are of the process."""
+    """Make a worker of one native cell. rpcs: calls the agents of its hosts. rpcs and metrics are the process's."""
     pruner = Pruner(engine, cell, kept_s=settings.fleet.jobs_kept_h * 3600, kept_count=settings.fleet.jobs_kept_count)
     metrics = metrics or WorkerMetrics()
     mappings = MappingUpkeep(NativeAdapter(cell, engine=engine), fleet, metrics)

@@ -53,6 +53,7 @@ class Aggregates:
         return [_aggregate(row, hosts) for row in rows]
 
     def find(self, number: int) -> Aggregate:
+        """Raises ResourceNotFoundError if there is no such aggregate."""
         statement = select(aggregates).where(aggregates.c.number == number)
         with self._database.reading() as connection:
             row = connection.execute(statement).one_or_none() if number < _NUMBERS else None

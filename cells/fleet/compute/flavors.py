@@ -124,7 +124,7 @@ class Flavors:
         return tuple(found)
 
     def find(self, flavorid: str, *, project_id: str | None = None, is_admin: bool = False) -> Flavor:
-        """is_admin: also a private flavor that `project_id` has no access to."""
+        """is_admin: also find private flavors that `project_id` cannot access. Raises ResourceNotFoundError."""
         condition = flavors.c.flavorid == flavorid
         if not is_admin:
             condition = and_(condition, or_(flavors.c.is_public.is_(True), _has_access(project_id)))
@@ -148,6 +148,7 @@ class Flavors:
         return self.find(flavorid, is_admin=True)
 
     def describe(self, flavorid: str, description: str | None) -> None:
+        """Set or remove the description of a flavor. Raises ResourceNotFoundError."""
         with self._database.writing() as connection:
             changed = connection.execute(
                 update(flavors).where(flavors.c.flavorid == flavorid).values(description=description)

@@ -63,6 +63,7 @@ class Keypairs:
             return tuple(_keypair(row) for row in connection.execute(statement))
 
     def find(self, user_id: str, name: str) -> Keypair:
+        """Raises ResourceNotFoundError if the user has no such key pair."""
         with self._database.reading() as connection:
             row = connection.execute(
                 select(keypairs).where(keypairs.c.user_id == user_id, keypairs.c.name == name)
@@ -89,6 +90,7 @@ class Keypairs:
         return _keypair(row)
 
     def remove(self, user_id: str, name: str) -> None:
+        """Raises ResourceNotFoundError if the user has no such key pair."""
         with self._database.writing() as connection:
             removed = connection.execute(delete(keypairs).where(keypairs.c.user_id == user_id, keypairs.c.name == name))
             if not removed.rowcount:

@@ -31,7 +31,7 @@ DEFAULTS = {
 
 
 def check(limits: Mapping[str, int], in_use: Mapping[str, int], requested: Mapping[str, int]) -> None:
-    """Raise QuotaExceededError for the first resource of which the `requested` amount does not fit any more."""
+    """Raises QuotaExceededError for the first resource of which the `requested` amount does not fit."""
     for resource, amount in requested.items():
         limit, used = limits[resource], in_use.get(resource, 0)
         if amount > 0 and limit != UNLIMITED and used + amount > limit:

@@ -52,7 +52,7 @@ class ServerGroups:
         return tuple(_group(row, members) for row in rows)
 
     def find(self, uuid: str, *, project_id: str | None) -> ServerGroup:
-        """project_id: only if it is the owner's; None: of any owner."""
+        """project_id: of the owner; None allows any owner. Raises ResourceNotFoundError."""
         with self._database.reading() as connection:
             row = connection.execute(select(server_groups).where(server_groups.c.uuid == uuid)).one_or_none()
             if row is None or project_id not in {None, row.project_id}:
@@ -77,7 +77,7 @@ class ServerGroups:
         return group
 
     def delete(self, uuid: str, *, project_id: str | None) -> None:
-        """Its members stay what they are. project_id: as for `find`."""
+        """Delete a group; its members stay. project_id: as for `find`. Raises ResourceNotFoundError."""
         with self._database.writing() as connection:
             # Locked, so that no member joins between the two removals.
             row = connection.execute(_locked(uuid)).one_or_none()

@@ -39,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 
 def is_relayed(cell: Cell) -> bool:
-    """Whether a relay is active for the native cell; raises CellUnreachableError and DatabaseUrlError."""
+    """Whether a relay is active for the native cell. Raises CellUnreachableError and DatabaseUrlError."""
     engine = create_database_engine(cell.database_url, cell_uuid=cell.uuid)
     try:
         with cell_failures(cell.name):

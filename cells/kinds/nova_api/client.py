@@ -100,7 +100,7 @@ class ComputeApi:
         return False if page.minor >= _TELLS_OF_CELLS_SINCE else None
 
     def has(self, uuid: str, *, deadline_s: float | None = None) -> bool:
-        """Whether the API knows a server that is not deleted, if only that it is in a cell which it cannot ask."""
+        """Whether the API knows a live server, even if only that it is in a cell that is down. Raises UpstreamError."""
         answer = self._get(f"/servers/{quote(uuid, safe='')}", deadline_s)
         if answer.status not in (_OK, _NOT_FOUND):
             raise UpstreamError(f"{self._connection.name} answers with status {answer.status}")

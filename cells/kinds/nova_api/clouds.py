@@ -39,6 +39,7 @@ class KeystoneLogin:
         self._known: Mapping[str, str] = {}
 
     def headers(self, deadline_s: float | None) -> Mapping[str, str]:
+        """Log in if necessary. Raises PassingError, or UpstreamError if the login is refused."""
         timeout_s = self._timeout_s
         if deadline_s is not None:
             timeout_s = min(timeout_s, deadline_s - time.monotonic())
@@ -107,7 +108,7 @@ class Cloud:
 
 
 def find_clouds_file() -> Path:
-    """Where openstacksdk looks for it too; raises UpstreamError."""
+    """The file that openstacksdk would use. Raises UpstreamError if there is none."""
     named = os.environ.get("OS_CLIENT_CONFIG_FILE")
     places = [Path(named)] if named else [place.expanduser() for place in _PLACES]
     for place in places:
@@ -117,7 +118,7 @@ def find_clouds_file() -> Path:
 
 
 def read_cloud(file: Path, name: str, *, timeout_s: float) -> Cloud:
-    """The cloud called `name`; raises UpstreamError, which never shows what a secret is."""
+    """The cloud called `name`. Raises UpstreamError, which never shows a secret."""
     try:
         found = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

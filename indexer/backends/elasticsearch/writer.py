@@ -296,6 +296,7 @@ class ElasticsearchWriter:
         make_usable(self._client, names.read, names.write, names.progress, names.state, names.items)
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
+        """As IndexWriter does. Raises IndexUnavailableError while rows of the cell are still being written."""
         remove_all(self._client, self._names.progress, {"ids": {"values": [cell_uuid]}})
         self.make_searchable()
         of_cell = {"term": {"cell_uuid": cell_uuid}}

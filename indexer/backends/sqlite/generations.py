@@ -69,6 +69,7 @@ class SqliteGenerations:
             make_seal(connection, is_broken=False)
 
     def take_previous_as_next(self) -> None:
+        """Raises RebuildError if the previous index has another version."""
         version = self._writer.load_state(_SCHEMAS).get(_PREVIOUS, SCHEMA_VERSION)
         if version != SCHEMA_VERSION:
             raise RebuildError(f"the previous index has schema version {version}, this program uses {SCHEMA_VERSION}")

@@ -56,7 +56,7 @@ COLUMNS = {name: DOCUMENTS.c[name] for name in INSTANCE_FIELDS if name in DOCUME
 def select_rows(
     connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], projection: Projection
 ) -> list[FoundRow]:
-    """Run one search; `connection` must have the functions of fleetlight.query.sqlite_functions."""
+    """Run one search over fleetlight.query.sqlite_functions of `connection`. Raises IndexDocumentError."""
     render, order = _render_of(projection), request.order
     row: Sequence[Any] = ()
     rows: list[FoundRow] = []
@@ -72,7 +72,7 @@ def select_rows(
 def select_page(
     connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], projection: Projection
 ) -> FoundPage:
-    """Run one search, and join the items it finds."""
+    """Run one search, and join the items it finds. Raises IndexDocumentError."""
     render = _render_of(projection)
     row: Sequence[Any] = ()
     items: list[bytes] = []

@@ -172,7 +172,7 @@ class SqliteWriter:
         return WriteResult(applied, len(rows) + len(item_rows) - applied, schema_violations=schema_violations)
 
     def make_searchable(self) -> None:
-        """Check that the file is still the one that was written to; committed rows are searchable at once."""
+        """Committed rows are searchable at once. Raises IndexReplacedError if the file is not the prepared one."""
         if self._is_damaged or (self._file is not None and self._file != file_of(self._path)):
             raise IndexReplacedError(str(self._path))
         self.read_account()

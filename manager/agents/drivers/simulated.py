@@ -89,6 +89,7 @@ class SimulatedDriver:
         return self._hypervisors
 
     def before(self, call: str) -> None:
+        """Delay a call, or let it fail, as behaviour.json says. Raises DriverError."""
         behaviour = self._behaviour_for(call)
         if behaviour.delay_s:
             time.sleep(behaviour.delay_s)

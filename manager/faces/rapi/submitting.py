@@ -26,7 +26,7 @@ class Submitter:
         return answer(await self.number_of(request, cell, opcodes))
 
     async def number_of(self, request: RapiRequest, cell: Cell, opcodes: Sequence[OpCode]) -> int:
-        """As `submit`."""
+        """The number of the job; as `submit`. Raises RapiError."""
         submission = JobSubmission(self._access.native.engine(cell), cell)
         asked_by = request_of(request)
         try:

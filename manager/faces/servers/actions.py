@@ -97,6 +97,7 @@ class ServerActionHandlers:
         ]
 
     async def act(self, request: ApiRequest) -> Response:
+        """Raises BadRequestError, GoneError, NotInMicroversionError."""
         document = await read_json(request.http)
         if not isinstance(document, dict) or len(document) != 1:
             raise BadRequestError("Malformed request body: it must have exactly one key, the action")

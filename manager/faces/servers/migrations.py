@@ -155,7 +155,7 @@ class MigrationHandlers:
         raise _not_found(request, server)
 
     async def abort(self, request: ApiRequest) -> Response:
-        """As for `force_complete`: no migration waits long enough to be stopped."""
+        """As for `force_complete`: no migration waits long enough to be stopped. Raises NotFoundError."""
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:migrations:delete")
         raise _not_found(request, server)

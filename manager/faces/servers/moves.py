@@ -70,6 +70,7 @@ class MoveActions:
         return empty_answer(202)
 
     async def evacuate(self, request: ApiRequest, server: FoundServer, content: bodies.EvacuateBody) -> Response:
+        """Raises BadRequestError, NotFoundError."""
         is_forced = _is_forced(content)
         require_ready(request, server, "evacuate")
         nodes = await self._nodes(server)

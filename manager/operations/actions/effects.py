@@ -175,6 +175,7 @@ def confirm_what_waits(task: Task) -> None:
 
 
 def migration_of(task: Task) -> Migration:
+    """The migration of a job. Raises LookupError if it has none."""
     if task.job.migration_id is None:
         raise LookupError(f"job {task.job.id} ({task.job.operation}) has no migration")
     return read_migration(task.connection, task.job.migration_id)

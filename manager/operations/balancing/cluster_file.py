@@ -56,11 +56,13 @@ class LineColumns:
         return ClusterFileError(self._line, index + 1, f"{self._titles[index]}: {problem}")
 
     def name(self, index: int) -> str:
+        """The text of a column. Raises ClusterFileError if it is empty."""
         if not self[index]:
             raise self.error(index, "is empty")
         return self[index]
 
     def letter(self, index: int, letters: str) -> str:
+        """A letter in a column. Raises ClusterFileError for any other."""
         if len(self[index]) != 1 or self[index] not in letters:
             raise self.error(index, f"{self[index]!r} is none of {', '.join(letters)}")
         return self[index]
@@ -69,7 +71,7 @@ class LineColumns:
         return self.parsed(index, self[index], least=least)
 
     def parsed(self, index: int, text: str, *, least: int) -> int:
-        """A whole number in the column, or in a part of it."""
+        """A whole number in the column, or in a part of it. Raises ClusterFileError."""
         if not _WHOLE.fullmatch(text):
             raise self.error(index, f"{text!r} is no whole number")
         if not least <= int(text) <= _GREATEST:
@@ -77,6 +79,7 @@ class LineColumns:
         return int(text)
 
     def real(self, index: int) -> float:
+        """A number in a column. Raises ClusterFileError for anything else."""
         if not _REAL.fullmatch(self[index]) or not isfinite(float(self[index])):
             raise self.error(index, f"{self[index]!r} is no number, such as 4 or 0.5")
         return float(self[index])

@@ -35,7 +35,7 @@ class Inventories:
     def change(self, hosts: Collection[str], change: InventoryChange) -> None:
         """Set it for the nodes of all these hosts, or of none: raises HostNotFoundError for one that there is not.
 
-        Instances that are there stay, also beyond what the nodes have for them then.
+        Instances that are there stay, also beyond what the nodes have for them then. Raises HostNotFoundError.
         """
         values = {f"reserved_{size}": amount for size, amount in change.reserved.items()}
         values |= {f"{size}_permille": int(Fraction(str(ratio)) * 1000) for size, ratio in change.ratios.items()}

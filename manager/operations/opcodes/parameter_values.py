@@ -59,7 +59,7 @@ def node_parameters(own: Parameters, given: Parameters) -> Parameters:
 
 
 def backend_parameters(own: Parameters, given: Parameters) -> Parameters:
-    """`memory` is the old name of both sizes."""
+    """`memory` is the old name of both sizes. Raises PrerequisiteError."""
     memory = given.get("memory")
     named = {name: value for name, value in given.items() if name != "memory"}
     if memory is not None:
@@ -80,7 +80,7 @@ def check_memory(backend: Parameters) -> None:
 
 
 def hypervisor_parameters(hypervisor: str, own: Parameters, given: Parameters) -> Parameters:
-    """Those of one hypervisor."""
+    """The parameters of one hypervisor. Raises PrerequisiteError for an unknown one."""
     if hypervisor not in HYPERVISOR_DEFAULTS:
         raise wrong(f"Unknown hypervisor '{hypervisor}'; there is: {', '.join(HYPERVISOR_DEFAULTS)}")
     return _merged(own, given, _kinds(HYPERVISOR_DEFAULTS[hypervisor]), f"hypervisor '{hypervisor}'")
@@ -95,7 +95,7 @@ def nic_parameters(own: Parameters, given: Parameters) -> Parameters:
 
 
 def disk_parameters(own: Parameters, given: Parameters) -> Parameters:
-    """By disk template."""
+    """Parameters by disk template. Raises PrerequisiteError for an unknown one."""
     merged = dict(own)
     for template, values in given.items():
         if template not in DISK_DEFAULTS:
@@ -106,7 +106,7 @@ def disk_parameters(own: Parameters, given: Parameters) -> Parameters:
 
 
 def instance_policy(own: Parameters, given: Parameters, *, is_of_group: bool) -> Parameters:
-    """A group has no `std`: that of the cluster is for all."""
+    """A group has no `std`: that of the cluster is for all. Raises PrerequisiteError."""
     merged = dict(own)
     for name, value in given.items():
         if value in (None, _DEFAULT):

@@ -150,7 +150,7 @@ class LogServer:
                 )
 
     def visible(self) -> Visible:
-        """See Visible: the snapshot of a transaction, in the order of commits."""
+        """The snapshot of a transaction, in the order of commits; see Visible. Raises CommitLogError."""
         counted = self._status().get("WSREP_LAST_COMMITTED") if self._is_clustered else None
         with translated(), self.connection.cursor() as cursor:
             # It ends the one before, so nothing older than the last look is kept for us.

@@ -94,7 +94,7 @@ class LogStream:
         return LogPosition(self._place.file, self._place.offset, gtid, self._number, self._server.started_at)
 
     def read_until(self, place: LogPlace) -> None:
-        """Read every transaction that ends at `place` or before it."""
+        """Read every transaction that ends at or before `place`. Raises CommitLogError."""
         heartbeats = 0
         while self._place < place:
             event = self._pending if self._pending is not None else self._fetch()

@@ -54,7 +54,7 @@ class Subscription:
         return self._failure is None
 
     def require_alive(self) -> None:
-        """Raise CommitLogError if nothing more comes."""
+        """Raises CommitLogError if nothing more comes."""
         with self._changed:
             if self._failure is not None:
                 raise self._failure

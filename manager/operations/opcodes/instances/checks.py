@@ -54,7 +54,7 @@ def known_instance(op: NamesInstance, task: Task) -> Record:
 
 
 def real_instance(op: NamesInstance, task: Task) -> Record:
-    """As `known_instance`, of one that is no reservation."""
+    """As `known_instance`, but for no reservation. Raises PrerequisiteError."""
     record = known_instance(op, task)
     if record["forthcoming"]:
         text = f"Instance '{op.instance_name}': forthcoming instances not supported for this operation"

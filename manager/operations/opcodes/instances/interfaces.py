@@ -63,7 +63,7 @@ def _mac_lock(mac: str) -> str:
 def take_interface(
     connection: Connection, instance_uuid: str, position: int, nic: Nic, *, mac_prefix: str, group_uuid: str | None
 ) -> NicValues:
-    """One interface, as `take_interfaces`; position: among those of the instance."""
+    """One interface, as `take_interfaces`; position: among those of the instance. Raises PrerequisiteError."""
     network = None if nic.network is None else _network(connection, nic.network)
     if network is not None and (nic.mode is not None or nic.link is not None):
         raise PrerequisiteError(f"NIC {position}: mode and link are those of its network", Reason.WRONG_INPUT)
