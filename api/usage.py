@@ -25,6 +25,8 @@ from fleetlight.resources.units import MIB_PER_GIB, MICROSECONDS_PER_HOUR
 from fleetlight.views.csv_values import csv_records, csv_remark, csv_value
 
 _FORMS = ("json", "csv")
+# As `openstack usage list` has it.
+_FOUR_WEEKS = 28 * 24 * MICROSECONDS_PER_HOUR
 _AMOUNTS = ("instances", "instance_hours", "vcpu_hours", "memory_gib_hours", "disk_gib_hours")
 _SUMS = (*_AMOUNTS, *(f"reserved_{name}" for name in _AMOUNTS))
 _COVERAGE = Shape(
@@ -110,11 +112,10 @@ class UsageHandler:
 
 
 def _period(query: QueryString, now: int) -> tuple[int, int]:
-    """Begin and end, until now unless given. Raises BadRequestError."""
+    """Begin and end; the four weeks until now unless given. Raises BadRequestError."""
     begin, end = query.last("from"), query.last("to")
-    if begin is None:
-        raise BadRequestError("from: say when the period begins, such as 2026-11-01T00:00:00Z")
-    start, stop = moment_in("from", begin), now if end is None else moment_in("to", end)
+    stop = now if end is None else moment_in("to", end)
+    start = stop - _FOUR_WEEKS if begin is None else moment_in("from", begin)
     if start >= stop:
         raise BadRequestError(f"from: {with_zone(start)} is not before to, {with_zone(stop)}")
     if stop > now:

@@ -25,14 +25,17 @@ _OPTIONS = {name: f"--{name}" for name in ("from", "to", "by")}
 @app.command(
     "usage",
     epilog=examples(
-        "fleetlight usage --from 2026-11-01T00:00:00Z",
+        "fleetlight usage",
         "fleetlight usage --from 2026-10-01T00:00:00Z --to 2026-11-01T00:00:00Z --by project,flavor --output csv",
         "fleetlight usage --from 2026-11-25T00:00:00+01:00 --by cell --output json",
     ),
 )
 def usage(
     *,
-    begin: Annotated[str, typer.Option("--from", metavar="TIME", help="The begin, like 2026-11-01T00:00:00Z.")],
+    begin: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="The begin; four weeks before the end by default."),
+    ] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="The end; now by default.")] = None,
     by: Annotated[
         str, typer.Option(metavar="GROUPS", help="Group the sums by these: project, flavor, cell.")
@@ -46,8 +49,8 @@ def usage(
     multiplied by its vCPUs, memory and disk, which may change; each cell keeps such changes for
     relay.changelog_retention_h. A notice names cells of which not all changes are known.
     """
-    asked = {"from": begin, "by": by} | ({} if end is None else {"to": end})
-    found, is_complete = api.get("/fleetlight/usage", asked, _OPTIONS)
+    period = {name: time for name, time in (("from", begin), ("to", end)) if time is not None}
+    found, is_complete = api.get("/fleetlight/usage", {**period, "by": by}, _OPTIONS)
     _show(output, {**found, "complete": is_complete})
     for cell in found["cells"]:
         if cell["why"] is not None:

@@ -88,10 +88,14 @@ def test_member_sees_its_own_project_and_no_cells(api: Api) -> None:
     )
 
 
+def test_period_is_the_four_weeks_until_its_end_unless_its_begin_is_given(api: Api) -> None:
+    answer = api.get("/fleetlight/usage?to=2023-11-15T02:13:20Z").json()
+    assert (answer["from"], answer["to"]) == ("2023-10-18T02:13:20.000000Z", "2023-11-15T02:13:20.000000Z")
+
+
 @pytest.mark.parametrize(
     ("asked", "complaint"),
     [
-        ("", "from: say when the period begins"),
         ("from=yesterday", "from: 'yesterday' is no time with its zone"),
         ("from=2023-11-15T00:00:00Z&to=2023-11-15T00:00:00Z", "from: 2023-11-15T00:00:00.000000Z is not before to"),
         ("from=2023-11-15T00:00:00Z&to=2999-01-01T00:00:00Z", "to: 2999-01-01T00:00:00.000000Z is still to come"),
