@@ -21,9 +21,11 @@ def make_certificates(server: str, folder: Path) -> None:
     server: for error texts. Raises NotInstalledError and ServerError.
     """
     ca_key, request, names = folder / "ca.key", folder / "server.csr", folder / "names.cnf"
-    names.write_text(f"{_NAMES}\n")
+    # Python 3.13 and newer want of a chain what RFC 5280 wants.
+    names.write_text(f"{_NAMES}\nauthorityKeyIdentifier=keyid\n")
     new_key = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     authority = ("-subj", "/CN=Fleetlight test authority", "-keyout", str(ca_key), "-out", str(folder / CA_FILE))
+    authority += ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
     of_server = ("-subj", "/CN=localhost", "-keyout", str(folder / KEY_FILE), "-out", str(request))
     signing = ("-CA", str(folder / CA_FILE), "-CAkey", str(ca_key), "-CAcreateserial", "-extfile", str(names))
     _openssl(server, *new_key, "-x509", "-days", _DAYS, *authority)

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -93,7 +94,9 @@ fleetlight.cli.main.main()
 """
     command = [sys.executable, "-c", script]
     with terminal() as shown:
-        ended = subprocess.run(command, stdout=shown.stream, stderr=shown.stream, check=False, timeout=60)
+        # By itself Python 3.13 colours what it says.
+        plain = os.environ | {"PYTHON_COLORS": "0"}
+        ended = subprocess.run(command, env=plain, stdout=shown.stream, stderr=shown.stream, check=False, timeout=60)
     assert ended.returncode == 1
     assert "RuntimeError: unexpected" in shown.text
     assert "in fail" in shown.text

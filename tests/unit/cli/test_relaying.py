@@ -1,5 +1,5 @@
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -44,8 +44,9 @@ LONG_AGO = 1_500_000_000_000_000
 class World:
     """Cells in files, and which of them are chosen."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, opened: ExitStack) -> None:
         self.folder = folder
+        self.opened = opened
         self.chosen: list[Cell] = []
         self.fleet_is_away = False
         self.looks = 0
@@ -63,6 +64,7 @@ class World:
 
     def keys(self) -> Keyring:
         engine = create_database_engine(f"sqlite:///{self.folder}/fleet.db")
+        self.opened.callback(engine.dispose)
         upgrade_fleet(engine)
         return Keyring(CellKeys(FleetDatabase(engine)))
 
@@ -104,8 +106,9 @@ def changes_arrive(cell: Cell, count: int) -> bool:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> Iterator[World]:
+    with ExitStack() as opened:
+        yield World(tmp_path, opened)
 
 
 @contextmanager
@@ -162,7 +165,7 @@ def test_cell_with_an_address_that_cannot_be_used_waits_for_a_better_one(world: 
 def test_relay_that_stands_by_says_that_it_does_not_reach_the_bus(world: World) -> None:
     cell = world.new_cell("one")
     world.chosen = [cell]
-    stranded = World(world.folder)
+    stranded = World(world.folder, world.opened)
     stranded.chosen = [replace(cell, transport_url="amqp://127.0.0.1:9//")]
     with relays_running(world):
         assert changes_arrive(cell, 1)

@@ -147,7 +147,7 @@ def test_changes_are_written_then_the_watermark_moves_and_they_are_acknowledged(
     assert versions(stage.index) == stage.cell.versions()
     assert stage.tracker.watermark == 10
     assert stage.bus.acknowledged == 10
-    assert stage.index.writes == [4, 4, 2]
+    assert sorted(stage.index.writes) == [2, 4, 4], "two may be under way at once"
 
 
 def test_traces_go_on_with_messages_of_the_relay_that_were_written() -> None:
