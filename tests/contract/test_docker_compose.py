@@ -16,7 +16,7 @@ from fleetlight.cli.settings import load_settings
 from scripts.container_health import ANSWER_TIMEOUT_S
 from tests.support.servers.composition import CHECKOUT, COMPOSE_FILE, SERVERS, services, substituted
 from tests.support.servers.prometheus import EXAMPLE
-from tests.support.session.product import FOLDERS
+from tests.support.session.product import FOLDERS, PROJECT
 
 _SERVICES = services()
 _OURS = [name for name, service in _SERVICES.items() if "build" in service]
@@ -151,6 +151,17 @@ def test_image_runs_as_nobody_in_particular_and_copies_what_is_there() -> None:
     assert set(needed).isdisjoint((CHECKOUT / ".dockerignore").read_text().split())
 
 
+def test_image_itself_has_the_label_of_this_version_and_the_health_check_of_the_composition() -> None:
+    text = (CHECKOUT / "Dockerfile").read_text().replace("\\\n", "")
+    assert f'org.opencontainers.image.version="{PROJECT["project"]["version"]}"' in text
+    found = re.search(r"HEALTHCHECK (.*?) +CMD (.*)", text)
+    assert found is not None
+    check = _SERVICES["api"]["healthcheck"]
+    assert ["CMD", *json.loads(found[2])] == check["test"]
+    given = dict(each.removeprefix("--").replace("-", "_").split("=") for each in found[1].split())
+    assert given == {name: str(value) for name, value in check.items() if name != "test"}
+
+
 def test_image_has_all_extras_of_servers_and_nothing_that_builds() -> None:
     text = (CHECKOUT / "Dockerfile").read_text()
     _, runtime = re.split(r"^FROM .* AS build$", text, flags=re.MULTILINE)[1].split("\nFROM ")
@@ -169,7 +180,8 @@ def locked_versions(name: str) -> dict[str, str]:
 
 def test_every_image_that_others_make_is_said_by_its_digest() -> None:
     lines = (CHECKOUT / "Dockerfile").read_text().splitlines()
-    images = [line.split()[1] for line in lines if line.startswith("FROM ")]
-    assert len(set(images)) == 1, "what is copied from one stage to the next has to run there"
+    bases = {line.split()[1] for line in lines if line.startswith("FROM ")}
+    assert bases == {"$BASE"}, "what is copied from one stage to the next has to run there"
+    images = [line.removeprefix("ARG BASE=") for line in lines if line.startswith("ARG BASE=")]
     images += [_SERVICES[name]["image"] for name in SERVERS]
     assert [image for image in images if not re.fullmatch(r"[a-z]+:[\w.-]+@sha256:[0-9a-f]{64}", image)] == []

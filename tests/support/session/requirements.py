@@ -120,7 +120,7 @@ CHROMIUM = Folder(
 )
 DEBIAN = Folder(
     "debian",
-    "what makes and boots a Debian (the packages mmdebstrap and systemd-container)",
+    "what makes and boots a Debian or an image (the packages mmdebstrap, systemd-container and buildah)",
     "mmdebstrap",
     "FLEETLIGHT_TEST_MMDEBSTRAP",
     default=Path("/usr/bin/mmdebstrap"),
