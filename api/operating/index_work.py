@@ -18,7 +18,7 @@ from fleetlight.api.operating.rights import require_admin
 from fleetlight.api.services import Services
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.times import time_shown
-from fleetlight.cells.fleet.index_work import WorkKind, WorkOrder, WorkState
+from fleetlight.cells.fleet.index_work import OF_ALL, WorkKind, WorkOrder, WorkState
 from fleetlight.cells.model import Cell
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
@@ -39,9 +39,9 @@ WORK = Shape(
 
 
 class WorkBody(RequestModel):
-    """cells: names or uuids; all unless given. A rebuild is always of all."""
+    """cells: names or uuids; all unless given. What makes or drops an index is always of all."""
 
-    kind: Literal["sync", "verify", "repair", "rebuild", "purge"]
+    kind: Literal["sync", "verify", "repair", "rebuild", "back", "drop-old", "purge"]
     cells: Annotated[list[Annotated[str, Field(min_length=1, max_length=255)]], Field(max_length=1000)] | None = None
 
 
@@ -94,10 +94,10 @@ class WorkHandlers:
         require_admin(request, _POLICY)
         body = await _BODY.read(request)
         kind = WorkKind(body.kind)
-        if kind is WorkKind.REBUILD and body.cells is not None:
-            raise BadRequestError("a rebuild is of all cells: leave `cells` away")
+        if kind in OF_ALL and body.cells is not None:
+            raise BadRequestError(f"{kind} is of all cells: leave `cells` away")
         cells = await self._access.ask(self._fleet.cells)
-        subjects = [] if kind is WorkKind.REBUILD else [cell.uuid for cell in _chosen(cells, body.cells)]
+        subjects = [] if kind in OF_ALL else [cell.uuid for cell in _chosen(cells, body.cells)]
         by = request.caller.user_id or ""
         work = await self._access.ask(lambda: self._fleet.index_work.order(kind, subjects, by, self._clock()))
         return json_answer(work_shown(work, cells, self._clock()), 202)
@@ -133,7 +133,7 @@ def work_shown(work: WorkOrder, cells: Sequence[Cell], now: int) -> Mapping[str,
     return {
         "id": work.id,
         "kind": work.kind.value,
-        "cells": [cell.name for cell in cells if work.kind is WorkKind.REBUILD or cell.uuid in work.subjects],
+        "cells": [cell.name for cell in cells if work.kind in OF_ALL or cell.uuid in work.subjects],
         "state": work.state.value,
         "done": work.done,
         "total": work.total,

@@ -27,14 +27,20 @@ _LOCK = "index work"
 
 
 class WorkKind(StrEnum):
-    """What can be ordered. RETRY: of failed messages; the others are of cells."""
+    """What can be ordered. RETRY: of failed messages; BACK, DROP_OLD: of the index that a rebuild has replaced."""
 
     SYNC = "sync"
     VERIFY = "verify"
     REPAIR = "repair"
     REBUILD = "rebuild"
     PURGE = "purge"
+    BACK = "back"
+    DROP_OLD = "drop-old"
     RETRY = "retry"
+
+
+OF_ALL = frozenset({WorkKind.REBUILD, WorkKind.BACK, WorkKind.DROP_OLD})
+"""What is of all cells, always."""
 
 
 class WorkState(StrEnum):
@@ -50,7 +56,7 @@ OPEN = (WorkState.WAITING, WorkState.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class WorkOrder:
-    """One order. subjects: uuids of cells, or ids of failures; none of a rebuild, which is of all cells.
+    """One order. subjects: uuids of cells, or ids of failures; none of a kind in OF_ALL.
 
     Moments are microseconds. attempts: how many indexers have begun it; none what a command does itself. done, total:
     rows; None where the total is not known. result: in a sentence what came of it, or how far it is. findings: about

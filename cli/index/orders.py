@@ -23,7 +23,7 @@ from fleetlight.cells.model import Cell
 from fleetlight.cli.index.cell_processes import cell_processes, number_of_processes
 from fleetlight.cli.index.failures import retried
 from fleetlight.cli.index.purge import purge_cells, purge_outcome
-from fleetlight.cli.index.rebuild import REBUILT, RecordedRebuild, rebuild_parts
+from fleetlight.cli.index.rebuild import DROPPED, NONE_TO_DROP, REBUILT, WENT_BACK, RecordedRebuild, rebuild_parts
 from fleetlight.cli.index.recorded_work import Outcome, Progress, end_abandoned, end_work, instances_of
 from fleetlight.cli.index.sync import SyncWork, sync_cells, sync_outcome, syncing_cells
 from fleetlight.cli.index.verification import verification_outcome, verify_cells
@@ -32,7 +32,7 @@ from fleetlight.cli.options import CELLS_AT_ONCE
 from fleetlight.cli.settings import Settings
 from fleetlight.indexer.backends.base import IndexWriter
 from fleetlight.indexer.errors import IndexerError, IndexVersionError, StopRequestedError
-from fleetlight.indexer.reconcile.rebuild import rebuild_index
+from fleetlight.indexer.reconcile.rebuild import drop_previous, rebuild_index
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.indexer.writing.throttle import Throttle
 from fleetlight.resources.indexed_items import RESOURCE_TYPES
@@ -117,8 +117,11 @@ class OrderedWork:
     def _do(self, order: WorkOrder, progress: Progress) -> Outcome:
         if order.kind is WorkKind.RETRY:
             return self._retry(order, progress)
-        if order.kind is WorkKind.REBUILD:
-            return self._rebuild(progress)
+        if order.kind is WorkKind.REBUILD or order.kind is WorkKind.BACK:
+            return self._rebuild(progress, back=order.kind is WorkKind.BACK)
+        if order.kind is WorkKind.DROP_OLD:
+            with rebuild_parts(self.settings, None, 1, progress.stop) as (_, parts):
+                return DROPPED if drop_previous(parts) else NONE_TO_DROP
         cells = [cell for cell in self.fleet.cells() if cell.uuid in order.subjects]
         progress.total = instances_of(self.fleet, cells)
         with self._opened(f"fleetlight index {order.kind}") as (writer, leases):
@@ -174,14 +177,14 @@ class OrderedWork:
             progress.show("", solved + len(found))
         return Outcome(f"{solved} solved, {len(found)} not solved", found, bool(found))
 
-    def _rebuild(self, progress: Progress) -> Outcome:
+    def _rebuild(self, progress: Progress, *, back: bool) -> Outcome:
         progress.total = instances_of(self.fleet, self.fleet.cells())
         number = number_of_processes(self.settings, None)
         with rebuild_parts(self.settings, None, CELLS_AT_ONCE, progress.stop, processes=number) as (_, parts):
             with suppress(IndexVersionError):  # the rebuild creates one of this program's version
                 parts.current.prepare()
-            rebuild_index(parts, RecordedRebuild(progress, _log_notice), back=False)
-        return REBUILT
+            rebuild_index(parts, RecordedRebuild(progress, _log_notice), back=back)
+        return WENT_BACK if back else REBUILT
 
 
 def _log_notice(text: str) -> None:

@@ -48,6 +48,8 @@ _Horizon = tuple[Cell, int]
 """A cell, and the horizon before which it has forgotten deleted instances."""
 
 WENT_BACK = Outcome("the previous index is the current one again; the other one is kept")
+DROPPED = Outcome("the old index is dropped")
+NONE_TO_DROP = Outcome("there is no old index")
 
 
 def register(app: typer.Typer) -> None:
@@ -81,6 +83,7 @@ def rebuild(
     stop = Event()
     keep_collector_out_of_the_way()
     number = number_of_processes(settings, processes)
+    kind = WorkKind.BACK if back else WorkKind.REBUILD
     with rebuild_parts(settings, rate, parallel, stop, processes=number) as (fleet, parts):
         if abandon:
             print_result("rebuild abandoned" if abandon_rebuild(parts) else "there is no rebuild to abandon")
@@ -93,7 +96,7 @@ def rebuild(
             with (
                 shown_progress("instances") as start,
                 _stopping(stop),
-                recorded(fleet, WorkKind.REBUILD, (), instances_of(fleet, fleet.cells()), stop) as work,
+                recorded(fleet, kind, (), instances_of(fleet, fleet.cells()), stop) as work,
             ):
                 rebuild_index(parts, _PrintedRebuild(fleet, start, work), back=back)
                 work.outcome = WENT_BACK if back else REBUILT

@@ -1,6 +1,7 @@
 """A fleet for the stories of one module, and the console with someone logged in."""
 
 from collections.abc import Iterator
+from uuid import uuid4
 
 import pytest
 
@@ -13,6 +14,12 @@ from tests.support.servers.browser import BrowserPage
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleFleet]:
     with console_fleet(tmp_path_factory.mktemp("fleet")) as made:
         yield made
+
+
+@pytest.fixture
+def own() -> str:
+    """A project that this run of a test has alone: a test that is run again finds nothing of its first run."""
+    return f"own-{uuid4().hex[:8]}"
 
 
 @pytest.fixture

@@ -24,11 +24,11 @@ def stop(console: Console, uuid: str) -> None:
 
 
 def test_a_change_comes_by_itself_with_who_made_it_and_leads_to_its_instance_and_job(
-    console: Console, fleet: ConsoleFleet
+    console: Console, fleet: ConsoleFleet, own: str
 ) -> None:
-    uuid = fleet.create("cell1", display_name="to-be-watched", project_id="watched")
-    fleet.create("cell2", display_name="elsewhere", project_id="watched")
-    page = console.open('changes?filter=project_id == "watched"')
+    uuid = fleet.create("cell1", display_name="to-be-watched", project_id=own)
+    fleet.create("cell2", display_name="elsewhere", project_id=own)
+    page = console.open(f'changes?filter=project_id == "{own}"')
     expect(changed(page, "to-be-watched")).to_contain_text("New")
     expect(changed(page, "elsewhere")).to_contain_text("cell2")
     expect(page.get_by_role("button", name="● live")).to_be_visible()
@@ -46,36 +46,36 @@ def test_a_change_comes_by_itself_with_who_made_it_and_leads_to_its_instance_and
     expect(page.get_by_role("heading", level=1)).to_have_text("to-be-watched")
 
 
-def test_changes_wait_while_it_is_paused(console: Console, fleet: ConsoleFleet) -> None:
-    fleet.create("cell1", display_name="before", project_id="paused")
-    page = console.open('changes?filter=project_id == "paused"')
+def test_changes_wait_while_it_is_paused(console: Console, fleet: ConsoleFleet, own: str) -> None:
+    fleet.create("cell1", display_name="before", project_id=own)
+    page = console.open(f'changes?filter=project_id == "{own}"')
     expect(changed(page, "before")).to_be_visible()
     page.get_by_role("button", name="● live").click()
-    fleet.create("cell1", display_name="meanwhile", project_id="paused")
+    fleet.create("cell1", display_name="meanwhile", project_id=own)
     page.get_by_role("button", name="1 change").wait_for()
     expect(changed(page, "meanwhile")).to_have_count(0)
     page.get_by_role("button", name="1 change").click()
     expect(changed(page, "meanwhile")).to_be_visible()
 
 
-def test_older_changes_are_read_on_demand(console: Console, fleet: ConsoleFleet) -> None:
+def test_older_changes_are_read_on_demand(console: Console, fleet: ConsoleFleet, own: str) -> None:
     for number in range(110):
-        fleet.create("cell1", display_name=f"many-{number}", project_id="many")
-    page = console.open('changes?filter=project_id == "many"')
+        fleet.create("cell1", display_name=f"many-{number}", project_id=own)
+    page = console.open(f'changes?filter=project_id == "{own}"')
     expect(page.locator("tbody tr")).to_have_count(100)
     page.get_by_role("button", name="Older changes").click()
     expect(page.locator("tbody tr")).to_have_count(110)
     expect(page.get_by_role("button", name="Older changes")).to_have_count(0)
 
 
-def test_members_see_the_changes_of_their_project_alone(member: Console, fleet: ConsoleFleet) -> None:
-    fleet.create("cell1", display_name="ours", project_id="demo")
+def test_members_see_the_changes_of_their_project_alone(member: Console, fleet: ConsoleFleet, own: str) -> None:
+    fleet.create("cell1", display_name=own, project_id="demo")
     fleet.create("cell1", display_name="theirs", project_id="other")
     page = member.open("changes")
-    expect(changed(page, "ours")).to_be_visible()
+    expect(changed(page, own)).to_be_visible()
     expect(changed(page, "theirs")).to_have_count(0)
     expect(page.get_by_role("columnheader", name="Cell")).to_have_count(0)
-    changed(page, "ours").get_by_role("link", name="History").click()
+    changed(page, own).get_by_role("link", name="History").click()
     expect(page.get_by_text("first values")).to_be_visible()
 
 

@@ -26,15 +26,17 @@ _ASKED = {
 }
 
 
-def test_an_instance_is_stopped_and_its_history_says_what_changed(console: Console, fleet: ConsoleFleet) -> None:
-    uuid = fleet.create("cell1", display_name="to-be-stopped")
-    page = console.list('instances?filter=name == "to-be-stopped"')
-    page.get_by_role("link", name="to-be-stopped").click()
-    expect(page.get_by_role("heading", name="to-be-stopped")).to_be_visible()
+def test_an_instance_is_stopped_and_its_history_says_what_changed(
+    console: Console, fleet: ConsoleFleet, own: str
+) -> None:
+    uuid = fleet.create("cell1", display_name=own)
+    page = console.list(f'instances?filter=name == "{own}"')
+    page.get_by_role("link", name=own).click()
+    expect(page.get_by_role("heading", name=own)).to_be_visible()
     assert page.url.endswith(uuid)
     console.watched.axe()
     page.get_by_role("button", name="Stop", exact=True).click()
-    asked = page.get_by_role("dialog", name="Stop to-be-stopped")
+    asked = page.get_by_role("dialog", name=f"Stop {own}")
     expect(asked).to_contain_text("The guest is asked to shut down")
     asked.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("Stop: accepted.")).to_be_visible()
@@ -52,7 +54,7 @@ def test_an_instance_is_stopped_and_its_history_says_what_changed(console: Conso
     console.watched.axe()
     page.get_by_role("link", name="Its jobs").click()
     expect(page.locator("tbody tr")).to_have_count(1)
-    expect(console.row(0)).to_contain_text("SERVER_STOP(to-be-stopped)")
+    expect(console.row(0)).to_contain_text(f"SERVER_STOP({own})")
 
 
 def test_an_instance_says_first_how_it_is_where_and_whose(console: Console, fleet: ConsoleFleet) -> None:
@@ -101,14 +103,14 @@ def test_a_name_is_shown_as_text_wherever_it_is(console: Console, fleet: Console
     assert page.locator("main img:not([role])").count() == 0
 
 
-def test_a_change_is_seen_in_the_list_without_reading_it_again(console: Console, fleet: ConsoleFleet) -> None:
-    uuid = fleet.create("cell1", display_name="watched", project_id="live")
-    page = console.list('instances?filter=project_id == "live"')
+def test_a_change_is_seen_in_the_list_without_reading_it_again(console: Console, fleet: ConsoleFleet, own: str) -> None:
+    uuid = fleet.create("cell1", display_name="watched", project_id=own)
+    page = console.list(f'instances?filter=project_id == "{own}"')
     # It is read once more when changes come, since it may be older than the first of them.
     with page.expect_response(re.compile(r"/fleetlight/query\?")):
         expect(page.get_by_role("button", name="● live")).to_be_visible()
     fleet.stop("cell1", uuid)
     expect(console.named("watched")).to_contain_text("stopped")
-    fleet.create("cell2", display_name="newcomer", project_id="live")
+    fleet.create("cell2", display_name="newcomer", project_id=own)
     page.get_by_role("button", name="1 change").click()
     expect(console.named("newcomer")).to_be_visible()

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from playwright.sync_api import expect
@@ -115,17 +114,16 @@ def test_rows_of_a_cell_that_dies_meanwhile_stay_and_are_dated(console: Console,
         console.watched.axe()
 
 
-def test_what_changed_since_a_moment_is_shown(console: Console, fleet: ConsoleFleet) -> None:
-    project = f"history-{uuid4().hex[:8]}"
-    stopped = fleet.create("cell1", display_name="then-active", project_id=project)
+def test_what_changed_since_a_moment_is_shown(console: Console, fleet: ConsoleFleet, own: str) -> None:
+    stopped = fleet.create("cell1", display_name="then-active", project_id=own)
     moment = datetime.fromtimestamp(system_clock() / 1e6, UTC).isoformat().replace("+00:00", "Z")
     fleet.stop("cell1", stopped)
-    fleet.create("cell2", display_name="not-there-then", project_id=project)
-    page = console.list(f'instances?filter=project_id == "{project}"&order=name')
+    fleet.create("cell2", display_name="not-there-then", project_id=own)
+    page = console.list(f'instances?filter=project_id == "{own}"&order=name')
     expect(page.locator("tbody tr")).to_have_count(2)
     page.get_by_role("button", name="Past").click()
     page.get_by_label("As of").wait_for()
-    console.list(f'instances?filter=project_id == "{project}"&past=1&as_of={moment}')
+    console.list(f'instances?filter=project_id == "{own}"&past=1&as_of={moment}')
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(console.named("then-active")).to_contain_text("active")
     page.get_by_role("button", name="Compare with now").click()
@@ -148,15 +146,15 @@ def test_headings_that_cannot_sort_are_no_buttons_and_no_order_takes_rows_away(c
 
 
 @with_one_index
-def test_a_view_that_was_saved_is_opened_again(console: Console) -> None:
+def test_a_view_that_was_saved_is_opened_again(console: Console, own: str) -> None:
     page = console.list('instances?filter=project_id == "payroll"&columns=name,host')
     page.get_by_role("button", name="Views").click()
-    page.get_by_label("Save this one as").fill("payroll <b>hosts</b>")
+    page.get_by_label("Save this one as").fill(f"{own} <b>hosts</b>")
     page.get_by_role("button", name="Save", exact=True).click()
-    page.get_by_role("button", name="payroll <b>hosts</b>", exact=True).wait_for()
+    page.get_by_role("button", name=f"{own} <b>hosts</b>", exact=True).wait_for()
     console.list("instances")
     page.get_by_role("button", name="Views").click()
-    page.get_by_role("button", name="payroll <b>hosts</b>", exact=True).click()
+    page.get_by_role("button", name=f"{own} <b>hosts</b>", exact=True).click()
     expect(console.filter).to_have_value('project_id == "payroll"')
     expect(page.get_by_role("columnheader")).to_have_count(2)
     expect(page.locator("tbody tr")).to_have_count(3)

@@ -106,6 +106,21 @@ def test_rebuild_makes_a_new_index_of_all_cells(fleet: ComputeFleet) -> None:
     assert indexed(fleet) == 6
 
 
+def test_the_index_before_a_rebuild_is_returned_to_and_dropped(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    ended(fleet, api, order(api, kind="sync"))
+    none = ended(fleet, api, order(api, kind="back"))
+    assert (none["state"], none["result"]) == ("failed", "there is no previous index to go back to")
+    ended(fleet, api, order(api, kind="rebuild"))
+    back = ended(fleet, api, order(api, kind="back"))
+    assert (back["state"], back["cells"]) == ("done", ["east", "north", "south"]), back["result"]
+    assert indexed(fleet) == 6
+    results = [ended(fleet, api, order(api, kind="drop-old"))["result"] for _ in range(2)]
+    assert results == ["the old index is dropped", "there is no old index"]
+    refused = api.request("POST", WORK, json={"kind": "drop-old", "cells": ["east"]})
+    assert (refused.status_code, indexed(fleet)) == (400, 6)
+
+
 def test_purge_says_how_many_left_the_index(fleet: ComputeFleet) -> None:
     api = fleet.api()
     done = ended(fleet, api, order(api, kind="purge"))

@@ -8,6 +8,7 @@ import { Awaited, Failed, Problem } from "../parts/awaited";
 import { Confirm, useAsked } from "../parts/confirm";
 import { printable, Time } from "../parts/glyphs";
 import { usePolled } from "../parts/polled";
+import { narrowed } from "../query/language";
 import { shownSpan } from "../query/times";
 import { address, go, link, titled } from "../state/address";
 import { nameOf } from "../state/people";
@@ -223,11 +224,14 @@ function State({ bulk: { state, done, total } }: { bulk: Bulk }) {
   return <span class={`state state-${isDone ? state : "stopped"}`}>{isDone ? state : `${done.toLocaleString("en")} of ${total.toLocaleString("en")} done`}</span>;
 }
 
-/** What the states of the instances allow now, before anything is ordered, and which cells are left out. */
+/**
+ * What the states of the instances allow now, before anything is ordered, and which cells are left out. Instances that
+ * were made after the preview are not among those that were frozen.
+ */
 function Allowed({ bulk }: { bulk: Bulk }) {
   const allProjects = Object.keys(bulk.by_project).some((project) => project !== caller().project?.id);
-  const asked = { by: "vm_state,task_state", filter: bulk.filter, all_projects: allProjects };
-  const { answer } = usePolled<CountsAnswer>("/fleetlight/query/counts", KNOWN_MS, asked);
+  const filter = narrowed(bulk.filter, `created_at <= "${bulk.as_of}"`);
+  const { answer } = usePolled<CountsAnswer>("/fleetlight/query/counts", KNOWN_MS, { by: "vm_state,task_state", filter, all_projects: allProjects });
   if (answer.value === null) return null;
   const { body, proof } = answer.value;
   const away = proof.routes.filter(({ route }) => isAway(route)).map(({ cell, count }) => cell ?? `${count} cells`);
@@ -235,11 +239,16 @@ function Allowed({ bulk }: { bulk: Bulk }) {
   const canBe = ({ by }: Group): boolean => allows(bulk.action, String(by["vm_state"]), by["task_state"] === null ? null : String(by["task_state"]));
   const sum = (groups: readonly Group[]): number => groups.reduce((all, { count }) => all + count, 0);
   const cannot = body.groups.filter((group) => !canBe(group));
+  const others = bulk.total - sum(body.groups);
+  const left = [
+    ...cannot.map((group) => `${stateOf(group)} (${group.count.toLocaleString("en")})`),
+    ...(others > 0 ? [`no longer found by the filter (${others.toLocaleString("en")})`] : []),
+  ];
   const age = ageOf(proof);
   return (
-    <p role="status" class={cannot.length > 0 ? "problem" : undefined}>
-      {(sum(body.groups) - sum(cannot)).toLocaleString("en")} of {sum(body.groups).toLocaleString("en")} can, by their states now
-      {cannot.length > 0 && `; not those that are ${cannot.map((group) => `${stateOf(group)} (${group.count.toLocaleString("en")})`).join(", ")}`}
+    <p role="status" class={left.length > 0 ? "problem" : undefined}>
+      {(sum(body.groups) - sum(cannot)).toLocaleString("en")} of {Math.max(bulk.total, sum(body.groups)).toLocaleString("en")} can, by their states now
+      {left.length > 0 && `; not those that are ${left.join(", ")}`}
       {age !== null && age >= 1 ? `. What is known of them is up to ${shownSpan(age)} old.` : "."}
       {away.length > 0 && ` Left out: ${away.join(", ")}.`}
     </p>

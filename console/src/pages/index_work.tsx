@@ -49,12 +49,23 @@ interface Failure {
   readonly message: Json;
 }
 
-const KINDS: readonly (readonly [string, string])[] = [
-  ["sync", "Read all instances of the cells into the index again; lists go on meanwhile."],
-  ["verify", "Compare the index with the cells, and change nothing."],
-  ["rebuild", "Make a new index beside the one that is read, and put it in its place when it is whole."],
-  ["purge", "Remove documents of instances that were deleted long ago, and of cells that have left."],
-];
+interface Kind {
+  readonly title: string;
+  readonly does: string;
+  /** Whether it can be of some cells only. */
+  readonly isOfCells?: boolean;
+  /** Whether it is asked once before it begins. */
+  readonly isAsked?: boolean;
+}
+
+const KINDS: Readonly<Record<string, Kind>> = {
+  verify: { title: "Compare", does: "Compare the index with the cells, and change nothing.", isOfCells: true },
+  sync: { title: "Sync", does: "Read all instances of the cells into the index again; lists go on meanwhile.", isOfCells: true },
+  rebuild: { title: "Rebuild", does: "Make a new index beside the one that is read, and put it in its place when it is whole. The old one is kept, in place of one that was kept before.", isAsked: true },
+  back: { title: "Go back", does: "Put the index that the last rebuild replaced in its place again, once it has what changed since. The other one is kept; lists go on meanwhile.", isAsked: true },
+  "drop-old": { title: "Drop the old index", does: "Remove the index that the last rebuild replaced, and free its disk. Then there is no way back to it.", isAsked: true },
+  purge: { title: "Purge", does: "Remove documents of instances that were deleted long ago, and of cells that have left.", isOfCells: true, isAsked: true },
+};
 const TABS = ["work", "audit", "failures"] as const;
 const REFRESH_MS = 1500;
 
@@ -78,6 +89,7 @@ function WorkTab() {
   const said = useSignal("");
   const kind = useSignal("verify");
   const asked = useAsked();
+  const chosen = KINDS[kind.value]!;
   const attempt = async (method: string, path: string, body?: unknown): Promise<void> => {
     try {
       await ask(method, path, body === undefined ? {} : { body });
@@ -93,9 +105,8 @@ function WorkTab() {
       .split(/[\s,]+/)
       .filter(Boolean);
     const act = (): void => void attempt("POST", "/fleetlight/index/work", { kind: kind.value, ...(cells.length === 0 ? {} : { cells }) });
-    const [name, does] = KINDS.find(([each]) => each === kind.value)!;
-    if (name === "verify" || name === "sync") act();
-    else asked.value = { title: `${name} the index?`, does, verb: name, isSerious: true, act };
+    if (chosen.isAsked === true) asked.value = { title: `${chosen.title}?`, does: chosen.does, verb: chosen.title, isSerious: true, act };
+    else act();
   };
   return (
     <>
@@ -107,16 +118,22 @@ function WorkTab() {
             value={kind.value}
             onChange={(event) => (kind.value = event.currentTarget.value)}
           >
-            {KINDS.map(([name]) => (
-              <option key={name}>{name}</option>
+            {Object.entries(KINDS).map(([name, { title }]) => (
+              <option key={name} value={name}>
+                {title}
+              </option>
             ))}
           </select>
         </label>
-        <label>
-          Cells <input name="cells" placeholder="all" />
-        </label>
-        <button type="submit">Start</button>
-        <span class="hint">{KINDS.find(([name]) => name === kind.value)?.[1]}</span>
+        {chosen.isOfCells === true && (
+          <label>
+            Cells <input name="cells" placeholder="all" />
+          </label>
+        )}
+        <button type="submit" class="primary">
+          Start
+        </button>
+        <span class="hint">{chosen.does}</span>
       </form>
       <Problem text={said.value || problem.value} />
       <Plots names={["messages_per_s", "lag_total", "age_max_s"]} />
@@ -128,12 +145,16 @@ function WorkTab() {
   );
 }
 
+function titleOf({ kind }: Work): string {
+  return KINDS[kind]?.title ?? `${kind.charAt(0).toUpperCase()}${kind.slice(1)}`;
+}
+
 function OneWork({ work, onStop }: { work: Work; onStop: () => void }) {
   const isOpen = work.state === "running" || work.state === "waiting";
   return (
-    <section class="work" aria-label={`${work.kind}, ${work.state}`}>
+    <div class="work" role="group" aria-label={`${titleOf(work)}, ${work.state}`}>
       <h2>
-        {work.kind} <span class={`state state-${work.state}`}>{work.state}</span>
+        {titleOf(work)} <span class={`state state-${work.state}`}>{work.state}</span>
       </h2>
       <p class="hint">
         {work.cells.length === 0 ? "all cells" : work.cells.join(", ")}, by <bdi>{nameOf(work.by)}</bdi>
@@ -179,7 +200,7 @@ function OneWork({ work, onStop }: { work: Work; onStop: () => void }) {
           </tbody>
         </table>
       )}
-    </section>
+    </div>
   );
 }
 
@@ -248,7 +269,7 @@ function FailuresTab() {
       {(said.value || problem.value) !== "" && <p role="status">{said.value || problem.value}</p>}
       {found?.failures.length === 0 && <p>Every message could be indexed.</p>}
       {found?.failures.map((failure) => (
-        <section key={failure.id} class="work" aria-label={failure.reason}>
+        <div key={failure.id} class="work" role="group" aria-label={failure.reason}>
           <h2>{failure.reason}</h2>
           <p>{failure.detail}</p>
           <p class="hint">
@@ -266,7 +287,7 @@ function FailuresTab() {
           <button type="button" class="serious" onClick={() => drop(failure)}>
             Drop
           </button>
-        </section>
+        </div>
       ))}
       {found?.marker != null && <p class="hint">There are more; they are shown when these are gone.</p>}
     </>

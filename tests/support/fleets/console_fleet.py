@@ -68,10 +68,16 @@ class ConsoleFleet:
             with writing(engine) as connection:
                 connection.execute(update(jobs).where(jobs.c.id == number).values(is_ready=True))
 
-    def force_down(self, cell: str, host: str) -> None:
-        """As an operator does with a host that is broken."""
+    @contextmanager
+    def forced_down(self, cell: str, host: str) -> Iterator[None]:
+        """As an operator does with a host that is broken, until it is repaired at the end of the block."""
         with self._database(cell) as engine:
-            ChangingNodes(engine, self.fleet, self.fleet.cell(cell), ()).force_down(host, forced_down=True)
+            nodes = ChangingNodes(engine, self.fleet, self.fleet.cell(cell), ())
+            nodes.force_down(host, forced_down=True)
+            try:
+                yield
+            finally:
+                nodes.force_down(host, forced_down=False)
 
     @contextmanager
     def without(self, cell: str) -> Iterator[None]:
