@@ -2,12 +2,12 @@
 
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect, useRef } from "preact/hooks";
 import { get, sentenceOf } from "../api/client";
 import { Badge } from "../list/badge";
 import { Awaited, Failed, Problem } from "../parts/awaited";
 import { Time } from "../parts/glyphs";
 import { usePolled } from "../parts/polled";
+import { SizeFields, sizeOf } from "../parts/size_fields";
 import { instant } from "../query/times";
 import { shownSize } from "../query/values";
 import { quoted } from "../query/language";
@@ -251,35 +251,10 @@ function Bar({ total, used, reserved, name }: { total: number; used: number; res
   );
 }
 
-interface Flavor {
-  readonly id: string;
-  readonly name: string;
-  readonly vcpus: number;
-  readonly ram: number;
-  readonly disk: number;
-  readonly "OS-FLV-EXT-DATA:ephemeral": number;
-}
-
 /** How many more of one size the cells still take, and how many if nothing were reserved. */
 function Fits() {
   const found = useSignal<readonly Part[] | null>(null);
   const problem = useSignal("");
-  const flavors = useSignal<readonly Flavor[]>([]);
-  const form = useRef<HTMLFormElement>(null);
-  useEffect(() => {
-    get<{ flavors: readonly Flavor[] }>("/v2.1/flavors/detail")
-      .then(({ body }) => {
-        flavors.value = body.flavors;
-      })
-      .catch(() => undefined); // then a size is typed
-  }, []);
-  const fill = (id: string): void => {
-    const flavor = flavors.value.find((each) => each.id === id);
-    if (flavor === undefined) return;
-    const sizes = { vcpus: flavor.vcpus, memory: flavor.ram / 1024, disk: flavor.disk + flavor["OS-FLV-EXT-DATA:ephemeral"] };
-    for (const [name, size] of Object.entries(sizes)) (form.current!.elements.namedItem(name) as HTMLInputElement).value = String(size);
-    form.current!.requestSubmit();
-  };
   const submit = async (event: SubmitEvent): Promise<void> => {
     event.preventDefault();
     try {
@@ -291,30 +266,9 @@ function Fits() {
   };
   return (
     <section>
-      <form class="row" ref={form} onSubmit={(event) => void submit(event)}>
+      <form class="row" onSubmit={(event) => void submit(event)}>
         <strong>How many more fit of</strong>
-        {flavors.value.length > 0 && (
-          <label>
-            Flavor{" "}
-            <select onChange={(event) => fill(event.currentTarget.value)}>
-              <option value="">any size</option>
-              {flavors.value.map(({ id, name }) => (
-                <option key={id} value={id}>
-                  {name}
-                </option>
-              ))}
-            </select>
-          </label>
-        )}
-        <label>
-          vCPU <input name="vcpus" type="number" min="1" defaultValue="2" required />
-        </label>
-        <label>
-          Memory in GiB <input name="memory" type="number" min="0.125" step="any" defaultValue="4" required />
-        </label>
-        <label>
-          Disk in GiB <input name="disk" type="number" min="0" step="any" defaultValue="20" required />
-        </label>
+        <SizeFields leastDisk={0} onFlavor={(form) => form.requestSubmit()} />
         <button type="submit">Count</button>
       </form>
       <Problem text={problem.value} />
@@ -333,10 +287,4 @@ function Fits() {
       )}
     </section>
   );
-}
-
-/** The parameters of the API for a size of the form, which is in GiB. */
-function sizeOf(form: FormData): Readonly<Record<string, number>> {
-  const mib = (name: string): number => Math.round(Number(form.get(name)) * 1024);
-  return { vcpus: Number(form.get("vcpus")), memory_mib: mib("memory"), disk_mib: mib("disk") };
 }

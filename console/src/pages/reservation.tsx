@@ -8,6 +8,7 @@ import type { QueryAnswer } from "../api/types";
 import { Confirm, useAsked } from "../parts/confirm";
 import { Dialog } from "../parts/dialog";
 import { Icon } from "../parts/icons";
+import { SizeFields, sizeOf } from "../parts/size_fields";
 
 const DAY_S = 86_400;
 
@@ -37,11 +38,19 @@ export function NewReservation({ onMade }: { onMade: () => void }) {
   const { said, isBusy, work } = useWork();
   const submit = async (event: SubmitEvent): Promise<void> => {
     event.preventDefault();
-    const body = reservationOf(new FormData(event.currentTarget as HTMLFormElement));
-    if (await work(`${body.name} is reserved.`, () => carriedOut("POST", "/2/instances", body))) {
-      isOpen.value = false;
-      onMade();
-    }
+    const form = new FormData(event.currentTarget as HTMLFormElement);
+    const names = namesOf(String(form.get("name")), Number(form.get("count")));
+    const act = async (): Promise<void> => {
+      // One behind the other, since each goes to where most room is left.
+      for (const [made, name] of names.entries()) {
+        said.value = `${made} of ${names.length} reserved…`;
+        await carriedOut("POST", "/2/instances", reservationOf(name, form)).catch((error: unknown) => {
+          throw made === 0 ? error : new Error(`${made} of ${names.length} are reserved, up to ${names[made - 1]}. Of ${name}: ${sentenceOf(error)}`);
+        });
+      }
+    };
+    if (await work(names.length === 1 ? `${names[0]} is reserved.` : `${names.length} are reserved, ${names[0]} to ${names.at(-1)}.`, act)) isOpen.value = false;
+    onMade();
   };
   return (
     <>
@@ -63,14 +72,9 @@ export function NewReservation({ onMade }: { onMade: () => void }) {
               Name <input name="name" required />
             </label>
             <label>
-              vCPU <input name="vcpus" type="number" min="1" defaultValue="2" required />
+              How many <input name="count" type="number" min="1" max="100" defaultValue="1" required />
             </label>
-            <label>
-              Memory in GiB <input name="memory" type="number" min="1" defaultValue="4" required />
-            </label>
-            <label>
-              Disk in GiB <input name="disk" type="number" min="1" defaultValue="20" required />
-            </label>
+            <SizeFields leastDisk={1} />
             <SystemChoice />
             <label>
               Ends after so many days (empty: never) <input name="days" type="number" min="1" max="3650" />
@@ -108,20 +112,27 @@ function SystemChoice() {
   );
 }
 
+/** Of several, each name has its number behind its first part: batch-1.example.org. */
+export function namesOf(name: string, count: number): readonly string[] {
+  if (count === 1) return [name];
+  const [first = "", ...rest] = name.split(".");
+  return Array.from({ length: count }, (_, index) => [`${first}-${index + 1}`, ...rest].join("."));
+}
+
 /** The body of POST /2/instances. */
-function reservationOf(form: FormData) {
-  const number = (name: string): number => Number(form.get(name));
-  const days = number("days");
+function reservationOf(name: string, form: FormData) {
+  const { vcpus, memory_mib: memory, disk_mib: size } = sizeOf(form);
+  const days = Number(form.get("days"));
   return {
     __version__: 1,
     mode: "create",
     forthcoming: true,
-    name: String(form.get("name")),
+    name,
     os_type: String(form.get("os")),
     disk_template: "plain",
-    disks: [{ size: number("disk") * 1024 }],
+    disks: [{ size }],
     nics: [{}],
-    beparams: { memory: number("memory") * 1024, vcpus: number("vcpus") },
+    beparams: { memory, vcpus },
     ...(days > 0 ? { expires_at: endAfter(days) } : {}),
   };
 }
