@@ -98,7 +98,7 @@ def _on_screen_s(fleet: ConsoleFleet, browser: Browser, url: str, count: int) ->
     with browser.new_context(viewport={"width": 1280, "height": 2400}) as context, _Heard(url) as heard:
         page = context.new_page()
         page.goto(f"{url}/console/instances?filter=name=*%22a-live-*%22&columns=name,admin_state,status")
-        page.get_by_role("button", name="● live").wait_for()
+        page.get_by_text("Live", exact=True).wait_for()
         page.get_by_role("link", name=made[-1].name, exact=True).wait_for()
         page.evaluate(_NOTE_ROWS)
         heard.at.clear()  # what was heard of their creation

@@ -108,7 +108,7 @@ def test_a_change_is_seen_in_the_list_without_reading_it_again(console: Console,
     page = console.list(f'instances?filter=project_id == "{own}"')
     # It is read once more when changes come, since it may be older than the first of them.
     with page.expect_response(re.compile(r"/fleetlight/query\?")):
-        expect(page.get_by_role("button", name="● live")).to_be_visible()
+        expect(page.get_by_text("Live", exact=True)).to_be_visible()
     fleet.stop("cell1", uuid)
     expect(console.named("watched")).to_contain_text("stopped")
     fleet.create("cell2", display_name="newcomer", project_id=own)

@@ -38,7 +38,7 @@ def live(console: Console, address: str) -> Page:
     """A list in which changes come. It is read once more then, since it may be older than the first of them."""
     page = console.list(address)
     with page.expect_response(re.compile(r"/fleetlight/query\?")):
-        expect(page.get_by_role("button", name="● live")).to_be_visible()
+        expect(page.get_by_text("Live", exact=True)).to_be_visible()
     return page
 
 

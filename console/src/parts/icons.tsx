@@ -12,6 +12,16 @@ const PATHS = {
   past: "M3 8a5 5 0 1 0 1.5-3.5M3 2v3h3M8 5v3l2 1.5",
   person: "M8 2.5a2.5 2.5 0 1 0 0 5a2.5 2.5 0 0 0 0-5M3 14c0-3 2-4.5 5-4.5s5 1.5 5 4.5",
   plus: "M8 3v10M3 8h10",
+  live: "M8 6.5a1.5 1.5 0 1 0 0 3a1.5 1.5 0 0 0 0-3M4.5 11.5a5 5 0 0 1 0-7M11.5 4.5a5 5 0 0 1 0 7",
+  paused: "M5.5 3.5v9M10.5 3.5v9",
+  waiting: "M3.5 8h.1M8 8h.1M12.5 8h.1",
+  close: "M4 4l8 8M12 4l-8 8",
+  left: "M13 8H3M7 4L3 8l4 4",
+  right: "M3 8h10M9 4l4 4l-4 4",
+  system: "M8 2a6 6 0 1 0 0 12zM8 2a6 6 0 0 1 0 12",
+  light: "M8 5a3 3 0 1 0 0 6a3 3 0 0 0 0-6M8 1.5v1M8 13.5v1M1.5 8h1M13.5 8h1M3.4 3.4l.7.7M11.9 11.9l.7.7M3.4 12.6l.7-.7M11.9 4.1l.7-.7",
+  dark: "M13 9.5A5.5 5.5 0 1 1 6.5 3a4.5 4.5 0 0 0 6.5 6.5",
+  keys: "M1.5 4h13v8h-13zM4 6.5h.1M6.7 6.5h.1M9.3 6.5h.1M12 6.5h.1M5 9.5h6",
 } as const;
 
 export function Icon({ name }: { name: keyof typeof PATHS }) {

@@ -1,5 +1,7 @@
 /** Whether changes come to what is shown, a way to hold them back, and those that wait to be taken in. */
 
+import { Icon } from "./icons";
+
 export type LiveState = "live" | "paused" | "waiting";
 
 export interface LiveBarProps {
@@ -11,20 +13,21 @@ export interface LiveBarProps {
   readonly onTakeIn: () => void;
 }
 
+const WORDS: Readonly<Record<LiveState, string>> = { live: "Live", paused: "Paused", waiting: "Not live" };
+
 export function LiveBar({ state, reason, pending, onPause, onTakeIn }: LiveBarProps) {
+  const isPaused = state === "paused";
   return (
-    <span class="live">
-      <button
-        type="button"
-        aria-pressed={state === "paused"}
-        title={state === "waiting" ? `No changes come: ${reason || "connecting"}` : "Pause or go on"}
-        onClick={() => onPause(state !== "paused")}
-      >
-        {{ live: "● live", paused: "‖ paused", waiting: "○ not live" }[state]}
+    <span class="live" role="group" aria-label="Changes">
+      <span class={`live-${state}`} title={state === "waiting" ? `No changes come: ${reason || "connecting"}` : undefined}>
+        <Icon name={state} /> {WORDS[state]}
+      </span>
+      <button type="button" onClick={() => onPause(!isPaused)}>
+        {isPaused ? "Go on" : "Pause"}
       </button>
       {pending > 0 && (
         <button type="button" class="pending" onClick={onTakeIn}>
-          {pending === 1 ? "1 change" : `${pending.toLocaleString("en")} changes`}
+          Show {pending === 1 ? "1 change" : `${pending.toLocaleString("en")} changes`}
         </button>
       )}
     </span>
