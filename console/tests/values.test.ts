@@ -4,7 +4,7 @@ import { ageOf, proofOf, routesOf, worst } from "../src/api/proof";
 import { eventOf } from "../src/api/stream";
 import { copies, inShell } from "../src/list/copies";
 import { LISTS } from "../src/list/kinds";
-import { momentOf, relative, shownSpan } from "../src/query/times";
+import { fixed, momentOf, relative, shownSpan } from "../src/query/times";
 import { glyphOf, shownSize, textOf } from "../src/query/values";
 
 const SHOWN = { now: 1_700_000_000_000, times: "relative" } as const;
@@ -65,4 +65,10 @@ test("a list as a command keeps every word whole", () => {
   const [curl, fleetlight] = copies(LISTS[0]!, question, "http://api");
   assert.match(curl!.text, /'http:\/\/api\/fleetlight\/query\?[^']*all_projects=1'$/);
   assert.ok(fleetlight!.text.endsWith(`-F 'name == "$(id)"'`));
+});
+
+test("a filter that is followed has moments in the place of times before now", () => {
+  const now = momentOf("2026-11-29T12:00:00");
+  assert.equal(fixed(`mtime > "1h ago" or ctime < '2 d ago'`, now), 'mtime > "2026-11-29T11:00:00.000Z" or ctime < "2026-11-27T12:00:00.000Z"');
+  assert.equal(fixed('name == "long ago" and mtime > "999999999w ago"', now), 'name == "long ago" and mtime > "1970-01-01T00:00:00.000Z"');
 });

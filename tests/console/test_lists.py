@@ -68,6 +68,23 @@ def test_instances_of_a_project_on_a_host_are_found_without_a_mouse(console: Con
     expect(console.badge).to_contain_text("complete")
 
 
+@with_one_index
+def test_moments_before_the_list_are_offered_for_a_field_of_time(console: Console) -> None:
+    page = console.list("instances")
+    console.filter.fill('project_id == "payroll" and created_at > ')
+    page.get_by_role("option", name=re.compile('"1h ago"')).click()
+    console.filter.press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(3)
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    page.get_by_text("Add a condition").click()
+    page.get_by_label("Field").select_option("created_at")
+    page.get_by_label("Comparison").select_option("<")
+    page.get_by_label("Value", exact=True).fill("1d ago")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(console.filter).to_have_value(re.compile('and created_at < "1d ago"$'))
+    expect(page.get_by_text("The filter lets no instance pass.")).to_be_visible()
+
+
 def test_a_click_on_a_count_writes_the_condition(console: Console) -> None:
     page = console.list("instances")
     counted = page.get_by_role("button", name=re.compile("payroll"))

@@ -6,7 +6,7 @@ import { get } from "../api/client";
 import type { CountsAnswer, Field } from "../api/types";
 import { Icon } from "../parts/icons";
 import { labelOf } from "../query/labels";
-import { operatorsOf, type Suggestion, suggestions } from "../query/suggest";
+import { isTime, operatorsOf, type Suggestion, suggestions, TIMES } from "../query/suggest";
 import { isEqual, narrowed, quoted } from "../query/language";
 
 const MOST_VALUES = 500;
@@ -247,7 +247,7 @@ function ConditionMaker({ fields, values, onMake }: { fields: readonly Field[]; 
             onInput={(event) => (value.value = event.currentTarget.value)}
           />
           <datalist id={valuesId}>
-            {field !== undefined && values.of(field).map((each) => <option key={each} value={each} />)}
+            {field !== undefined && (isTime(field) ? TIMES : values.of(field)).map((each) => <option key={each} value={each} />)}
           </datalist>
         </label>
         <output>
@@ -265,8 +265,9 @@ function ConditionMaker({ fields, values, onMake }: { fields: readonly Field[]; 
 export function written(field: Field, operator: string, value: string): string | null {
   if (field.kind === "bool") return isEqual(field.name, !/^(no|false|0)$/i.test(value.trim()));
   if (value === "") return null;
-  const isNumber = field.kind !== "text" && field.kind !== "other";
-  if (isNumber) return /^[+-]?\d+$/.test(value.trim()) ? `${field.name} ${operator} ${value.trim()}` : null;
+  const isText = field.kind === "text" || field.kind === "other";
+  if (!isText && /^[+-]?\d+$/.test(value.trim())) return `${field.name} ${operator} ${value.trim()}`;
+  if (!isText && !isTime(field)) return null;
   if (operator === "=~" || operator === "!~") return value.includes("/") ? null : `${field.name} ${operator} m/${value}/`;
   const text = quoted(value);
   return text === null ? null : `${field.name} ${operator} ${text}`;

@@ -4,6 +4,7 @@ import { signal } from "@preact/signals";
 import type { Cell } from "../api/types";
 import { listen } from "../api/shared_stream";
 import type { LiveState } from "../parts/live_bar";
+import { fixed } from "../query/times";
 import type { Rows } from "./rows";
 
 /** Of more changes than these while it was paused, the list is read again instead. */
@@ -31,7 +32,7 @@ export class Live {
     private readonly onReset: () => void,
   ) {
     const { what, filter, fields, allProjects } = rows.question;
-    const query = { what, filter, fields: fields.join(","), all_projects: allProjects };
+    const query = { what, filter: fixed(filter, Date.now()), fields: fields.join(","), all_projects: allProjects };
     this.stop = listen("/fleetlight/changes", query, {
       event: (event) => this.take(() => this.apply(event.name, event.data)),
       state: (isLive, reason) => {

@@ -5,6 +5,7 @@ import { get, sentenceOf } from "../api/client";
 import { listen } from "../api/shared_stream";
 import type { Json } from "../api/types";
 import type { LiveState } from "../parts/live_bar";
+import { fixed } from "../query/times";
 
 /** One change; `changed` has each field with its value before and after. */
 export interface Change {
@@ -51,7 +52,7 @@ export class Recent {
     private readonly filter: string,
     private readonly allProjects: boolean,
   ) {
-    this.stop = listen("/fleetlight/changes", { what: "instance", filter, all_projects: allProjects }, {
+    this.stop = listen("/fleetlight/changes", { what: "instance", filter: fixed(filter, Date.now()), all_projects: allProjects }, {
       event: ({ name }) => this.hear(name),
       state: (isLive, reason) => {
         if (this.state.value !== "paused") this.state.value = isLive ? "live" : "waiting";

@@ -13,7 +13,9 @@ export interface Suggestion {
 }
 
 const MOST = 12;
-const ORDERED: readonly Kind[] = ["number", "float", "unit", "timestamp"];
+const NUMBERS: readonly Kind[] = ["number", "float", "unit"];
+/** Of a field of time: so long before the list. The API takes any number of s, m, h, d or w. */
+export const TIMES = ["10m ago", "1h ago", "6h ago", "1d ago", "1w ago", "4w ago"];
 const HINTS: Readonly<Record<string, string>> = {
   "==": "is",
   "!=": "is not",
@@ -55,11 +57,16 @@ export function suggestions(
   return ranked(fields, begun).map((field) => make(`${field.name} `, `${labelOf(field)}: ${field.doc}`));
 }
 
+/** Those of jobs have no kind of their own. */
+export function isTime({ kind, name }: Field): boolean {
+  return kind === "timestamp" || name.endsWith("_ts");
+}
+
 /** The operators that a field's kind can be asked with. */
 export function operatorsOf(field: Field | undefined): readonly string[] {
   if (field === undefined) return [];
   if (field.kind === "bool") return [];
-  if (ORDERED.includes(field.kind)) return ["==", "!=", "<", ">", "<=", ">="];
+  if (NUMBERS.includes(field.kind) || isTime(field)) return ["==", "!=", "<", ">", "<=", ">="];
   return ["==", "!=", "=*", "!*", "=~", "!~"];
 }
 
@@ -97,10 +104,10 @@ function ranked(fields: readonly Field[], begun: string): readonly Field[] {
 
 function values(field: Field, begun: string, valuesOf: (field: Field) => readonly string[]): string[] {
   const wanted = begun.replace(/^["']|["']$/g, "").toLowerCase();
-  return valuesOf(field)
+  return (isTime(field) ? TIMES : valuesOf(field))
     .filter((value) => value.toLowerCase().includes(wanted))
     .slice(0, MOST)
-    .flatMap((value) => (ORDERED.includes(field.kind) ? value : (quoted(value) ?? [])))
+    .flatMap((value) => (NUMBERS.includes(field.kind) ? value : (quoted(value) ?? [])))
     .map((value) => `${value} `);
 }
 
