@@ -24,7 +24,7 @@ _CHROMIUM = os.environ.get("FLEETLIGHT_TEST_CHROMIUM", "/usr/bin/chromium")
 _STATIC = Path(__file__).resolve().parents[1] / "api" / "console" / "static"
 _CELLS = 8
 _FEW = 2_000
-_FIRST_S, _MOST_TIMES, _MOST_ROWS, _FLAT, _MOST_KB = map(at_most, (1, 1.5, 100, 1.1, 150))
+_FIRST_S, _MOST_TIMES, _MOST_ROWS, _FLAT, _MOST_KB = map(at_most, (1, 1.5, 100, 1.1, 120))
 # From one end to the other; each place is looked at for as long as its rows take to come.
 _STEPS = 40
 _QUIET_MS = 3000

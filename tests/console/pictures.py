@@ -79,7 +79,7 @@ def _capacity(console: Console) -> None:
     page = console.open("capacity")
     page.get_by_role("button", name="Count").click()
     page.locator(".fits").first.wait_for()
-    page.get_by_label("by zone and group").check()
+    page.get_by_label("By zone and group").check()
 
 
 def _difference(console: Console) -> None:

@@ -105,6 +105,11 @@ def test_a_phone_shows_rows_at_once_and_the_rest_behind_words(console: Console) 
     page.get_by_text("Counts by value").click()
     page.get_by_role("button", name="active").click()
     expect(console.filter).to_have_value('vm_state == "active"')
+    page.get_by_text("Add a condition").click()
+    panel = page.locator(".maker .panel").bounding_box()
+    assert panel is not None
+    assert panel["x"] >= 0 <= 390 - panel["x"] - panel["width"], "nothing of it is cut off"
+    page.get_by_text("Add a condition").click()
     navigation = page.get_by_role("navigation")
     expect(navigation.get_by_role("link", name="Capacity")).to_be_hidden()
     navigation.get_by_role("button", name="Instances").click()

@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { get, sentenceOf } from "../api/client";
 import { ageOf, type CellRoute, isAway, type Proof } from "../api/proof";
 import { Dialog } from "../parts/dialog";
+import { Head } from "../parts/head";
 import { shownSpan } from "../query/times";
 
 interface Explanation {
@@ -76,14 +77,7 @@ function Covered({ proof, request }: { proof: Proof; request: string | null }) {
           : "Rows are missing, or may be older than is allowed. The cells below say which."}
       </p>
       <table class="small">
-        <thead>
-          <tr>
-            <th scope="col">Cell</th>
-            <th scope="col">From</th>
-            <th scope="col" class="number">Age</th>
-            <th scope="col" class="number">Up to change</th>
-          </tr>
-        </thead>
+        <Head titles={["Cell", "From", "Age", "Up to change"]} numbers={["Age", "Up to change"]} />
         <tbody>
           {proof.routes.slice(0, 200).map((route, index) => (
             <tr key={index} class={isAway(route.route) ? "away" : undefined}>

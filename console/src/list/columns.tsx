@@ -44,7 +44,7 @@ export function Columns({ fields, chosen, usual, onChoose }: ColumnsProps) {
               <li key={name}>
                 {wordOf(name)} <code class="hint">{name}</code>
                 <button type="button" aria-label={`Move ${name} left`} disabled={index === 0} onClick={() => move(name, -1)}>
-                  ←
+                  <Icon name="left" />
                 </button>
                 <button
                   type="button"
@@ -52,7 +52,7 @@ export function Columns({ fields, chosen, usual, onChoose }: ColumnsProps) {
                   disabled={index === chosen.length - 1}
                   onClick={() => move(name, 1)}
                 >
-                  →
+                  <Icon name="right" />
                 </button>
                 <button
                   type="button"
@@ -60,7 +60,7 @@ export function Columns({ fields, chosen, usual, onChoose }: ColumnsProps) {
                   disabled={chosen.length === 1}
                   onClick={() => onChoose(chosen.filter((each) => each !== name))}
                 >
-                  ✕
+                  <Icon name="close" />
                 </button>
               </li>
             ))}

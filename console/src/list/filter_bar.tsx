@@ -227,10 +227,7 @@ function ConditionMaker({ fields, values, onMake }: { fields: readonly Field[]; 
         {field !== undefined && field.kind !== "bool" && (
           <label>
             Comparison
-            <select
-              value={operator.value}
-              onChange={(event) => (operator.value = event.currentTarget.value)}
-            >
+            <select value={operator.value} onChange={(event) => (operator.value = event.currentTarget.value)}>
               {operatorsOf(field).map((each) => (
                 <option key={each} value={each}>
                   {OPERATOR_NAMES[each] ?? each}
@@ -241,11 +238,7 @@ function ConditionMaker({ fields, values, onMake }: { fields: readonly Field[]; 
         )}
         <label>
           Value
-          <input
-            list={valuesId}
-            value={value.value}
-            onInput={(event) => (value.value = event.currentTarget.value)}
-          />
+          <input list={valuesId} value={value.value} onInput={(event) => (value.value = event.currentTarget.value)} />
           <datalist id={valuesId}>
             {field !== undefined && (isTime(field) ? TIMES : values.of(field)).map((each) => <option key={each} value={each} />)}
           </datalist>

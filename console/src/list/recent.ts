@@ -107,7 +107,8 @@ export class Recent {
     else
       this.timer ??= setTimeout(() => {
         this.timer = null;
-        void this.again();
+        if (this.state.value === "paused") this.pending.value++;
+        else void this.again();
       }, TOGETHER_MS);
   }
 

@@ -75,7 +75,7 @@ export function SavedViews({ kind, question }: { kind: ListKind; question: Quest
                     aria-label={`Delete ${view.name}`}
                     onClick={() => void attempt(() => ask("DELETE", `/fleetlight/views/${view.id}`))}
                   >
-                    ✕
+                    <Icon name="close" />
                   </button>
                 )}
               </li>
@@ -95,7 +95,7 @@ export function SavedViews({ kind, question }: { kind: ListKind; question: Quest
             </label>
             <label class="check">
               <input type="checkbox" checked={isShared.value} onChange={(event) => (isShared.value = event.currentTarget.checked)} />
-              shared
+              Shared
             </label>
             <button type="submit">Save</button>
           </form>

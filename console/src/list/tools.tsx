@@ -6,7 +6,7 @@ import { addressOf } from "../api/client";
 import { Dialog } from "../parts/dialog";
 import { Icon } from "../parts/icons";
 import { link } from "../state/address";
-import { next, timeStyle } from "../state/preferences";
+import { type TimeStyle, timeStyle } from "../state/preferences";
 import { copies } from "./copies";
 import type { ListKind } from "./kinds";
 import { parametersOf, type Question, type Rows } from "./rows";
@@ -37,13 +37,15 @@ export function ListTools({ kind, question, rows, onAgain, children }: ToolsProp
           <Icon name="many" /> Change all
         </a>
       )}
-      <button
-        type="button"
-        title="How times are shown"
-        onClick={() => (timeStyle.value = next(["relative", "local", "utc"], timeStyle.value))}
-      >
-        <Icon name="clock" /> {{ relative: "Relative times", local: "Local times", utc: "UTC" }[timeStyle.value]}
-      </button>
+      <label>
+        <Icon name="clock" />
+        <span class="hidden">Times</span>
+        <select value={timeStyle.value} onChange={(event) => (timeStyle.value = event.currentTarget.value as TimeStyle)}>
+          <option value="relative">Relative</option>
+          <option value="local">Local</option>
+          <option value="utc">UTC</option>
+        </select>
+      </label>
       {isExporting.value && (
         <Dialog title="Export" onClose={() => (isExporting.value = false)}>
           <Export kind={kind} question={question} />

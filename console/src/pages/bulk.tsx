@@ -1,12 +1,13 @@
 /** Changes of all instances that a filter lets pass: previewed, frozen, carried out, stopped and gone on with. */
 
-import { useSignal } from "@preact/signals";
-import { ask, sentenceOf } from "../api/client";
+import { ask } from "../api/client";
 import { ageOf, isAway } from "../api/proof";
 import type { CountsAnswer, Group } from "../api/types";
+import { useAttempts } from "../parts/attempt";
 import { Awaited, Failed, Problem } from "../parts/awaited";
 import { Confirm, useAsked } from "../parts/confirm";
 import { printable, Time } from "../parts/glyphs";
+import { Head } from "../parts/head";
 import { usePolled } from "../parts/polled";
 import { narrowed } from "../query/language";
 import { shownSpan } from "../query/times";
@@ -62,9 +63,7 @@ function AllBulk() {
       <ul class="columns">
         {answer.value?.body.bulk.map((bulk) => (
           <li key={bulk.id}>
-            <a href={link(["bulk", bulk.id])}>
-              {titleOf(bulk)}
-            </a>
+            <a href={link(["bulk", bulk.id])}>{titleOf(bulk)}</a>
             <code>{bulk.filter || "all"}</code>
             <State bulk={bulk} />
             <span class="hint">
@@ -78,27 +77,20 @@ function AllBulk() {
 }
 
 function Preview({ filter }: { filter: string }) {
-  const problem = useSignal("");
-  const submit = async (event: SubmitEvent): Promise<void> => {
+  const { said: problem, attempt } = useAttempts();
+  const submit = (event: SubmitEvent): void => {
     event.preventDefault();
     const form = new FormData(event.currentTarget as HTMLFormElement);
     const body = { action: form.get("action"), filter: form.get("filter"), all_projects: isOfAllProjects() };
-    try {
-      const answer = await ask<Bulk>("POST", "/fleetlight/bulk", { body });
-      go(["bulk", answer.body.id]);
-    } catch (error) {
-      problem.value = sentenceOf(error);
-    }
+    void attempt(async () => go(["bulk", (await ask<Bulk>("POST", "/fleetlight/bulk", { body })).body.id]));
   };
   return (
-    <form class="row" onSubmit={(event) => void submit(event)}>
+    <form class="row" onSubmit={submit}>
       <label>
         Action
         <select name="action">
           {ACTIONS.filter(({ name, isForAdmins }) => NAMES.includes(name) && (caller().is_admin || isForAdmins !== true)).map(({ name, title }) => (
-            <option key={name} value={name}>
-              {title}
-            </option>
+            <option key={name} value={name}>{title}</option>
           ))}
         </select>
       </label>
@@ -106,9 +98,7 @@ function Preview({ filter }: { filter: string }) {
         All instances with
         <input name="filter" id="filter" required value={filter} placeholder='project_id == "demo" and vm_state == "active"' />
       </label>
-      <button type="submit" class="primary">
-        Preview
-      </button>
+      <button type="submit" class="primary">Preview</button>
       <span class="hint">Of {isOfAllProjects() ? "all projects" : "your project"}. Nothing is changed yet.</span>
       <Problem text={problem.value} />
     </form>
@@ -123,17 +113,8 @@ function isOfAllProjects(): boolean {
 function OneBulk({ id }: { id: string }) {
   const path = `/fleetlight/bulk/${encodeURIComponent(id)}`;
   const { answer, problem, again } = usePolled<Bulk>(path, REFRESH_MS);
-  const said = useSignal("");
+  const { said, attempt } = useAttempts(again);
   const asked = useAsked();
-  const attempt = async (verb: string, body?: unknown): Promise<void> => {
-    try {
-      await ask("POST", `${path}/${verb}`, body === undefined ? {} : { body });
-      said.value = "";
-    } catch (error) {
-      said.value = sentenceOf(error);
-    }
-    await again();
-  };
   const bulk = answer.value?.body;
   if (bulk === undefined) return <Awaited problem={problem.value} onAgain={() => void again()} />;
   titled(titleOf(bulk));
@@ -143,7 +124,7 @@ function OneBulk({ id }: { id: string }) {
       does: `${ACTIONS.find(({ name }) => name === bulk.action)?.does ?? ""} Of those that were frozen, each that has not changed since.`,
       verb: bulk.state === "stopped" ? "Go on" : wordOf(bulk),
       isSerious: true,
-      act: () => void attempt("start", bulk.complete ? {} : { accept_incomplete: true }),
+      act: () => void attempt(() => ask("POST", `${path}/start`, { body: bulk.complete ? {} : { accept_incomplete: true } })),
     };
   };
   const ended = bulk.done + bulk.failed + bulk.skipped + bulk.unknown;
@@ -179,19 +160,13 @@ function OneBulk({ id }: { id: string }) {
           </button>
         )}
         {bulk.state === "running" && toDo > 0 && (
-          <button type="button" title="What their cells have accepted goes on" onClick={() => void attempt("stop")}>
+          <button type="button" title="What their cells have accepted goes on" onClick={() => void attempt(() => ask("POST", `${path}/stop`))}>
             Stop
           </button>
         )}
       </p>
       <table class="small">
-        <thead>
-          <tr>
-            <th scope="col">Instance</th>
-            <th scope="col">State</th>
-            <th scope="col">Why</th>
-          </tr>
-        </thead>
+        <Head titles={["Instance", "State", "Why"]} />
         <tbody>
           {bulk.items?.map((item) => (
             <tr key={item.uuid}>

@@ -2,10 +2,12 @@
 
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { get, sentenceOf } from "../api/client";
+import { get } from "../api/client";
 import { Badge } from "../list/badge";
+import { useAttempts } from "../parts/attempt";
 import { Awaited, Failed, Problem } from "../parts/awaited";
 import { Time } from "../parts/glyphs";
+import { Head } from "../parts/head";
 import { usePolled } from "../parts/polled";
 import { SizeFields, sizeOf } from "../parts/size_fields";
 import { instant } from "../query/times";
@@ -85,6 +87,7 @@ export function CapacityPage() {
         <h1>Capacity</h1>
         <Badge proof={answer.value!.proof} request={null} />
         <NewReservation onMade={() => void again()} />
+        <a class="button" href={link(["reservations"])}>Reservations</a>
       </header>
       {problem.value !== "" && <Failed problem={problem.value} onAgain={() => void again()} />}
       {silent.length > 0 && <p class="problem">Not counted, because nothing is known of them: {silent.slice(0, 20).join(", ")}</p>}
@@ -95,9 +98,8 @@ export function CapacityPage() {
       <p>
         <label class="check">
           <input type="checkbox" checked={isDetailed.value} onChange={(event) => (isDetailed.value = event.currentTarget.checked)} />
-          by zone and group
-        </label>{" "}
-        <a href={link(["reservations"])}>reservations</a>
+          By zone and group
+        </label>
       </p>
       {isDetailed.value && <Parts rows={found.parts.map(asNow)} caption="By zone and group" />}
     </article>
@@ -113,18 +115,7 @@ function Parts({ rows, caption, hasSum = false }: { rows: readonly Shown[]; capt
     <div class="wide" tabIndex={0} role="region" aria-label={caption}>
       <table>
         <caption>{caption}</caption>
-        <thead>
-          <tr>
-            <th scope="col">Where</th>
-            <th scope="col" class="number">Nodes</th>
-            {KINDS.map((kind) => (
-              <th key={kind} scope="col">
-                {NAMES[kind]}
-              </th>
-            ))}
-            <th scope="col">Largest hole on one node</th>
-          </tr>
-        </thead>
+        <Head titles={["Where", "Nodes", ...KINDS.map((kind) => NAMES[kind]), "Largest hole on one node"]} numbers={["Nodes"]} />
         <tbody>
           {rows.map((row) => (
             <Line key={`${row.part.cell} ${row.part.zone} ${row.part.group} ${row.part.node}`} row={row} />
@@ -148,7 +139,7 @@ function Line({ row: { part, since, why } }: { row: Shown }) {
         )}
       </th>
       <Amounts part={part} />
-      <td>
+      <td class="wraps">
         {amount("vcpus", part.largest_hole.vcpus)} vCPU, {shownSize(part.largest_hole.memory_mib)} of memory,{" "}
         {shownSize(part.largest_hole.disk_mib)} of disk
       </td>
@@ -254,19 +245,15 @@ function Bar({ total, used, reserved, name }: { total: number; used: number; res
 /** How many more of one size the cells still take, and how many if nothing were reserved. */
 function Fits() {
   const found = useSignal<readonly Part[] | null>(null);
-  const problem = useSignal("");
-  const submit = async (event: SubmitEvent): Promise<void> => {
+  const { said: problem, attempt } = useAttempts();
+  const submit = (event: SubmitEvent): void => {
     event.preventDefault();
-    try {
-      found.value = (await get<CapacityAnswer>("/fleetlight/capacity", sizeOf(new FormData(event.currentTarget as HTMLFormElement)))).body.cells;
-      problem.value = "";
-    } catch (error) {
-      problem.value = sentenceOf(error);
-    }
+    const size = sizeOf(new FormData(event.currentTarget as HTMLFormElement));
+    void attempt(async () => (found.value = (await get<CapacityAnswer>("/fleetlight/capacity", size)).body.cells));
   };
   return (
     <section>
-      <form class="row" onSubmit={(event) => void submit(event)}>
+      <form class="row" onSubmit={submit}>
         <strong>How many more fit of</strong>
         <SizeFields leastDisk={0} onFlavor={(form) => form.requestSubmit()} />
         <button type="submit">Count</button>

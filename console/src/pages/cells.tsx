@@ -1,9 +1,10 @@
 /** The board of cells: which are well, how far the index is behind them, and what waits in them. */
 
-import { useSignal } from "@preact/signals";
-import { ask, sentenceOf } from "../api/client";
+import { ask } from "../api/client";
+import { useAttempts } from "../parts/attempt";
 import { Awaited } from "../parts/awaited";
 import { Time } from "../parts/glyphs";
+import { Head } from "../parts/head";
 import { Plots } from "../parts/plots";
 import { usePolled } from "../parts/polled";
 import { shownSpan } from "../query/times";
@@ -40,6 +41,7 @@ export interface Board {
   readonly index: { readonly backend: string };
 }
 
+const COUNTS = ["Lag", "Age", "Instances", "Nodes", "Drift", "Dead letters", "Jobs waiting", "Jobs running"];
 const REFRESH_MS = 3000;
 /** So many cells are drawn at once; the filter finds the others. */
 const MOST = 200;
@@ -85,25 +87,7 @@ export function CellsPage() {
       </label>
       <div class="wide" tabIndex={0} role="region" aria-label="All cells">
         <table>
-          <thead>
-            <tr>
-              {["Cell", "Kind", "Health", "Lists from"].map((title) => (
-                <th key={title} scope="col">
-                  {title}
-                </th>
-              ))}
-              {["Lag", "Age", "Instances", "Nodes", "Drift", "Dead letters", "Jobs waiting", "running"].map((title) => (
-                <th key={title} scope="col" class="number">
-                  {title}
-                </th>
-              ))}
-              {["Followed by", "Indexers", "Past kept since", "Epoch"].map((title) => (
-                <th key={title} scope="col">
-                  {title}
-                </th>
-              ))}
-            </tr>
-          </thead>
+          <Head titles={["Cell", "Kind", "Health", "Lists from", ...COUNTS, "Followed by", "Indexers", "Past kept since", "Epoch"]} numbers={COUNTS} />
           <tbody>
             {found.slice(0, MOST).map((cell) => (
               <Line key={cell.uuid} cell={cell} />
@@ -129,17 +113,8 @@ function Summary({ cells }: { cells: readonly BoardCell[] }) {
 }
 
 function State({ board, onReset }: { board: Board; onReset: () => Promise<void> }) {
-  const said = useSignal("");
+  const { said, attempt } = useAttempts(onReset);
   const { safe_connect: safe, seal } = board;
-  const reset = async (): Promise<void> => {
-    try {
-      await ask("POST", "/fleetlight/safe-connect/reset");
-      said.value = "Lists use the index again.";
-    } catch (error) {
-      said.value = sentenceOf(error);
-    }
-    await onReset();
-  };
   return (
     <section class="cards">
       <section>
@@ -156,7 +131,7 @@ function State({ board, onReset }: { board: Board; onReset: () => Promise<void> 
             : <>⚠ Lists ask the cells since {safe.since === null ? "a while" : <Time at={safe.since} />}: {safe.reason ?? ""}</>}
         </p>
         {!safe.uses_index && (
-          <button type="button" onClick={() => void reset()}>
+          <button type="button" onClick={() => void attempt(() => ask("POST", "/fleetlight/safe-connect/reset"), "Lists use the index again.")}>
             Use the index again
           </button>
         )}

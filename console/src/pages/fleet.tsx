@@ -26,7 +26,7 @@ export function FleetPage() {
   return (
     <article>
       <header class="title">
-        <h1>How the fleet is</h1>
+        <h1>Fleet</h1>
       </header>
       <Part polled={board}>{({ cells, safe_connect: safe, seal }) => <Whole cells={cells} isIndexed={safe.uses_index && seal.holds} />}</Part>
       <div class="cards">
@@ -72,17 +72,17 @@ function Failing({ board }: { board: Polled<Board> }) {
   const letters = board.answer.value?.body.cells.reduce((all, cell) => all + cell.dead_letters, 0) ?? null;
   const count = ({ answer }: Polled<CountsAnswer>): number | null => (answer.value === null ? null : (answer.value.body.groups[0]?.count ?? 0));
   const rows = [
-    { name: "instances in error", count: count(errors), href: link(["instances"], { filter: 'vm_state == "error"' }) },
-    { name: "jobs that failed", count: count(jobs), href: link(["jobs"], { filter: 'status == "error"' }) },
-    { name: "messages that could not be indexed", count: letters, href: link(["index"], { tab: "failures" }) },
+    { name: ["instance in error", "instances in error"], count: count(errors), href: link(["instances"], { filter: 'vm_state == "error"' }) },
+    { name: ["job that failed", "jobs that failed"], count: count(jobs), href: link(["jobs"], { filter: 'status == "error"' }) },
+    { name: ["message that could not be indexed", "messages that could not be indexed"], count: letters, href: link(["index"], { tab: "failures" }) },
   ];
   return (
-    <Card title="What fails">
+    <Card title="Failures">
       <Lines
         isWhole={[errors, jobs].every(({ answer }) => answer.value?.proof.isComplete ?? true)}
         lines={rows.map(({ name, count: found, href }) => (
-          <a key={name} href={href}>
-            <strong class={found !== null && found > 0 ? "problem" : undefined}>{found?.toLocaleString("en") ?? "…"}</strong> {name}
+          <a key={name[1]} href={href}>
+            <strong class={found !== null && found > 0 ? "problem" : undefined}>{found?.toLocaleString("en") ?? "…"}</strong> {name[found === 1 ? 0 : 1]}
           </a>
         ))}
       />
@@ -93,7 +93,7 @@ function Failing({ board }: { board: Polled<Board> }) {
 function Wrong() {
   const findings = usePolled<Findings>("/fleetlight/findings", LATER_MS);
   return (
-    <Card title="What is not as it should be">
+    <Card title="Findings">
       <Part polled={findings}>
         {({ findings: found, complete }) => (
           <>
@@ -117,7 +117,7 @@ function Wrong() {
 function Full() {
   const capacity = usePolled<CapacityAnswer>("/fleetlight/capacity", LATER_MS);
   return (
-    <Card title="What is full">
+    <Card title="Fullest cells">
       <Part polled={capacity}>
         {({ cells, missing }) => {
           const shares = cells.map(({ cell, total, free }) => ({ cell, share: total.memory_mib === 0 ? 0 : 1 - free.memory_mib / total.memory_mib }));
@@ -142,7 +142,7 @@ function Full() {
 function Changed() {
   const recent = usePolled<RecentAnswer>("/fleetlight/changes/recent", SOON_MS, { all_projects: true, limit: MOST });
   return (
-    <Card title="What changed last">
+    <Card title="Last changes">
       <Part polled={recent}>
         {({ changes, complete }) => (
           <Lines

@@ -1,11 +1,13 @@
 /** The index: work on it with its progress, what the audit found, and messages that could not be indexed. */
 
 import { useSignal } from "@preact/signals";
-import { ask, sentenceOf } from "../api/client";
+import { ask } from "../api/client";
 import type { Json } from "../api/types";
+import { useAttempts } from "../parts/attempt";
 import { Awaited, Problem } from "../parts/awaited";
 import { Confirm, useAsked } from "../parts/confirm";
 import { printable, Time } from "../parts/glyphs";
+import { Head } from "../parts/head";
 import { Plots } from "../parts/plots";
 import { usePolled } from "../parts/polled";
 import { Tabs } from "../parts/tabs";
@@ -86,25 +88,16 @@ export function IndexPage() {
 
 function WorkTab() {
   const { answer, problem, again } = usePolled<{ work: readonly Work[] }>("/fleetlight/index/work", REFRESH_MS);
-  const said = useSignal("");
+  const { said, attempt } = useAttempts(again);
   const kind = useSignal("verify");
   const asked = useAsked();
   const chosen = KINDS[kind.value]!;
-  const attempt = async (method: string, path: string, body?: unknown): Promise<void> => {
-    try {
-      await ask(method, path, body === undefined ? {} : { body });
-      said.value = "";
-    } catch (error) {
-      said.value = sentenceOf(error);
-    }
-    await again();
-  };
   const start = (event: SubmitEvent): void => {
     event.preventDefault();
     const cells = String(new FormData(event.currentTarget as HTMLFormElement).get("cells") ?? "")
       .split(/[\s,]+/)
       .filter(Boolean);
-    const act = (): void => void attempt("POST", "/fleetlight/index/work", { kind: kind.value, ...(cells.length === 0 ? {} : { cells }) });
+    const act = (): void => void attempt(() => ask("POST", "/fleetlight/index/work", { body: { kind: kind.value, ...(cells.length === 0 ? {} : { cells }) } }));
     if (chosen.isAsked === true) asked.value = { title: `${chosen.title}?`, does: chosen.does, verb: chosen.title, isSerious: true, act };
     else act();
   };
@@ -114,14 +107,9 @@ function WorkTab() {
       <form class="row" onSubmit={start}>
         <label>
           Work
-          <select
-            value={kind.value}
-            onChange={(event) => (kind.value = event.currentTarget.value)}
-          >
+          <select value={kind.value} onChange={(event) => (kind.value = event.currentTarget.value)}>
             {Object.entries(KINDS).map(([name, { title }]) => (
-              <option key={name} value={name}>
-                {title}
-              </option>
+              <option key={name} value={name}>{title}</option>
             ))}
           </select>
         </label>
@@ -130,16 +118,14 @@ function WorkTab() {
             Cells <input name="cells" placeholder="all" />
           </label>
         )}
-        <button type="submit" class="primary">
-          Start
-        </button>
+        <button type="submit" class="primary">Start</button>
         <span class="hint">{chosen.does}</span>
       </form>
       <Problem text={said.value || problem.value} />
       <Plots names={["messages_per_s", "lag_total", "age_max_s"]} />
       {answer.value?.body.work.length === 0 && <p>No work was started here yet.</p>}
       {answer.value?.body.work.map((work) => (
-        <OneWork key={work.id} work={work} onStop={() => void attempt("DELETE", `/fleetlight/index/work/${work.id}`)} />
+        <OneWork key={work.id} work={work} onStop={() => void attempt(() => ask("DELETE", `/fleetlight/index/work/${work.id}`))} />
       ))}
     </>
   );
@@ -172,21 +158,13 @@ function OneWork({ work, onStop }: { work: Work; onStop: () => void }) {
           {work.total === null ? "" : ` of ${work.total.toLocaleString("en")}`}
           {work.rate === null ? "" : `, ${Math.round(work.rate).toLocaleString("en")} per second`}
           {work.left_s === null ? "" : `, ${shownSpan(work.left_s)} left`}{" "}
-          <button type="button" onClick={onStop}>
-            Stop
-          </button>
+          <button type="button" onClick={onStop}>Stop</button>
         </p>
       )}
       {work.result !== null && <p>{work.result}</p>}
       {work.findings.length > 0 && (
         <table class="small">
-          <thead>
-            <tr>
-              <th scope="col">Cell</th>
-              <th scope="col">Instance</th>
-              <th scope="col">Problem</th>
-            </tr>
-          </thead>
+          <Head titles={["Cell", "Instance", "Problem"]} />
           <tbody>
             {work.findings.map((finding) => (
               <tr key={`${finding.cell} ${finding.uuid}`}>
@@ -210,15 +188,7 @@ function AuditTab() {
   return (
     <table class="small">
       <caption>The last look of the audit at each cell</caption>
-      <thead>
-        <tr>
-          <th scope="col">Cell</th>
-          <th scope="col">When</th>
-          <th scope="col" class="number">Compared</th>
-          <th scope="col" class="number">Wrong</th>
-          <th scope="col" class="number">Repaired</th>
-        </tr>
-      </thead>
+      <Head titles={["Cell", "When", "Compared", "Wrong", "Repaired"]} numbers={["Compared", "Wrong", "Repaired"]} />
       <tbody>
         {answer.value.body.rounds.map((round) => (
           <tr key={round.cell}>
@@ -241,24 +211,15 @@ function FailuresTab() {
     5 * REFRESH_MS,
     { cell, limit: 100 },
   );
-  const said = useSignal("");
+  const { said, attempt } = useAttempts(again);
   const asked = useAsked();
-  const attempt = async (method: string, path: string): Promise<void> => {
-    try {
-      await ask(method, path);
-      said.value = method === "DELETE" ? "It was dropped." : "It is tried again.";
-    } catch (error) {
-      said.value = sentenceOf(error);
-    }
-    await again();
-  };
   const drop = (failure: Failure): void => {
     asked.value = {
       title: "Drop the message?",
       does: "It is forgotten, and can never be tried again.",
       verb: "Drop",
       isSerious: true,
-      act: () => void attempt("DELETE", `/fleetlight/index/failures/${failure.id}`),
+      act: () => void attempt(() => ask("DELETE", `/fleetlight/index/failures/${failure.id}`), "It was dropped."),
     };
   };
   const found = answer.value?.body;
@@ -281,7 +242,7 @@ function FailuresTab() {
             <summary>The message</summary>
             <pre tabIndex={0}>{printable(JSON.stringify(failure.message, null, 2)).replaceAll("␊", "\n")}</pre>
           </details>
-          <button type="button" onClick={() => void attempt("POST", `/fleetlight/index/failures/${failure.id}/retry`)}>
+          <button type="button" onClick={() => void attempt(() => ask("POST", `/fleetlight/index/failures/${failure.id}/retry`), "It is tried again.")}>
             Try again
           </button>{" "}
           <button type="button" class="serious" onClick={() => drop(failure)}>

@@ -5,6 +5,7 @@ import { useEffect } from "preact/hooks";
 import { ask, get, sentenceOf } from "../api/client";
 import { Confirm, useAsked } from "../parts/confirm";
 import { Time } from "../parts/glyphs";
+import { Head } from "../parts/head";
 import { link } from "../state/address";
 import { nameOf } from "../state/people";
 import { type Action, actionsFor, GROUPS } from "./actions";
@@ -114,14 +115,7 @@ function ActionsDone({ id, followed }: { id: string; followed: string | null }) 
     <details open={followed !== null}>
       <summary>What was done to it ({done.value.length})</summary>
       <table class="small">
-        <thead>
-          <tr>
-            <th scope="col">Action</th>
-            <th scope="col">When</th>
-            <th scope="col">By</th>
-            <th scope="col">How it went</th>
-          </tr>
-        </thead>
+        <Head titles={["Action", "When", "By", "How it went"]} />
         <tbody>
           {done.value.map((each) => (
             <tr key={`${each.request_id} ${each.action}`}>

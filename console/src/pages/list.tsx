@@ -115,12 +115,7 @@ function Listed({ kind, fields, question, filter, lacking, pasts }: ListedProps)
         )}
         <Fold title="Tools">
         <ListTools kind={kind} question={question} rows={rows} onAgain={again}>
-          <Columns
-            fields={fields}
-            chosen={columns}
-            usual={kind.columns}
-            onChoose={(names) => choose({ columns: names.join(",") })}
-          />
+          <Columns fields={fields} chosen={columns} usual={kind.columns} onChoose={(names) => choose({ columns: names.join(",") })} />
         </ListTools>
         </Fold>
       </header>
@@ -183,9 +178,7 @@ function Empty({ kind, filter, onAll }: { kind: ListKind; filter: string; onAll:
     <div class="empty">
       {filter === "" ? <p>{kind.empty}</p> : <p>The filter lets no {kind.singular} pass.</p>}
       {filter !== "" && (
-        <button type="button" onClick={onAll}>
-          All {kind.title.toLowerCase()}
-        </button>
+        <button type="button" onClick={onAll}>All {kind.title.toLowerCase()}</button>
       )}
       {kind.path === "reservations" && caller().is_admin && <a href={link(["capacity"])}>Reserve capacity</a>}
     </div>

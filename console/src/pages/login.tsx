@@ -51,9 +51,7 @@ export function Login({ ways: { logins, provider } }: { ways: Ways }) {
             Project (if you have several)
             <input name="project" autocomplete="off" />
           </label>
-          <button type="submit" class="primary" disabled={isBusy.value}>
-            Log in
-          </button>
+          <button type="submit" class="primary" disabled={isBusy.value}>Log in</button>
         </form>
       )}
       {logins.includes("token") && (
@@ -64,9 +62,7 @@ export function Login({ ways: { logins, provider } }: { ways: Ways }) {
               Token
               <input name="token" type="password" autocomplete="off" required />
             </label>
-            <button type="submit" disabled={isBusy.value}>
-              Log in
-            </button>
+            <button type="submit" disabled={isBusy.value}>Log in</button>
           </form>
         </details>
       )}

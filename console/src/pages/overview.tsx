@@ -1,12 +1,10 @@
 /** What people ask first of an instance: how it is, where, whose, since when; what it is made of; what changed last. */
 
-import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect } from "preact/hooks";
-import { get } from "../api/client";
 import type { QueryAnswer } from "../api/types";
 import type { Change } from "../list/recent";
 import { printable, Time } from "../parts/glyphs";
+import { useGot } from "../parts/got";
 import { quoted } from "../query/language";
 import { powerOf, shownSize } from "../query/values";
 import { link } from "../state/address";
@@ -133,32 +131,20 @@ function listed(names: readonly string[]): string {
 
 /** The compute API does not say which cell it is in; queries do. */
 function CellRow({ id }: { id: string }) {
-  const cell = useSignal("");
-  useEffect(() => {
-    get<QueryAnswer>("/fleetlight/query", { fields: "cell", filter: `uuid == ${quoted(id)}`, all_projects: true })
-      .then(({ body }) => {
-        cell.value = String(body.data[0]?.[0]?.[1] ?? "");
-      })
-      .catch(() => undefined); // then the row stays without it
-  }, [id]);
-  return <Row name="Cell">{cell.value === "" ? "…" : <a href={link(["instances"], { filter: `cell == ${quoted(cell.value)}` })}>{cell.value}</a>}</Row>;
+  const found = useGot<QueryAnswer>("/fleetlight/query", { fields: "cell", filter: `uuid == ${quoted(id)}`, all_projects: true });
+  const cell = String(found?.data[0]?.[0]?.[1] ?? "");
+  return <Row name="Cell">{cell === "" ? "…" : <a href={link(["instances"], { filter: `cell == ${quoted(cell)}` })}>{cell}</a>}</Row>;
 }
 
 function LastChanges({ id }: { id: string }) {
-  const changes = useSignal<readonly Change[]>([]);
-  useEffect(() => {
-    get<{ history: readonly Change[] }>(`/fleetlight/servers/${id}/history`, { limit: LAST_CHANGES })
-      .then(({ body }) => {
-        changes.value = body.history;
-      })
-      .catch(() => undefined); // cells that are only read keep no past, as its history says
-  }, [id]);
-  if (changes.value.length === 0) return null;
+  // Cells that are only read keep no past, as its history says.
+  const changes = useGot<{ history: readonly Change[] }>(`/fleetlight/servers/${id}/history`, { limit: LAST_CHANGES })?.history ?? [];
+  if (changes.length === 0) return null;
   return (
     <section>
       <h2>Last changes</h2>
       <ol class="history">
-        {changes.value.map((change) => (
+        {changes.map((change) => (
           <Made key={change.revision} change={change} />
         ))}
       </ol>

@@ -1,12 +1,13 @@
 /** Reservations: capacity that is taken before anything runs (docs/reference/rapi.md). */
 
 import { type Signal, useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import { get, sentenceOf } from "../api/client";
+import { sentenceOf } from "../api/client";
 import { carriedOut } from "../api/jobs";
 import type { QueryAnswer } from "../api/types";
+import { useAttempts } from "../parts/attempt";
 import { Confirm, useAsked } from "../parts/confirm";
 import { Dialog } from "../parts/dialog";
+import { useGot } from "../parts/got";
 import { Icon } from "../parts/icons";
 import { SizeFields, sizeOf } from "../parts/size_fields";
 
@@ -14,21 +15,12 @@ const DAY_S = 86_400;
 
 /** What became of the last thing that was done, and a function that does one. */
 function useWork(): { said: Signal<string>; isBusy: Signal<boolean>; work: (done: string, act: () => Promise<unknown>) => Promise<boolean> } {
-  const said = useSignal("");
   const isBusy = useSignal(false);
-  const work = async (done: string, act: () => Promise<unknown>): Promise<boolean> => {
+  const { said, attempt } = useAttempts(async () => (isBusy.value = false));
+  const work = (done: string, act: () => Promise<unknown>): Promise<boolean> => {
     isBusy.value = true;
     said.value = "A job is under way…";
-    try {
-      await act();
-      said.value = done;
-      return true;
-    } catch (error) {
-      said.value = sentenceOf(error);
-      return false;
-    } finally {
-      isBusy.value = false;
-    }
+    return attempt(act, done);
   };
   return { said, isBusy, work };
 }
@@ -80,9 +72,7 @@ export function NewReservation({ onMade }: { onMade: () => void }) {
               Ends after so many days (empty: never) <input name="days" type="number" min="1" max="3650" />
             </label>
             {said.value !== "" && <p role="status">{said.value}</p>}
-            <button type="submit" disabled={isBusy.value}>
-              Reserve
-            </button>
+            <button type="submit" class="primary" disabled={isBusy.value}>Reserve</button>
           </form>
         </Dialog>
       )}
@@ -92,19 +82,13 @@ export function NewReservation({ onMade }: { onMade: () => void }) {
 
 /** The operating system, which it needs to be made real. */
 function SystemChoice() {
-  const names = useSignal<readonly string[]>([]);
-  useEffect(() => {
-    get<QueryAnswer>("/fleetlight/query", { what: "os", fields: "name", limit: 200 })
-      .then(({ body }) => {
-        names.value = [...new Set(body.data.map(([name]) => String(name![1])))];
-      })
-      .catch(() => undefined); // then it is typed
-  }, []);
+  const systems = useGot<QueryAnswer>("/fleetlight/query", { what: "os", fields: "name", limit: 200 });
+  const names = new Set(systems?.data.map(([name]) => String(name![1])));
   return (
     <label>
       Operating system <input name="os" list="systems" required />
       <datalist id="systems">
-        {names.value.map((name) => (
+        {[...names].map((name) => (
           <option key={name} value={name} />
         ))}
       </datalist>

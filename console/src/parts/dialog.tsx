@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { printable } from "./glyphs";
+import { Icon } from "./icons";
 
 export interface DialogProps {
   /** It may have a name in it that a tenant chose. */
@@ -38,7 +39,7 @@ export function Dialog({ title, onClose, children, isAside = false }: DialogProp
           <bdi>{printable(title)}</bdi>
         </h2>
         <button type="button" class="plain" aria-label="Close" onClick={onClose}>
-          ✕
+          <Icon name="close" />
         </button>
       </header>
       <div class="content">{children}</div>

@@ -14,6 +14,7 @@ const PATHS = {
   plus: "M8 3v10M3 8h10",
   live: "M8 6.5a1.5 1.5 0 1 0 0 3a1.5 1.5 0 0 0 0-3M4.5 11.5a5 5 0 0 1 0-7M11.5 4.5a5 5 0 0 1 0 7",
   paused: "M5.5 3.5v9M10.5 3.5v9",
+  play: "M5 3l7.5 5L5 13z",
   waiting: "M3.5 8h.1M8 8h.1M12.5 8h.1",
   close: "M4 4l8 8M12 4l-8 8",
   left: "M13 8H3M7 4L3 8l4 4",

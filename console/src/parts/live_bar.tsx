@@ -22,8 +22,8 @@ export function LiveBar({ state, reason, pending, onPause, onTakeIn }: LiveBarPr
       <span class={`live-${state}`} title={state === "waiting" ? `No changes come: ${reason || "connecting"}` : undefined}>
         <Icon name={state} /> {WORDS[state]}
       </span>
-      <button type="button" onClick={() => onPause(!isPaused)}>
-        {isPaused ? "Go on" : "Pause"}
+      <button type="button" class="plain" title={isPaused ? "Go on" : "Pause"} aria-label={isPaused ? "Go on" : "Pause"} onClick={() => onPause(!isPaused)}>
+        <Icon name={isPaused ? "play" : "paused"} />
       </button>
       {pending > 0 && (
         <button type="button" class="pending" onClick={onTakeIn}>

@@ -60,7 +60,8 @@ function Plot({ title, values, from, stepS }: PlotProps) {
   const data: uPlot.AlignedData = [values.map((_, index) => from / 1000 + index * stepS), [...values]];
   useEffect(() => {
     const parent = element.current!;
-    const colour = getComputedStyle(parent).color;
+    // Asked each time it is drawn: the colours may have become light or dark.
+    const colour = (): string => getComputedStyle(parent).color;
     const axis = { stroke: colour, grid: { stroke: "rgb(128 128 128 / 0.25)" }, size: 56 };
     const options: uPlot.Options = {
       width: parent.clientWidth,

@@ -61,10 +61,7 @@ function Caller({ caller }: { caller: SessionAnswer }) {
       {caller.projects.length > 1 ? (
         <label>
           <span class="hidden">Project</span>
-          <select
-            value={caller.project?.id}
-            onChange={(event) => void logIn({ project: event.currentTarget.value })}
-          >
+          <select value={caller.project?.id} onChange={(event) => void logIn({ project: event.currentTarget.value })}>
             {caller.projects.map((project) => (
               <option key={project.id} value={project.id}>
                 {project.name}
@@ -82,15 +79,10 @@ function Caller({ caller }: { caller: SessionAnswer }) {
         title="Light or dark"
         onClick={() => (theme.value = next(["system", "light", "dark"], theme.value))}
       >
-        {{ system: "◐", light: "○", dark: "●" }[theme.value]}
+        <Icon name={theme.value} />
       </button>
-      <button
-        type="button"
-        title="Keys"
-        aria-label="Keys"
-        onClick={() => (isHelpOpen.value = true)}
-      >
-        ?
+      <button type="button" title="Keys" aria-label="Keys" onClick={() => (isHelpOpen.value = true)}>
+        <Icon name="keys" />
       </button>
       {caller.logins.length > 0 && (
         <button type="button" onClick={() => void logOut()}>

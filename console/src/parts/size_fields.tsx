@@ -1,8 +1,6 @@
 /** The fields of a form that say how large an instance is, in GiB; a flavor fills them. */
 
-import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import { get } from "../api/client";
+import { useGot } from "./got";
 
 interface Flavor {
   readonly id: string;
@@ -15,16 +13,9 @@ interface Flavor {
 
 /** onFlavor: called when a flavor has filled the form. */
 export function SizeFields({ leastDisk, onFlavor }: { leastDisk: number; onFlavor?: (form: HTMLFormElement) => void }) {
-  const flavors = useSignal<readonly Flavor[]>([]);
-  useEffect(() => {
-    get<{ flavors: readonly Flavor[] }>("/v2.1/flavors/detail")
-      .then(({ body }) => {
-        flavors.value = body.flavors;
-      })
-      .catch(() => undefined); // then a size is typed
-  }, []);
+  const flavors = useGot<{ flavors: readonly Flavor[] }>("/v2.1/flavors/detail")?.flavors ?? [];
   const fill = ({ form, value }: HTMLSelectElement): void => {
-    const flavor = flavors.value.find((each) => each.id === value);
+    const flavor = flavors.find((each) => each.id === value);
     if (flavor === undefined) return;
     const sizes = { vcpus: flavor.vcpus, memory: flavor.ram / 1024, disk: flavor.disk + flavor["OS-FLV-EXT-DATA:ephemeral"] };
     for (const [name, size] of Object.entries(sizes)) (form!.elements.namedItem(name) as HTMLInputElement).value = String(size);
@@ -32,12 +23,12 @@ export function SizeFields({ leastDisk, onFlavor }: { leastDisk: number; onFlavo
   };
   return (
     <>
-      {flavors.value.length > 0 && (
+      {flavors.length > 0 && (
         <label>
           Flavor{" "}
           <select onChange={(event) => fill(event.currentTarget)}>
             <option value="">any size</option>
-            {flavors.value.map(({ id, name }) => (
+            {flavors.map(({ id, name }) => (
               <option key={id} value={id}>
                 {name}
               </option>
