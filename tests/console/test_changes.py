@@ -60,6 +60,27 @@ def test_changes_wait_while_it_is_paused(console: Console, fleet: ConsoleFleet, 
     expect(changed(page, "meanwhile")).to_be_visible()
 
 
+def test_changes_are_narrowed_to_whom_made_them_and_when(console: Console, fleet: ConsoleFleet, own: str) -> None:
+    uuid = fleet.create("cell1", display_name=own, project_id=own)
+    page = console.open(f'changes?filter=project_id == "{own}"')
+    stop(console, uuid)
+    made = changed(page, own).filter(has=page.get_by_role("cell", name="admin", exact=True))
+    expect(made.first).to_be_visible()
+    everyone = changed(page, own).filter(has_text="New")
+    expect(everyone).to_have_count(1)
+    user = made.first.get_by_title(re.compile(".")).last.get_attribute("title")
+    assert user is not None
+    page.get_by_label("By", exact=True).fill(user)
+    page.get_by_label("From").fill("1h ago")
+    page.get_by_role("button", name="Show these").click()
+    expect(everyone).to_have_count(0)
+    expect(made.first).to_be_visible()
+    console.watched.axe()
+    page.get_by_label("To", exact=True).fill("30m ago")
+    page.get_by_role("button", name="Show these").click()
+    expect(page.get_by_text("Nothing that the filter lets pass has changed")).to_be_visible()
+
+
 def test_older_changes_are_read_on_demand(console: Console, fleet: ConsoleFleet, own: str) -> None:
     for number in range(110):
         fleet.create("cell1", display_name=f"many-{number}", project_id=own)

@@ -1,7 +1,7 @@
 /** What changed lately: read backwards page by page, and kept up to date at its beginning. */
 
 import { signal } from "@preact/signals";
-import { get, sentenceOf } from "../api/client";
+import { get, type Parameters, sentenceOf } from "../api/client";
 import { listen } from "../api/shared_stream";
 import type { Json } from "../api/types";
 import type { LiveState } from "../parts/live_bar";
@@ -48,9 +48,11 @@ export class Recent {
   private timer: ReturnType<typeof setTimeout> | null = null;
   private readonly stop: () => void;
 
+  /** narrowed: by whom, from when and to when, as the API takes it. */
   constructor(
     private readonly filter: string,
     private readonly allProjects: boolean,
+    private readonly narrowed: Parameters = {},
   ) {
     this.stop = listen("/fleetlight/changes", { what: "instance", filter: fixed(filter, Date.now()), all_projects: allProjects }, {
       event: ({ name }) => this.hear(name),
@@ -113,7 +115,7 @@ export class Recent {
   }
 
   private async page(marker: string | null): Promise<RecentAnswer> {
-    const asked = { filter: this.filter, all_projects: this.allProjects, limit: PAGE, marker };
+    const asked = { ...this.narrowed, filter: this.filter, all_projects: this.allProjects, limit: PAGE, marker };
     return (await get<RecentAnswer>("/fleetlight/changes/recent", asked, this.aborting.signal)).body;
   }
 

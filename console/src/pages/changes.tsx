@@ -10,7 +10,7 @@ import { printable, Time } from "../parts/glyphs";
 import { Icon } from "../parts/icons";
 import { LiveBar } from "../parts/live_bar";
 import { expressionOf } from "../query/language";
-import { meantIn } from "../query/suggest";
+import { meantIn, TIMES } from "../query/suggest";
 import { address, choose, link } from "../state/address";
 import { fieldsOf } from "../state/fields";
 import { nameOf } from "../state/people";
@@ -24,7 +24,8 @@ export function ChangesPage() {
   const typed = query["filter"] ?? "";
   const filter = expressionOf(typed, (word) => fields.some(({ name, kind }) => name === word && kind === "bool"));
   const allProjects = caller().is_admin && query["mine"] !== "1";
-  const recent = useMemo(() => new Recent(filter, allProjects), [filter, allProjects]);
+  const narrowed = { user_id: query["user_id"], changed_since: query["changed_since"], changed_before: query["changed_before"] };
+  const recent = useMemo(() => new Recent(filter, allProjects, narrowed), [filter, allProjects, ...Object.values(narrowed)]);
   useEffect(() => () => recent.close(), [recent]);
   const newest = recent.newest.value;
   const problem = recent.problem.value;
@@ -55,6 +56,7 @@ export function ChangesPage() {
         meant={problem === "" ? null : meantIn(typed, fields)}
         onAsk={(text) => choose({ filter: text || null })}
       />
+      <Narrowing recent={recent} />
       {newest?.complete === false && (
         <p class="problem">
           ⚠ Changes of some cells are missing{newest.missing === undefined ? "." : `: ${newest.missing.map(({ cell, reason }) => `${cell} (${reason})`).join(", ")}.`}
@@ -63,6 +65,37 @@ export function ChangesPage() {
       {newest === null ? <Awaited problem="" onAgain={() => void recent.again()} rows={problem === "" ? 12 : 0} /> : <Made recent={recent} />}
       {newest !== null && problem !== "" && <Failed problem={problem} onAgain={() => void recent.again()} />}
     </article>
+  );
+}
+
+/** By whom, from when and to when. */
+function Narrowing({ recent }: { recent: Recent }) {
+  const { query } = address.value;
+  const users = [...new Set(recent.changes.value.flatMap((change) => change.user_id ?? []))];
+  const submit = (event: SubmitEvent): void => {
+    event.preventDefault();
+    choose(Object.fromEntries([...new FormData(event.currentTarget as HTMLFormElement)].map(([name, value]) => [name, String(value).trim() || null])));
+  };
+  const fields = [
+    { name: "user_id", title: "By", example: "anyone", known: users.map((id) => ({ value: id, label: nameOf(id) })) },
+    { name: "changed_since", title: "From", example: "the beginning", known: TIMES.map((value) => ({ value, label: value })) },
+    { name: "changed_before", title: "To", example: "now", known: TIMES.map((value) => ({ value, label: value })) },
+  ];
+  return (
+    <form class="row narrowing" onSubmit={submit}>
+      {fields.map(({ name, title, example, known }) => (
+        <label key={`${name} ${query[name]}`}>
+          {title}
+          <input name={name} list={`known-${name}`} defaultValue={query[name] ?? ""} placeholder={example} />
+          <datalist id={`known-${name}`}>
+            {known.map(({ value, label }) => (
+              <option key={value} value={value} label={label} />
+            ))}
+          </datalist>
+        </label>
+      ))}
+      <button type="submit">Show these</button>
+    </form>
   );
 }
 
