@@ -97,15 +97,11 @@ function Covered({ proof, request }: { proof: Proof; request: string | null }) {
       {typeof found === "string" && <p role="alert">{found}</p>}
       {found !== null && typeof found !== "string" && (
         <>
-          <p>
-            {found.rows_read} rows were read in {Math.round(found.duration_ms)} ms. {found.remarks.join(" ")}
-          </p>
+          <p>{found.rows_read} rows were read in {Math.round(found.duration_ms)} ms. {found.remarks.join(" ")}</p>
           <dl>
             {found.cells.slice(0, 200).map((cell) => (
               <div key={cell.cell}>
-                <dt>
-                  {cell.cell}: {cell.route}
-                </dt>
+                <dt>{cell.cell}: {cell.route}</dt>
                 <dd>{cell.why}</dd>
               </div>
             ))}

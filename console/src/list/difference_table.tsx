@@ -49,22 +49,16 @@ export function DifferenceTable({ question, fields }: { question: Question; fiel
           <tr>
             <th scope="col">What</th>
             {shown.map(({ field }) => (
-              <th key={field.name} scope="col" title={tooltipOf(field)}>
-                {labelOf(field)}
-              </th>
+              <th key={field.name} scope="col" title={tooltipOf(field)}>{labelOf(field)}</th>
             ))}
           </tr>
         </thead>
         <tbody>
           {[...all.found].sort(byFirst(shown[0]?.column ?? 0)).slice(0, MOST_SHOWN).map((each) => (
             <tr key={each.key}>
-              <td>
-                <a href={link(["instances", each.key], { tab: "history" })}>{kindOf(each)}</a>
-              </td>
+              <td><a href={link(["instances", each.key], { tab: "history" })}>{kindOf(each)}</a></td>
               {shown.map(({ field, column }) => (
-                <td key={field.name}>
-                  <Changed before={each.before?.[column]} after={each.after?.[column]} field={field} />
-                </td>
+                <td key={field.name}><Changed before={each.before?.[column]} after={each.after?.[column]} field={field} /></td>
               ))}
             </tr>
           ))}

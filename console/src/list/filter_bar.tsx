@@ -131,9 +131,7 @@ export function FilterBar({ text, what, fields, example, allProjects, problem, m
           askNow();
         }}
       />
-      <button type="submit" class="primary">
-        <Icon name="search" /> Search
-      </button>
+      <button type="submit" class="primary"><Icon name="search" /> Search</button>
       {problem !== null && (
         <p id={`${listId}-problem`} class="problem" role="alert">
           {problem}
@@ -218,9 +216,7 @@ function ConditionMaker({ fields, values, onMake }: { fields: readonly Field[]; 
           >
             <option value="">choose</option>
             {fields.map((each) => (
-              <option key={each.name} value={each.name}>
-                {labelOf(each)} ({each.name})
-              </option>
+              <option key={each.name} value={each.name}>{labelOf(each)} ({each.name})</option>
             ))}
           </select>
         </label>
@@ -229,9 +225,7 @@ function ConditionMaker({ fields, values, onMake }: { fields: readonly Field[]; 
             Comparison
             <select value={operator.value} onChange={(event) => (operator.value = event.currentTarget.value)}>
               {operatorsOf(field).map((each) => (
-                <option key={each} value={each}>
-                  {OPERATOR_NAMES[each] ?? each}
-                </option>
+                <option key={each} value={each}>{OPERATOR_NAMES[each] ?? each}</option>
               ))}
             </select>
           </label>

@@ -151,9 +151,7 @@ function Line({ row, position, rows, fields, isSelected, onSelect, hrefOf }: Lin
           onDblClick={(event) => void navigator.clipboard?.writeText(event.currentTarget.textContent ?? "")}
         >
           {index === 0 && row !== undefined ? (
-            <a href={hrefOf(row.key)}>
-              <Value cell={row.cells[columnOf(field.name)]} field={field} />
-            </a>
+            <a href={hrefOf(row.key)}><Value cell={row.cells[columnOf(field.name)]} field={field} /></a>
           ) : (
             <Value cell={row?.cells[columnOf(field.name)]} field={field} />
           )}

@@ -24,9 +24,7 @@ export function ListTools({ kind, question, rows, onAgain, children }: ToolsProp
   const isExporting = useSignal(false);
   return (
     <span class="tools" role="group" aria-label="Tools">
-      <button type="button" onClick={onAgain} disabled={rows.isLoading.value}>
-        <Icon name="refresh" /> Refresh
-      </button>
+      <button type="button" onClick={onAgain} disabled={rows.isLoading.value}><Icon name="refresh" /> Refresh</button>
       {children}
       <SavedViews kind={kind} question={question} />
       <button type="button" onClick={() => (isExporting.value = true)}>
@@ -65,9 +63,7 @@ function Export({ kind, question }: { kind: ListKind; question: Question }) {
         <a download="" href={addressOf("/fleetlight/query/export", { ...asked, format: "csv" })}>
           CSV
         </a>{" "}
-        <a download="" href={addressOf("/fleetlight/query/export", { ...asked, format: "jsonl" })}>
-          JSON lines
-        </a>
+        <a download="" href={addressOf("/fleetlight/query/export", { ...asked, format: "jsonl" })}>JSON lines</a>
       </p>
       <h3>Copy as a command</h3>
       {copies(kind, question, location.origin).map(({ title, text }) => (

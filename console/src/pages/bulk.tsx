@@ -66,9 +66,7 @@ function AllBulk() {
             <a href={link(["bulk", bulk.id])}>{titleOf(bulk)}</a>
             <code>{bulk.filter || "all"}</code>
             <State bulk={bulk} />
-            <span class="hint">
-              by <bdi>{nameOf(bulk.by)}</bdi>, <Time at={bulk.created_at} />
-            </span>
+            <span class="hint">by <bdi>{nameOf(bulk.by)}</bdi>, <Time at={bulk.created_at} /></span>
           </li>
         ))}
       </ul>
@@ -171,9 +169,7 @@ function OneBulk({ id }: { id: string }) {
           {bulk.items?.map((item) => (
             <tr key={item.uuid}>
               <td>
-                <a href={link(["instances", item.uuid])}>
-                  <bdi>{printable(item.name)}</bdi>
-                </a>
+                <a href={link(["instances", item.uuid])}><bdi>{printable(item.name)}</bdi></a>
               </td>
               <td>{item.state}</td>
               <td>{item.reason ?? ""}</td>

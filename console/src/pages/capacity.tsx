@@ -261,9 +261,7 @@ function Fits() {
       <Problem text={problem.value} />
       {found.value !== null && (
         <p role="status">
-          <span class="fits">
-            All cells: <strong>{found.value.reduce((all, { fits }) => all + (fits ?? 0), 0).toLocaleString("en")}</strong>
-          </span>
+          <span class="fits">All cells: <strong>{found.value.reduce((all, { fits }) => all + (fits ?? 0), 0).toLocaleString("en")}</strong></span>
           {found.value.map(({ cell, fits, fits_without_reservations: without }) => (
             <span key={cell} class="fits">
               {cell}: <strong>{fits?.toLocaleString("en") ?? "–"}</strong>

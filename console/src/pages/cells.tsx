@@ -69,9 +69,7 @@ export function CellsPage() {
         <Summary cells={board.cells} />
       </header>
       {problem.value !== "" && (
-        <p class="problem" role="alert">
-          {problem.value} What follows is what was known before.
-        </p>
+        <p class="problem" role="alert">{problem.value} What follows is what was known before.</p>
       )}
       <State board={board} onReset={again} />
       <Plots names={["age_max_s", "lag_total", "jobs_waiting"]} />
@@ -106,9 +104,7 @@ function Summary({ cells }: { cells: readonly BoardCell[] }) {
     return count === 0 ? [] : `${count} ${SIGNS[health as BoardCell["health"]].slice(2)}`;
   });
   return (
-    <span class="total" role="status">
-      {parts.join(", ")}
-    </span>
+    <span class="total" role="status">{parts.join(", ")}</span>
   );
 }
 
@@ -119,9 +115,7 @@ function State({ board, onReset }: { board: Board; onReset: () => Promise<void> 
     <section class="cards">
       <section>
         <h2>Index</h2>
-        <p>
-          {board.index.backend}. {seal.holds ? "✓ The seal holds." : `⚠ The seal does not hold: ${seal.reason ?? "it is looked at"}.`}
-        </p>
+        <p>{board.index.backend}. {seal.holds ? "✓ The seal holds." : `⚠ The seal does not hold: ${seal.reason ?? "it is looked at"}.`}</p>
       </section>
       <section>
         <h2>Safe connect</h2>
@@ -146,9 +140,7 @@ function Line({ cell }: { cell: BoardCell }) {
   return (
     <tr class={cell.health === "down" ? "away" : undefined}>
       <th scope="row">
-        <a href={link(["instances"], { filter: `cell == "${cell.name}"` })}>
-          <bdi>{cell.name}</bdi>
-        </a>
+        <a href={link(["instances"], { filter: `cell == "${cell.name}"` })}><bdi>{cell.name}</bdi></a>
       </th>
       <td>{cell.kind}</td>
       <td title={cell.reason ?? undefined} class={`health-${cell.health}`}>
@@ -172,9 +164,7 @@ function Line({ cell }: { cell: BoardCell }) {
       </td>
       <td>{cell.followers?.join(", ") || "–"}</td>
       <td>{cell.keeps_past_until === null ? "keeps none" : <Time at={cell.keeps_past_until} />}</td>
-      <td>
-        <code>{cell.epoch?.slice(0, 8) ?? "–"}</code>
-      </td>
+      <td><code>{cell.epoch?.slice(0, 8) ?? "–"}</code></td>
     </tr>
   );
 }

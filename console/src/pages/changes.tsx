@@ -110,13 +110,9 @@ function Made({ recent }: { recent: Recent }) {
             <thead>
               <tr>
                 {["When", "Instance", ...(caller().is_admin ? ["Cell"] : []), "What", "Changed", "By"].map((title) => (
-                  <th key={title} scope="col">
-                    {title}
-                  </th>
+                  <th key={title} scope="col">{title}</th>
                 ))}
-                <th scope="col">
-                  <span class="hidden">More</span>
-                </th>
+                <th scope="col"><span class="hidden">More</span></th>
               </tr>
             </thead>
             <tbody>
@@ -142,9 +138,7 @@ function Line({ change }: { change: RecentChange }) {
   const { instance } = change;
   return (
     <tr>
-      <td>
-        <Time at={change.at} />
-      </td>
+      <td><Time at={change.at} /></td>
       <th scope="row">
         {instance.deleted ? <bdi>{printable(instance.name)}</bdi> : <a href={link(["instances", instance.id])}>{printable(instance.name) || instance.id}</a>}
       </th>

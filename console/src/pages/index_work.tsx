@@ -114,9 +114,7 @@ function WorkTab() {
           </select>
         </label>
         {chosen.isOfCells === true && (
-          <label>
-            Cells <input name="cells" placeholder="all" />
-          </label>
+          <label>Cells <input name="cells" placeholder="all" /></label>
         )}
         <button type="submit" class="primary">Start</button>
         <span class="hint">{chosen.does}</span>
@@ -139,9 +137,7 @@ function OneWork({ work, onStop }: { work: Work; onStop: () => void }) {
   const isOpen = work.state === "running" || work.state === "waiting";
   return (
     <div class="work" role="group" aria-label={`${titleOf(work)}, ${work.state}`}>
-      <h2>
-        {titleOf(work)} <span class={`state state-${work.state}`}>{work.state}</span>
-      </h2>
+      <h2>{titleOf(work)} <span class={`state state-${work.state}`}>{work.state}</span></h2>
       <p class="hint">
         {work.cells.length === 0 ? "all cells" : work.cells.join(", ")}, by <bdi>{nameOf(work.by)}</bdi>
         {work.started_at !== null && <>, started <Time at={work.started_at} /></>}
@@ -169,9 +165,7 @@ function OneWork({ work, onStop }: { work: Work; onStop: () => void }) {
             {work.findings.map((finding) => (
               <tr key={`${finding.cell} ${finding.uuid}`}>
                 <td>{finding.cell}</td>
-                <td>
-                  <code>{finding.uuid}</code>
-                </td>
+                <td><code>{finding.uuid}</code></td>
                 <td>{finding.problem}</td>
               </tr>
             ))}

@@ -44,9 +44,7 @@ export function InstancePage({ id }: { id: string }) {
   return (
     <article>
       <header class="title">
-        <h1>
-          <bdi>{printable(instance.name)}</bdi>
-        </h1>
+        <h1><bdi>{printable(instance.name)}</bdi></h1>
         <span class={`state state-${instance["OS-EXT-STS:vm_state"]}`}>
           {instance["OS-EXT-STS:vm_state"]}
           {instance["OS-EXT-STS:task_state"] === null ? "" : `, ${instance["OS-EXT-STS:task_state"]}`}

@@ -81,9 +81,7 @@ export function Actions({ server, isAdmin, onDone }: { server: Server; isAdmin: 
       {said.value !== "" && <p role="status">{said.value}</p>}
       <ActionsDone id={server.id} followed={followed.value} />
       {isAdmin && (
-        <p>
-          <a href={link(["jobs"], { filter: `instance == "${server.id}"` })}>Its jobs</a>
-        </p>
+        <p><a href={link(["jobs"], { filter: `instance == "${server.id}"` })}>Its jobs</a></p>
       )}
       <Confirm asked={asked} />
     </section>
@@ -121,9 +119,7 @@ function ActionsDone({ id, followed }: { id: string; followed: string | null }) 
             <tr key={`${each.request_id} ${each.action}`}>
               <td>{each.action}</td>
               <td><Time at={each.start_time} /></td>
-              <td>
-                <bdi title={each.user_id ?? undefined}>{each.user_id === null ? "–" : nameOf(each.user_id)}</bdi>
-              </td>
+              <td><bdi title={each.user_id ?? undefined}>{each.user_id === null ? "–" : nameOf(each.user_id)}</bdi></td>
               <td>{each.message ?? (each.request_id === followed ? progressOf(events.value) : "")}</td>
             </tr>
           ))}

@@ -94,9 +94,7 @@ function FieldGroups({ fields, cells }: { fields: readonly Field[]; cells: reado
                 {indexes.map((index) => (
                   <div key={fields[index]!.name} title={tooltipOf(fields[index]!)}>
                     <dt>{labelOf(fields[index]!)}</dt>
-                    <dd>
-                      <WholeValue cell={cells[index]} field={fields[index]!} />
-                    </dd>
+                    <dd><WholeValue cell={cells[index]} field={fields[index]!} /></dd>
                   </div>
                 ))}
               </dl>

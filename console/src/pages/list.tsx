@@ -189,9 +189,7 @@ function Total({ rows }: { rows: Rows }) {
   const total = rows.total.value;
   if (total === null) return <span class="total">…</span>;
   return (
-    <span class="total" role="status">
-      {rows.isWhole.value ? total.toLocaleString("en") : `${rows.least.value.toLocaleString("en")} or more`}
-    </span>
+    <span class="total" role="status">{rows.isWhole.value ? total.toLocaleString("en") : `${rows.least.value.toLocaleString("en")} or more`}</span>
   );
 }
 

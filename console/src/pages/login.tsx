@@ -32,9 +32,7 @@ export function Login({ ways: { logins, provider } }: { ways: Ways }) {
       <Problem text={problem.value} />
       {provider !== null && (
         <p>
-          <a class="button" href={addressOf("/fleetlight/session/openid", { next: location.pathname + location.search })}>
-            Sign in with {provider}
-          </a>
+          <a class="button" href={addressOf("/fleetlight/session/openid", { next: location.pathname + location.search })}>Sign in with {provider}</a>
         </p>
       )}
       {logins.includes("password") && (

@@ -60,17 +60,11 @@ export function NewReservation({ onMade }: { onMade: () => void }) {
       {isOpen.value && (
         <Dialog title="Reserve capacity" onClose={() => (isOpen.value = false)}>
           <form onSubmit={(event) => void submit(event)}>
-            <label>
-              Name <input name="name" required />
-            </label>
-            <label>
-              How many <input name="count" type="number" min="1" max="100" defaultValue="1" required />
-            </label>
+            <label>Name <input name="name" required /></label>
+            <label>How many <input name="count" type="number" min="1" max="100" defaultValue="1" required /></label>
             <SizeFields leastDisk={1} />
             <SystemChoice />
-            <label>
-              Ends after so many days (empty: never) <input name="days" type="number" min="1" max="3650" />
-            </label>
+            <label>Ends after so many days (empty: never) <input name="days" type="number" min="1" max="3650" /></label>
             {said.value !== "" && <p role="status">{said.value}</p>}
             <button type="submit" class="primary" disabled={isBusy.value}>Reserve</button>
           </form>

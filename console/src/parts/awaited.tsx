@@ -24,9 +24,7 @@ export function Failed({ problem, onAgain }: { problem: string; onAgain: () => v
   return (
     <p class="problem" role="alert">
       {problem}{" "}
-      <button type="button" onClick={onAgain}>
-        Try again
-      </button>
+      <button type="button" onClick={onAgain}>Try again</button>
     </p>
   );
 }
@@ -35,8 +33,6 @@ export function Failed({ problem, onAgain }: { problem: string; onAgain: () => v
 export function Problem({ text }: { text: string }) {
   if (text === "") return null;
   return (
-    <p class="problem" role="alert">
-      {text}
-    </p>
+    <p class="problem" role="alert">{text}</p>
   );
 }

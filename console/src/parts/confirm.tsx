@@ -38,9 +38,7 @@ export function Confirm({ asked }: { asked: Signal<Asked | null> }) {
         >
           {found.verb}
         </button>
-        <button type="button" onClick={close}>
-          Leave it
-        </button>
+        <button type="button" onClick={close}>Leave it</button>
       </p>
     </Dialog>
   );

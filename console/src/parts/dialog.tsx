@@ -35,12 +35,8 @@ export function Dialog({ title, onClose, children, isAside = false }: DialogProp
       onClick={(event) => event.target === element.current && !isAside && onClose()}
     >
       <header>
-        <h2>
-          <bdi>{printable(title)}</bdi>
-        </h2>
-        <button type="button" class="plain" aria-label="Close" onClick={onClose}>
-          <Icon name="close" />
-        </button>
+        <h2><bdi>{printable(title)}</bdi></h2>
+        <button type="button" class="plain" aria-label="Close" onClick={onClose}><Icon name="close" /></button>
       </header>
       <div class="content">{children}</div>
     </dialog>

@@ -30,9 +30,7 @@ export function WholeValue({ cell, field }: { cell: Cell | undefined; field: Fie
 
 function Sign({ glyph }: { glyph: Glyph }) {
   return (
-    <span class="glyph" role="img" aria-label={glyph.meaning} title={glyph.meaning}>
-      {glyph.sign}
-    </span>
+    <span class="glyph" role="img" aria-label={glyph.meaning} title={glyph.meaning}>{glyph.sign}</span>
   );
 }
 

@@ -6,9 +6,7 @@ export function Head({ titles, numbers = [] }: { titles: readonly string[]; numb
     <thead>
       <tr>
         {titles.map((title) => (
-          <th key={title} scope="col" class={numbers.includes(title) ? "number" : undefined}>
-            {title}
-          </th>
+          <th key={title} scope="col" class={numbers.includes(title) ? "number" : undefined}>{title}</th>
         ))}
       </tr>
     </thead>

@@ -82,9 +82,7 @@ function Plot({ title, values, from, stepS }: PlotProps) {
   const newest = known.at(-1);
   return (
     <figure>
-      <figcaption>
-        {title}: <strong>{newest === undefined ? "–" : rounded(newest)}</strong>
-      </figcaption>
+      <figcaption>{title}: <strong>{newest === undefined ? "–" : rounded(newest)}</strong></figcaption>
       <div ref={element} role="img" aria-label={`${title} in the last hour: at most ${known.length === 0 ? "unknown" : rounded(Math.max(...known))}`} />
     </figure>
   );

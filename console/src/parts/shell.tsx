@@ -19,22 +19,16 @@ export function Shell({ caller }: { caller: SessionAnswer }) {
   titled(page?.title ?? "No such page");
   return (
     <>
-      <a class="skip" href="#main">
-        Skip to the page
-      </a>
+      <a class="skip" href="#main">Skip to the page</a>
       <nav aria-label="Pages">
-        <a class="brand" href={link([])}>
-          Fleetlight
-        </a>
+        <a class="brand" href={link([])}>Fleetlight</a>
         <button type="button" class="opener" aria-expanded={isMenuOpen.value} aria-controls="menu" onClick={() => (isMenuOpen.value = !isMenuOpen.value)}>
           <Icon name="menu" /> {page?.title ?? "Pages"}
         </button>
         <ul id="menu" class={isMenuOpen.value ? "open" : undefined} onClick={() => (isMenuOpen.value = false)}>
           {pagesOf(caller).map(({ path: each, title }) => (
             <li key={each}>
-              <a href={link([each])} aria-current={each === path ? "page" : undefined}>
-                {title}
-              </a>
+              <a href={link([each])} aria-current={each === path ? "page" : undefined}>{title}</a>
             </li>
           ))}
         </ul>
@@ -63,9 +57,7 @@ function Caller({ caller }: { caller: SessionAnswer }) {
           <span class="hidden">Project</span>
           <select value={caller.project?.id} onChange={(event) => void logIn({ project: event.currentTarget.value })}>
             {caller.projects.map((project) => (
-              <option key={project.id} value={project.id}>
-                {project.name}
-              </option>
+              <option key={project.id} value={project.id}>{project.name}</option>
             ))}
           </select>
         </label>
@@ -108,9 +100,7 @@ function Help() {
       <dl class="keys">
         {keys.map(([key, meaning]) => (
           <div key={key}>
-            <dt>
-              <kbd>{key}</kbd>
-            </dt>
+            <dt><kbd>{key}</kbd></dt>
             <dd>{meaning}</dd>
           </div>
         ))}

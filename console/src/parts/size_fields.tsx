@@ -29,22 +29,14 @@ export function SizeFields({ leastDisk, onFlavor }: { leastDisk: number; onFlavo
           <select onChange={(event) => fill(event.currentTarget)}>
             <option value="">any size</option>
             {flavors.map(({ id, name }) => (
-              <option key={id} value={id}>
-                {name}
-              </option>
+              <option key={id} value={id}>{name}</option>
             ))}
           </select>
         </label>
       )}
-      <label>
-        vCPU <input name="vcpus" type="number" min="1" defaultValue="2" required />
-      </label>
-      <label>
-        Memory in GiB <input name="memory" type="number" min="0.125" step="any" defaultValue="4" required />
-      </label>
-      <label>
-        Disk in GiB <input name="disk" type="number" min={leastDisk} step="any" defaultValue="20" required />
-      </label>
+      <label>vCPU <input name="vcpus" type="number" min="1" defaultValue="2" required /></label>
+      <label>Memory in GiB <input name="memory" type="number" min="0.125" step="any" defaultValue="4" required /></label>
+      <label>Disk in GiB <input name="disk" type="number" min={leastDisk} step="any" defaultValue="20" required /></label>
     </>
   );
 }
