@@ -5,6 +5,8 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+from fleetlight.resources.derived_fields import derived_values
+
 _FLAVOR = {
     "flavorid": "m1.medium",
     "name": "m1.medium",
@@ -37,7 +39,7 @@ def records(count: int, seed: int = 2) -> Iterator[dict[str, Any]]:
     for number in range(count):
         created_at = _BEGIN + generator.randrange(_YEAR)
         host = f"compute{generator.randrange(500):03d}"
-        yield {
+        record = {
             "uuid": str(uuid.UUID(int=generator.getrandbits(128), version=4)),
             "project_id": f"{generator.randrange(100):032x}",
             "user_id": f"{generator.randrange(300):032x}",
@@ -65,7 +67,6 @@ def records(count: int, seed: int = 2) -> Iterator[dict[str, Any]]:
             "reservation_id": f"r-{generator.getrandbits(32):08x}",
             "launch_index": 0,
             "instance_type_id": 3,
-            "flavor_id": "m1.medium",
             "image_ref": str(uuid.UUID(int=generator.getrandbits(128), version=4)),
             "kernel_id": "",
             "ramdisk_id": "",
@@ -104,6 +105,7 @@ def records(count: int, seed: int = 2) -> Iterator[dict[str, Any]]:
             "forthcoming": False,
             "ganeti": None,
         }
+        yield record | derived_values(record)
 
 
 def _address(generator: random.Random, network: str) -> dict[str, Any]:
