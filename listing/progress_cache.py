@@ -104,6 +104,7 @@ class ProgressCache:
         raise IndexSlowError(f"its progress was not read within {self._deadline_s:g} s")
 
     def close(self) -> None:
+        """Read nothing from now on but what a request waits for."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -141,7 +142,8 @@ class ProgressCache:
             due = self._under_way_since + _INTERVAL_S
             while not self._is_closed and self._wanted is None and time.monotonic() < due:
                 self._changed.wait(due - time.monotonic())
-            if self._is_closed or (self._wanted is None and time.monotonic() - self._wanted_at > _IDLE_AFTER_S):
+            is_idle = self._is_closed or time.monotonic() - self._wanted_at > _IDLE_AFTER_S
+            if is_idle and self._wanted is None:
                 self._has_thread = False
                 return False
             self._under_way, self._wanted = self._wanted or _new_future(), None

@@ -196,6 +196,15 @@ def test_request_that_ends_takes_the_reading_from_nobody_else() -> None:
     told(ask())
 
 
+async def test_request_that_comes_behind_the_end_is_answered_and_waits_for_no_deadline() -> None:
+    """As one does that is under way while its process ends."""
+    cache = ProgressCache(Advancing().progress, 60)
+    for watermark in (1, 2):
+        cache.close()
+        async with asyncio.timeout(20):
+            assert (await cache.get(0))["c0"].watermark == watermark
+
+
 def test_next_request_meets_a_failure_and_the_one_behind_it_asks_anew() -> None:
     index = Advancing()
 
