@@ -48,8 +48,10 @@ def disks_of(record: Record) -> list[Disk]:
     ]
 
 
-def _size(flavor: Mapping[str, Any], name: str) -> int:
-    return flavor.get(name) or 0
+def _size(flavor: Mapping[str, Any], name: str) -> float:
+    """A size that a flavor names; 0 where a damaged one has something else there, which must not cost the instance."""
+    size = flavor.get(name)
+    return size if isinstance(size, int | float) else 0
 
 
 def _parameter(record: Record, name: str) -> Any:

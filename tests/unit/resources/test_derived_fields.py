@@ -22,11 +22,13 @@ GANETI = {"beparams": {"maxmem": 300, "vcpus": 3}, "disk_usage": 77}
         ({"flavor": FLAVOR, "ganeti": kept_in_part({"disk.sizes": [5, 6], "disk_template": "drbd"})}, 2048, 2, 267),
         ({"ganeti": kept_in_part({"custom_beparams": {"maxmem": 9}, "disk_template": "diskless"})}, 9, None, 0),
         ({"flavor": {"memory_mb": "much", "vcpus": True, "root_gb": None}, "image_ref": "i"}, None, None, 0),
+        ({"flavor": {"root_gb": "20", "ephemeral_gb": 1, "swap": [1]}, "image_ref": "i"}, None, None, 1024),
+        ({"flavor": {"root_gb": {}, "swap": 1.5}, "image_ref": "i"}, None, None, None),
         ({"flavor": {"memory_mb": 2**63, "vcpus": 2**63 - 1}}, None, 2**63 - 1, 0),
     ],
 )
 def test_sizes_are_what_its_cluster_says_else_what_the_flavor_and_the_disks_say(
-    values: dict[str, Any], memory_mb: int | None, vcpus: int | None, disk_usage: int
+    values: dict[str, Any], memory_mb: int | None, vcpus: int | None, disk_usage: int | None
 ) -> None:
     found = derived_values({**BLANK_INSTANCE, **values})
     assert (found["memory_mb"], found["vcpus"], found["disk_usage"]) == (memory_mb, vcpus, disk_usage)
