@@ -137,7 +137,7 @@ class InstanceCounter:
         lacking = await self._add_announced(query, [cell for cell in live if cell.uuid not in query.down], by_cell)
         outcomes = {cell.uuid: _LiveCount(query.down.get(cell.uuid), lacks=lacking.get(cell.uuid)) for cell in live}
         substitutes = [uuid for uuid, outcome in outcomes.items() if outcome.failure is not None and uuid in progress]
-        await self._search(query, substitutes, by_cell, is_substitute=True)
+        await self._search(query, substitutes, by_cell, stands_in_s=query.timeout_s)
         for uuid, outcome in outcomes.items():
             outcome.has_substitute = uuid in substitutes
             outcome.damaged = int(uuid in by_cell and by_cell[uuid].is_partial)
@@ -163,10 +163,15 @@ class InstanceCounter:
         return announced.lacking
 
     async def _search(
-        self, query: _CountQuery, cells: Collection[str], by_cell: dict[str, Counts], *, is_substitute: bool = False
+        self,
+        query: _CountQuery,
+        cells: Collection[str],
+        by_cell: dict[str, Counts],
+        *,
+        stands_in_s: float | None = None,
     ) -> None:
         if cells:
-            found = await self._index.count(query.request, cells, is_substitute=is_substitute)
+            found = await self._index.count(query.request, cells, stands_in_s=stands_in_s)
             # Where the index has cut its answer, a cell may be behind the cut.
             nothing = Counts(is_partial=any(counts.is_partial for counts in found.values()))
             by_cell.update({uuid: found.get(uuid, nothing) for uuid in cells})

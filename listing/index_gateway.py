@@ -45,6 +45,10 @@ _NO_ROW = PageRequest(Eq("uuid", NO_INSTANCE), INSTANCES_BY_UUID, 1)
 _UUID = FieldValues(INSTANCE_FIELDS, ("uuid",))
 
 
+class _SlowerThanACellError(IndexSlowError):
+    """The index has not answered even within the time that a cell gets."""
+
+
 class IndexDeadline:
     """Runs queries, and raises IndexSlowError for one that the index has not answered within `deadline_s`.
 
@@ -234,7 +238,8 @@ class IndexGateway:
                     return await attempt(progress, consistency)
             except IndexerError as error:
                 self.failed(error)
-                late = self._progress.remembered if isinstance(error, IndexSlowError) else {}
+                if isinstance(error, IndexSlowError) and not isinstance(error, _SlowerThanACellError):
+                    late = self._progress.remembered
                 on_failure(str(error) if isinstance(error, IndexQueryError) else f"the index failed: {error}")
             except NotExpressibleError as error:
                 _log.debug("index_cannot_express", what=error.what)
@@ -244,6 +249,8 @@ class IndexGateway:
                 return await attempt(late, Consistency.STRONG)
             except IndexerError as error:
                 self.failed(error)
+            except NotExpressibleError as error:
+                on_failure(f"the index cannot express {error.what}")
         return await attempt({}, Consistency.STRONG)
 
     def freshness(self) -> Freshness:
@@ -259,11 +266,11 @@ class IndexGateway:
         return await self._deadline.run(self._required().search(request, cells, projection))
 
     async def count(
-        self, request: CountRequest, cells: Collection[str], *, is_substitute: bool = False
+        self, request: CountRequest, cells: Collection[str], *, stands_in_s: float | None = None
     ) -> Mapping[str, Counts]:
-        """See IndexSearcher.count; only after `progress`. is_substitute: as of `source`."""
+        """See IndexSearcher.count; only after `progress`. stands_in_s: as of `source`."""
         counting = self._required().count(request, cells)
-        return await (self._stand_in(counting) if is_substitute else self._deadline.run(counting))
+        return await (self._deadline.run(counting) if stands_in_s is None else self._stand_in(counting, stands_in_s))
 
     async def items_or_nothing(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
         """See IndexSearcher.items; only after `progress`. Nothing of an index that fails."""
@@ -284,25 +291,26 @@ class IndexGateway:
             return None
 
     def source(
-        self, request: PageRequest, cells: Collection[str], projection: Projection, *, is_substitute: bool = False
+        self, request: PageRequest, cells: Collection[str], projection: Projection, *, stands_in_s: float | None = None
     ) -> Source:
         """The index, restricted to `cells` (uuids), as one source of a merge.
 
-        is_substitute: they do not answer, so the index is waited for as long as for a cell.
+        stands_in_s: set where they do not answer: as long as the request waits for a cell, it then waits for the index.
         """
 
         def search(part: PageRequest) -> Awaitable[Sequence[FoundRow]]:
             searching = self._required().search(part, cells, projection)
-            return self._stand_in(searching) if is_substitute else self._deadline.run(searching)
+            return self._deadline.run(searching) if stands_in_s is None else self._stand_in(searching, stands_in_s)
 
         return BatchedSource(search, request, request.limit)
 
-    async def _stand_in(self, query: Awaitable[T]) -> T:
+    async def _stand_in(self, query: Awaitable[T], timeout_s: float) -> T:
+        timeout_s = max(timeout_s, self._settings.index_deadline_s)
         try:
-            async with asyncio.timeout(self._settings.cell_timeout_s):
+            async with asyncio.timeout(timeout_s):
                 answer = await query
         except TimeoutError as error:
-            raise IndexSlowError(f"no answer within {self._settings.cell_timeout_s:g} s") from error
+            raise _SlowerThanACellError(f"no answer within {timeout_s:g} s") from error
         self._deadline.note_answer()
         return answer
 

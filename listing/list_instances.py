@@ -179,7 +179,7 @@ class InstanceLister:
                 listing.projection,
                 batch_size=request.limit if cell.is_before_cells else size,
                 deadline_s=listing.cell_timeout_s,
-                substitute=self._substitute(cell, listing.projection) if cell.uuid in progress else None,
+                substitute=self._substitute(cell, listing) if cell.uuid in progress else None,
                 may_start_over=in_batches,
             )
             for cell in asked
@@ -211,12 +211,12 @@ class InstanceLister:
         ]
         return Page(found.items, found.rows, found.last, answers)
 
-    def _substitute(self, cell: Cell, projection: Projection) -> Callable[[PageRequest], Source] | None:
+    def _substitute(self, cell: Cell, listing: _Listing) -> Callable[[PageRequest], Source] | None:
         """What opens the index in the place of a cell that cannot be reached."""
         if not self._index.is_used:
             return None
-        down = projection.of_cell_that_is_down()
-        return partial(self._index.source, cells={cell.uuid}, projection=down, is_substitute=True)
+        down = listing.projection.of_cell_that_is_down()
+        return partial(self._index.source, cells={cell.uuid}, projection=down, stands_in_s=listing.cell_timeout_s)
 
 
 async def _first_of(sources: Sequence[Source], request: PageRequest) -> FoundPage:
