@@ -440,6 +440,10 @@ class ChangelogAdapter(CellAdapter, Protocol):
         """The lowest sequence that `changes_after` can still return; published_sequence() + 1 when none is kept."""
         ...
 
+    def forgotten_until(self) -> int:
+        """The latest moment, in microseconds, of a change that is not kept any more; 0 when all are kept."""
+        ...
+
     def first_external_sequence(self, after: int) -> int | None:
         """The lowest kept sequence higher than `after` of a notification about an instance that has no row here."""
         ...

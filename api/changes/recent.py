@@ -28,6 +28,7 @@ from fleetlight.api.services import Services
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.headers import COMPLETE, ROUTE
 from fleetlight.api.shared.proof import proof_headers
+from fleetlight.api.shared.times import with_zone
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
 from fleetlight.cells.kinds.native.instance_history import HistoryEntry
@@ -112,7 +113,7 @@ class _Look:
     """What was looked at of a cell. found: the newest first. position: everything from this number on was looked at.
 
     until: the moment of the oldest change of these, where there may be older ones that are wanted; else None.
-    unread: how many of these cannot be read.
+    unread: how many of these cannot be read. lacks: why older ones that are wanted may not be kept; None if all are.
     """
 
     cell: Cell
@@ -120,6 +121,7 @@ class _Look:
     position: Position
     until: int | None
     unread: int = 0
+    lacks: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,15 @@ class _Made:
 
     def has(self, entry: HistoryEntry) -> bool:
         return self.since <= entry.at < self.before and self.user_id in (None, entry.user_id)
+
+    def lacks(self, forgotten_until: int) -> str | None:
+        """Why wanted changes are not there any more of a cell that has forgotten those up to a moment; None if all are.
+
+        Whoever names no begin wants what there is.
+        """
+        if not 0 < self.since <= forgotten_until:
+            return None
+        return f"its changes until {with_zone(forgotten_until)} are not kept any more"
 
     def may_be_before(self, at: int) -> bool:
         """Whether wanted changes may be numbered before those of which the newest was made at this moment."""
@@ -250,7 +261,8 @@ class RecentChangesHandler:
         missing = {cell.name: each for cell, each in zip(cells, found, strict=True) if isinstance(each, str)}
         looks = [each for each in found if isinstance(each, _Look)]
         damaged = {look.cell.name: f"{look.unread} of its changes cannot be read" for look in looks if look.unread}
-        return looks, missing | damaged
+        lacking = {look.cell.name: look.lacks for look in looks if look.lacks is not None}
+        return looks, missing | lacking | damaged
 
     async def _in_journal(self, cell: Cell, wanted: _Wanted, before: Position | None, limit: int) -> _Look:
         """Of a cell that numbers nothing: what indexers found, of each instance its newest change. Nobody says who."""
@@ -269,7 +281,10 @@ class RecentChangesHandler:
             if wanted.made.has(entry) and wanted.has(cell, change.record, None, None):
                 found.append(_Found(cell, position, change.record, change.is_gone, entry))
         is_whole = looked_at == len(entries) < _BATCH
-        return _Look(cell, found, Position(epoch, position), None if is_whole else max(times[looked_at - 1 :]))
+        until = None if is_whole else max(times[looked_at - 1 :])
+        # An instance that was changed before that moment and after it has its later change there alone.
+        lacks = None if wanted.made.before == _UNKNOWN else "of each instance only the newest change is known"
+        return _Look(cell, found, Position(epoch, position), until, lacks=lacks)
 
 
 def _in_changelog(adapter: CellAdapter, wanted: _Wanted, before: Position | None, limit: int, most: int) -> _Look:
@@ -282,10 +297,10 @@ def _in_changelog(adapter: CellAdapter, wanted: _Wanted, before: Position | None
     position = now.sequence + 1 if before is None else before.sequence
     end = max(oldest, position - most)
     found: list[_Found] = []
-    until, unread = _UNKNOWN, 0
+    until, unread, are_older_unwanted = _UNKNOWN, 0, False
     # The newest are mostly enough; what is seldom is sought by few statements, whatever the limit is.
     batch = min(_BATCH, limit)
-    while position > end and len(found) < limit:
+    while position > end and len(found) < limit and not are_older_unwanted:
         first = max(end, position - batch)
         changes, newest = adapter.changes_after(first - 1, position - first), None
         for change in reversed([each for each in changes if each.sequence < position]):
@@ -304,10 +319,12 @@ def _in_changelog(adapter: CellAdapter, wanted: _Wanted, before: Position | None
                 unread += 1
         if len(found) < limit:
             position = first
-        if newest is not None and not wanted.made.may_be_before(newest):
-            return _Look(adapter.cell, found, Position(now.epoch, position), None, unread)
+        are_older_unwanted = newest is not None and not wanted.made.may_be_before(newest)
         batch = _BATCH
-    return _Look(adapter.cell, found, Position(now.epoch, position), until if position > oldest else None, unread)
+    has_more = position > oldest and not are_older_unwanted
+    # Afterwards: what was forgotten meanwhile was not looked at.
+    lacks = wanted.made.lacks(adapter.forgotten_until())
+    return _Look(adapter.cell, found, Position(now.epoch, position), until if has_more else None, unread, lacks)
 
 
 def _found_in(cell: Cell, change: Change, wanted: _Wanted) -> _Found | int | None:

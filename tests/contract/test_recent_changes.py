@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -14,11 +14,13 @@ from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.fleet.journals import DetectedChange
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.kinds.native.changelog_pruning import ChangelogPruning
 from fleetlight.cells.model import RequestContext
 from fleetlight.cells.tables import changes
 from fleetlight.manager.operations.native_cells import acceptance_in
 from fleetlight.notifications.envelope import decode, encode
 from fleetlight.resources.clock import system_clock
+from fleetlight.resources.fields import to_microseconds
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, ComputeFleet, compute_fleet, hanging_pool
 from tests.support.fleets.changing_nodes import ChangingNodes
 from tests.support.fleets.documents import make_record
@@ -161,6 +163,10 @@ def test_cell_that_numbers_nothing_has_what_indexers_found(fleet: ComputeFleet) 
         assert (each["event"], each["user_id"], each["changed"]) == (None, None, None)
 
 
+def _moment(text: str) -> int:
+    return to_microseconds(datetime.fromisoformat(text))
+
+
 def all_pages(api: Api, most: int, **parameters: Any) -> list[list[str]]:
     """The names on each page, by the markers; fails where there are more than `most`."""
     page = recent(api, **parameters)
@@ -284,6 +290,34 @@ def test_changes_are_those_from_one_moment_and_before_another(fleet: ComputeFlee
     assert names(recent(api, changed_before="1h ago")) == ["b", "a"]
     answer = recent(api, changed_since=first, changed_before=first)
     assert (names(answer), answer["marker"], answer["complete"]) == ([], None, True)
+
+
+def test_what_is_not_kept_any_more_is_missing_where_it_was_asked_for(fleet: ComputeFleet) -> None:
+    uuid = fleet.create("north", display_name="a")
+    rename(fleet, "north", uuid, "b", "c")
+    api = fleet.api()
+    first, second, third = (each["at"] for each in reversed(recent(api)["changes"]))
+    pruning = ChangelogPruning(fleet.engine("north"), lambda: _moment(third), retention_h=1e-9)
+    with writing(fleet.engine("north")) as connection:
+        connection.execute(update(changes).where(changes.c.sequence == 3).values(published_at=_moment(third)))
+        connection.execute(update(changes).where(changes.c.sequence < 3).values(published_at=0))
+    pruning.prune_when_due()
+    assert (names(recent(api)), recent(api)["complete"]) == (["c"], True), "as far back as changes are kept"
+    for since, is_complete in ((first, False), (second, False), (third, True)):
+        answer = recent(api, changed_since=since)
+        assert (names(answer), answer["complete"]) == (["c"], is_complete)
+    assert recent(api, changed_since=first)["missing"] == [
+        {"cell": "north", "reason": f"its changes until {second} are not kept any more"}
+    ]
+
+
+def test_newest_change_of_an_instance_hides_those_before_a_moment_in_a_cell_that_numbers_nothing(
+    fleet: ComputeFleet,
+) -> None:
+    add_nova(fleet, make_record(1, display_name="nova"))
+    answer = recent(fleet.api(), changed_before="10m ago")
+    assert [each["reason"] for each in answer["missing"]] == ["of each instance only the newest change is known"]
+    assert recent(fleet.api(), changed_since="10m ago")["complete"]
 
 
 def test_what_is_older_than_wanted_is_not_looked_at_page_by_page(fleet: ComputeFleet) -> None:

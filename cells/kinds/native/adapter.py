@@ -49,6 +49,7 @@ from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _COLUMNS = {name: instances.c[name] for name in INSTANCE_FIELDS}
 _PLACES = select(instances.c.revision, instances.c.uuid)
+_FORGOTTEN_UNTIL = select(cell_state.c.forgotten_until)
 # Rows of one statement when some of the filter is left for Python: not so few that a rare match takes many statements.
 _RESIDUAL_BATCH_SIZE = 500
 
@@ -115,7 +116,7 @@ class NativeAdapter:
         with self._reading(at_one_moment=True) as connection:
             rows = self._read(connection, request.page(after))
             versions = versions_since(connection, rows, request.start)
-            forgotten_until: int = connection.execute(select(cell_state.c.forgotten_until)).scalar_one()
+            forgotten_until: int = connection.execute(_FORGOTTEN_UNTIL).scalar_one()
         return add_up(request, versions, next_page(rows), exact_from=max(request.start, forgotten_until))
 
     def scan(self, request: PageRequest) -> Sequence[InstanceRow]:
@@ -178,6 +179,10 @@ class NativeAdapter:
         statement = select(func.coalesce(oldest, cell_state.c.last_sequence + 1)).select_from(cell_state)
         with self._reading() as connection:
             return int(connection.execute(statement).scalar_one())
+
+    def forgotten_until(self) -> int:
+        with self._reading() as connection:
+            return int(connection.execute(_FORGOTTEN_UNTIL).scalar_one())
 
     def first_external_sequence(self, after: int) -> int | None:
         external = and_(

@@ -102,6 +102,9 @@ class MemoryCell:
         self._require_cell()
         return self.changes[0].sequence if self.changes else self.last_sequence + 1
 
+    def forgotten_until(self) -> int:
+        return 0
+
     def epoch_history(self) -> EpochHistory:
         return EpochHistory([])
 
