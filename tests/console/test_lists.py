@@ -279,3 +279,15 @@ def test_a_member_gets_the_list_of_an_operators_link_without_what_only_operators
     expect(page.get_by_role("columnheader")).to_have_text([re.compile("Instance"), "State"])
     expect(page.get_by_text('only administrators see it: cell, host, cell == "cell1".')).to_be_visible()
     expect(member.filter).to_have_value('vm_state == "active"')
+
+
+@with_one_index
+def test_who_logs_in_behind_somebody_else_sees_the_fields_of_their_own_role(console: Console) -> None:
+    page = console.list("instances?columns=name,host")
+    expect(page.get_by_role("columnheader")).to_have_text([re.compile("Instance"), "Host"])
+    page.get_by_role("button", name="Log out").click()
+    page.get_by_label("User").fill("demo")
+    page.get_by_label("Password").fill(console.fleet.password("demo"))
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("columnheader")).to_have_text([re.compile("Instance")])
+    console.row(0).get_by_role("link").first.wait_for()

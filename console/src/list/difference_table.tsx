@@ -89,9 +89,7 @@ function Changed({ before, after, field }: { before: Cell | undefined; after: Ce
       <del>
         <Value cell={before} field={field} />
       </del>{" "}
-      <ins>
-        <Value cell={after} field={field} />
-      </ins>
+      <ins><Value cell={after} field={field} /></ins>
     </>
   );
 }

@@ -237,9 +237,7 @@ function ConditionMaker({ fields, values, onMake }: { fields: readonly Field[]; 
             {field !== undefined && (isTime(field) ? TIMES : values.of(field)).map((each) => <option key={each} value={each} />)}
           </datalist>
         </label>
-        <output>
-          <code>{condition ?? "…"}</code>
-        </output>
+        <output><code>{condition ?? "…"}</code></output>
         <button type="button" disabled={condition === null} onClick={() => condition !== null && onMake(condition)}>
           Add
         </button>

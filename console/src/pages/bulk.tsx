@@ -1,7 +1,7 @@
 /** Changes of all instances that a filter lets pass: previewed, frozen, carried out, stopped and gone on with. */
 
 import { ask } from "../api/client";
-import { ageOf, isAway } from "../api/proof";
+import { ageOf } from "../api/proof";
 import type { CountsAnswer, Group } from "../api/types";
 import { useAttempts } from "../parts/attempt";
 import { Awaited, Failed, Problem } from "../parts/awaited";
@@ -16,26 +16,20 @@ import { nameOf } from "../state/people";
 import { caller } from "../state/session";
 import { ACTIONS, allows } from "./actions";
 
-interface Bulk {
+interface Bulk extends Readonly<Record<"total" | "running" | "done" | "failed" | "skipped" | "unknown", number>> {
   readonly id: string;
   readonly action: string;
   readonly filter: string;
   readonly state: "previewed" | "running" | "stopped" | "done";
   readonly as_of: string;
   readonly complete: boolean;
-  readonly total: number;
+  readonly left_out: readonly { readonly cell: string; readonly instances: number | null; readonly age_s: number | null }[];
   readonly by_project: Readonly<Record<string, number>>;
   readonly by_cell: Readonly<Record<string, number>>;
-  readonly running: number;
-  readonly done: number;
-  readonly failed: number;
-  readonly skipped: number;
-  readonly unknown: number;
   readonly reason: string | null;
   readonly items?: readonly { readonly uuid: string; readonly name: string; readonly state: string; readonly reason: string | null }[];
   readonly by: string;
   readonly created_at: string;
-  readonly expires_at: string;
 }
 
 const NAMES = ["stop", "start", "reboot", "hard-reboot", "reset-state", "delete"];
@@ -50,9 +44,7 @@ function AllBulk() {
   const { answer, problem, again } = usePolled<{ bulk: readonly Bulk[] }>("/fleetlight/bulk", 5 * REFRESH_MS);
   return (
     <article>
-      <header class="title">
-        <h1>Bulk changes</h1>
-      </header>
+      <header class="title"><h1>Bulk changes</h1></header>
       <Preview filter={address.value.query["filter"] ?? ""} />
       {answer.value === null ? (
         <Awaited problem={problem.value} onAgain={() => void again()} />
@@ -137,7 +129,7 @@ function OneBulk({ id }: { id: string }) {
         <code>{bulk.filter || "all"}</code>, as they were <Time at={bulk.as_of} />. What changed since then
         is skipped.
       </p>
-      {!bulk.complete && <p class="problem">⚠ The list was not complete: instances of cells that did not answer are not among them.</p>}
+      {!bulk.complete && <p class="problem">⚠ The list was not complete: instances of cells that did not answer are not among them{lacking(bulk)}.</p>}
       {(bulk.state === "previewed" || bulk.state === "stopped") && <Allowed bulk={bulk} />}
       <Confirm asked={asked} />
       <Problem text={said.value || problem.value} />
@@ -168,9 +160,7 @@ function OneBulk({ id }: { id: string }) {
         <tbody>
           {bulk.items?.map((item) => (
             <tr key={item.uuid}>
-              <td>
-                <a href={link(["instances", item.uuid])}><bdi>{printable(item.name)}</bdi></a>
-              </td>
+              <td><a href={link(["instances", item.uuid])}><bdi>{printable(item.name)}</bdi></a></td>
               <td>{item.state}</td>
               <td>{item.reason ?? ""}</td>
             </tr>
@@ -195,17 +185,22 @@ function State({ bulk: { state, done, total } }: { bulk: Bulk }) {
   return <span class={`state state-${isDone ? state : "stopped"}`}>{isDone ? state : `${done.toLocaleString("en")} of ${total.toLocaleString("en")} done`}</span>;
 }
 
-/**
- * What the states of the instances allow now, before anything is ordered, and which cells are left out. Instances that
- * were made after the preview are not among those that were frozen.
- */
+/** The cells that are left out, for those who may know of them: how many instances of each, by what is known of when. */
+function lacking({ left_out }: Bulk): string {
+  const cells = left_out.map(({ cell, instances, age_s }) => {
+    const count = instances === null ? "nobody knows how many" : instances.toLocaleString("en");
+    return `${cell} (${count}${age_s === null ? "" : `, as of ${shownSpan(age_s)} ago`})`;
+  });
+  return cells.length === 0 ? "" : `: ${cells.join(", ")}`;
+}
+
+/** What the states of the instances allow now, before anything is ordered; those made after the preview are not frozen. */
 function Allowed({ bulk }: { bulk: Bulk }) {
   const allProjects = Object.keys(bulk.by_project).some((project) => project !== caller().project?.id);
   const filter = narrowed(bulk.filter, `created_at <= "${bulk.as_of}"`);
   const { answer } = usePolled<CountsAnswer>("/fleetlight/query/counts", KNOWN_MS, { by: "vm_state,task_state", filter, all_projects: allProjects });
   if (answer.value === null) return null;
   const { body, proof } = answer.value;
-  const away = proof.routes.filter(({ route }) => isAway(route)).map(({ cell, count }) => cell ?? `${count} cells`);
   const stateOf = ({ by }: Group): string => [by["vm_state"], by["task_state"]].filter(Boolean).join(", ");
   const canBe = ({ by }: Group): boolean => allows(bulk.action, String(by["vm_state"]), by["task_state"] === null ? null : String(by["task_state"]));
   const sum = (groups: readonly Group[]): number => groups.reduce((all, { count }) => all + count, 0);
@@ -221,7 +216,6 @@ function Allowed({ bulk }: { bulk: Bulk }) {
       {(sum(body.groups) - sum(cannot)).toLocaleString("en")} of {Math.max(bulk.total, sum(body.groups)).toLocaleString("en")} can, by their states now
       {left.length > 0 && `; not those that are ${left.join(", ")}`}
       {age !== null && age >= 1 ? `. What is known of them is up to ${shownSpan(age)} old.` : "."}
-      {away.length > 0 && ` Left out: ${away.join(", ")}.`}
     </p>
   );
 }
@@ -235,9 +229,7 @@ function Shares({ title, shares }: { title: string; shares: Readonly<Record<stri
           .sort(([, left], [, right]) => right - left)
           .slice(0, 20)
           .map(([name, count]) => (
-            <li key={name}>
-              <bdi>{printable(name)}</bdi>: {count.toLocaleString("en")}
-            </li>
+            <li key={name}><bdi>{printable(name)}</bdi>: {count.toLocaleString("en")}</li>
           ))}
       </ul>
     </section>

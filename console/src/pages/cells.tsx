@@ -14,7 +14,6 @@ export interface BoardCell {
   readonly uuid: string;
   readonly name: string;
   readonly kind: string;
-  readonly enabled: boolean;
   readonly health: "ok" | "behind" | "uncertain" | "down" | "disabled";
   readonly reason: string | null;
   readonly route: string;
@@ -139,9 +138,7 @@ function Line({ cell }: { cell: BoardCell }) {
   const count = (value: number | null): string => (value === null ? "–" : value.toLocaleString("en"));
   return (
     <tr class={cell.health === "down" ? "away" : undefined}>
-      <th scope="row">
-        <a href={link(["instances"], { filter: `cell == "${cell.name}"` })}><bdi>{cell.name}</bdi></a>
-      </th>
+      <th scope="row"><a href={link(["instances"], { filter: `cell == "${cell.name}"` })}><bdi>{cell.name}</bdi></a></th>
       <td>{cell.kind}</td>
       <td title={cell.reason ?? undefined} class={`health-${cell.health}`}>
         {SIGNS[cell.health]}

@@ -25,9 +25,7 @@ export function FleetPage() {
   const board = usePolled<Board>("/fleetlight/cells", SOON_MS);
   return (
     <article>
-      <header class="title">
-        <h1>Fleet</h1>
-      </header>
+      <header class="title"><h1>Fleet</h1></header>
       <Part polled={board}>{({ cells, safe_connect: safe, seal }) => <Whole cells={cells} isIndexed={safe.uses_index && seal.holds} />}</Part>
       <div class="cards">
         <Failing board={board} />

@@ -45,7 +45,6 @@ interface Failure {
   readonly reason: string;
   readonly detail: string;
   readonly instance: string | null;
-  readonly first_at: string;
   readonly last_at: string;
   readonly times: number;
   readonly message: Json;
@@ -75,9 +74,7 @@ export function IndexPage() {
   const tab = TABS.find((each) => each === address.value.query["tab"]) ?? "work";
   return (
     <article>
-      <header class="title">
-        <h1>Index</h1>
-      </header>
+      <header class="title"><h1>Index</h1></header>
       <Tabs names={TABS} chosen={tab} titles={{ work: "Work", audit: "Audit", failures: "Failed messages" }} />
       {tab === "work" && <WorkTab />}
       {tab === "audit" && <AuditTab />}

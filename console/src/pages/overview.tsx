@@ -37,13 +37,9 @@ export function Overview({ server }: { server: Server }) {
           )}
           <Row name="Power">{powerOf(server["OS-EXT-STS:power_state"])}</Row>
           {server.locked === true && <Row name="Locked">{server.locked_reason ? printable(server.locked_reason) : "yes"}</Row>}
-          <Row name="Created">
-            <Time at={server.created} />
-          </Row>
+          <Row name="Created"><Time at={server.created} /></Row>
           <Row name="Launched">{launched === null ? "not yet" : <Time at={launched} />}</Row>
-          <Row name="Changed">
-            <Time at={server.updated} />
-          </Row>
+          <Row name="Changed"><Time at={server.updated} /></Row>
         </Card>
         <Card title="Where and whose">
           {caller().is_admin && <CellRow id={server.id} />}
@@ -57,15 +53,11 @@ export function Overview({ server }: { server: Server }) {
           <Row name="Project">
             <a href={link(["instances"], { filter: `project_id == ${quoted(server.tenant_id)}` })}>{printable(server.tenant_id)}</a>
           </Row>
-          <Row name="Owner">
-            <bdi title={server.user_id}>{printable(nameOf(server.user_id))}</bdi>
-          </Row>
+          <Row name="Owner"><bdi title={server.user_id}>{printable(nameOf(server.user_id))}</bdi></Row>
           {server.key_name && <Row name="Key">{printable(server.key_name)}</Row>}
         </Card>
         <Card title="Size">
-          <Row name="Flavor">
-            <bdi>{printable(String(flavor["original_name"] ?? "–"))}</bdi>
-          </Row>
+          <Row name="Flavor"><bdi>{printable(String(flavor["original_name"] ?? "–"))}</bdi></Row>
           <Row name="vCPU">{String(flavor["vcpus"])}</Row>
           <Row name="Memory">{shownSize(Number(flavor["ram"]))}</Row>
           <Row name="Disk">{shownSize(Number(flavor["disk"]) * 1024)}</Row>

@@ -20,9 +20,7 @@ export function Differences({ changed }: { changed: Readonly<Record<string, read
               <ValueText value={old} field={field} />
             </del>{" "}
             <span aria-hidden="true">→</span>{" "}
-            <ins>
-              <ValueText value={current} field={field} />
-            </ins>
+            <ins><ValueText value={current} field={field} /></ins>
           </li>
         );
       })}

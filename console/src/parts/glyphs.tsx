@@ -53,9 +53,7 @@ function Nested({ value }: { value: Json }): ComponentChildren {
     return (
       <ol class="nested">
         {value.map((each: Json, index) => (
-          <li key={index}>
-            <Nested value={each} />
-          </li>
+          <li key={index}><Nested value={each} /></li>
         ))}
       </ol>
     );
@@ -64,9 +62,7 @@ function Nested({ value }: { value: Json }): ComponentChildren {
   return (
     <ul class="nested">
       {Object.entries(value).map(([name, each]) => (
-        <li key={name}>
-          <span class="hint">{printable(name)}:</span> <Nested value={each} />
-        </li>
+        <li key={name}><span class="hint">{printable(name)}:</span> <Nested value={each} /></li>
       ))}
     </ul>
   );

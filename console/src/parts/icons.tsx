@@ -27,8 +27,6 @@ const PATHS = {
 
 export function Icon({ name }: { name: keyof typeof PATHS }) {
   return (
-    <svg class="icon" viewBox="0 0 16 16" aria-hidden="true">
-      <path d={PATHS[name]} />
-    </svg>
+    <svg class="icon" viewBox="0 0 16 16" aria-hidden="true"><path d={PATHS[name]} /></svg>
   );
 }

@@ -27,9 +27,7 @@ export function Shell({ caller }: { caller: SessionAnswer }) {
         </button>
         <ul id="menu" class={isMenuOpen.value ? "open" : undefined} onClick={() => (isMenuOpen.value = false)}>
           {pagesOf(caller).map(({ path: each, title }) => (
-            <li key={each}>
-              <a href={link([each])} aria-current={each === path ? "page" : undefined}>{title}</a>
-            </li>
+            <li key={each}><a href={link([each])} aria-current={each === path ? "page" : undefined}>{title}</a></li>
           ))}
         </ul>
         <Caller caller={caller} />

@@ -19,5 +19,5 @@ export function nameOf(id: string): string {
       })
       .catch(() => undefined);
   }
-  return names.value[id] ?? (id === user.id ? user.name : id);
+  return (askedBy === user.id ? names.value[id] : undefined) ?? (id === user.id ? user.name : id);
 }

@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 import { abandonRequests, ask, Fault, get, whenLoggedOut } from "../api/client";
 import type { NoSession, SessionAnswer } from "../api/types";
+import { forgetFields } from "./fields";
 
 /** provider: the name of the OpenID provider, where there is one. */
 export interface Ways {
@@ -40,6 +41,7 @@ export async function openSession(): Promise<void> {
 /** Raises a Fault when the login is refused. */
 export async function logIn(login: Readonly<Record<string, string>>): Promise<void> {
   const answer = await ask<SessionAnswer>("POST", "/fleetlight/session", { body: login });
+  forgetFields();
   session.value = { state: "in", caller: answer.body };
 }
 
