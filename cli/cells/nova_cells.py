@@ -113,6 +113,7 @@ def add_all_nova_cells(
     Raises ConfigurationError, and CommandError if the API database cannot be read.
     """
     known = cells_of(api_database_url)
+    addresses = addresses_of(known, api_database_url, main_database_url=main_database_url, one_server=one_server)
     in_fleet = {cell.name: cell for cell in fleet.cells()}
     buses = _Buses(in_fleet, api_database_url, transport_url)
     waiting = checked_name(prefix + BUILD_REQUESTS)
@@ -123,11 +124,9 @@ def add_all_nova_cells(
         bus = buses.of(name, cell.uuid)
         notes = [] if bus.note is None else [bus.note]
         problem = None
-        try:
-            url = filled_in(cell.database_url, main_database_url)
-            url = with_account_of(url, api_database_url, at_its_server=one_server)
-        except DatabaseUrlError as error:
-            url = in_fleet[name].database_url if name in in_fleet else ""
+        url = addresses[cell.uuid]
+        if isinstance(url, DatabaseUrlError):
+            error, url = url, in_fleet[name].database_url if name in in_fleet else ""
             if url:
                 notes.append(f"it keeps its database: {error.reason}")
             else:
@@ -158,6 +157,27 @@ class CheckedNovaCell:
         return FollowedBy.LOG if self.log_problem is None else FollowedBy.COMPARISONS
 
 
+def addresses_of(
+    cells: Sequence[NovaCell], api_database_url: str, *, main_database_url: str | None, one_server: bool
+) -> Mapping[str, str | DatabaseUrlError]:
+    """The address of the database of each cell, by its uuid, or why it has none; arguments as of `add_all_nova_cells`.
+
+    On one server, two cells with one name of a database would be one: each instance would be in both.
+    """
+    found: dict[str, str | DatabaseUrlError] = {}
+    for cell in cells:
+        try:
+            url = filled_in(cell.database_url, main_database_url)
+            url = with_account_of(url, api_database_url, at_its_server=one_server)
+        except DatabaseUrlError as error:
+            found[cell.uuid] = error
+            continue
+        other = next((each.name for each in cells if one_server and found.get(each.uuid) == url), None)
+        reason = f"on one server its database would be that of {other}: leave --one-server away"
+        found[cell.uuid] = url if other is None else DatabaseUrlError("…", reason)
+    return found
+
+
 def check_all_nova_cells(
     api_database_url: str, *, main_database_url: str | None, prefix: str, one_server: bool = False
 ) -> Sequence[CheckedNovaCell]:
@@ -166,15 +186,12 @@ def check_all_nova_cells(
     Nothing is added, and no fleet is needed.
     """
     known = cells_of(api_database_url)
+    addresses = addresses_of(known, api_database_url, main_database_url=main_database_url, one_server=one_server)
 
     def check(name: str, nova: NovaCell | None) -> CheckedNovaCell:
-        url = api_database_url
-        try:
-            if nova is not None:
-                url = filled_in(nova.database_url, main_database_url)
-                url = with_account_of(url, api_database_url, at_its_server=one_server)
-        except DatabaseUrlError as error:
-            return CheckedNovaCell(name, "", unreadable=error.reason)
+        url = api_database_url if nova is None else addresses[nova.uuid]
+        if isinstance(url, DatabaseUrlError):
+            return CheckedNovaCell(name, "", unreadable=url.reason)
         uuid = None if nova is None else nova.uuid
         cell = Cell(
             uuid or NO_INSTANCE,

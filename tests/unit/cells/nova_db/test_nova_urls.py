@@ -4,7 +4,8 @@ import pytest
 
 from fleetlight.cells.errors import DatabaseUrlError
 from fleetlight.cells.kinds.nova_db.databases import open_nova_database, parse_nova_url
-from fleetlight.cells.kinds.nova_db.deployment import filled_in, with_account_of
+from fleetlight.cells.kinds.nova_db.deployment import NovaCell, filled_in, with_account_of
+from fleetlight.cli.cells.nova_cells import addresses_of
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,14 @@ def test_server_of_the_given_address_takes_the_place_of_one_that_is_a_proxy() ->
     assert with_account_of("mysql://nova:x@proxy:3306/nova", "mysql://db1/nova_api", at_its_server=True) == (
         "mysql+pymysql://db1/nova"
     )
+
+
+@pytest.mark.parametrize("one_server", [True, False])
+def test_two_cells_are_not_read_from_one_database(one_server: bool) -> None:
+    cells = [NovaCell(str(number), f"cell{number}", f"mysql://db{number}/nova") for number in (1, 2)]
+    found = addresses_of(cells, "mysql://reader@db/nova_api", main_database_url=None, one_server=one_server)
+    if not one_server:
+        assert found == {str(number): f"mysql+pymysql://reader@db{number}/nova" for number in (1, 2)}
+        return
+    assert found["1"] == "mysql+pymysql://reader@db/nova"
+    assert "its database would be that of cell1" in str(found["2"])
