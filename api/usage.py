@@ -115,7 +115,8 @@ def _period(query: QueryString, now: int) -> tuple[int, int]:
     """Begin and end; the four weeks until now unless given. Raises BadRequestError."""
     begin, end = query.last("from"), query.last("to")
     stop = now if end is None else moment_in("to", end)
-    start = stop - _FOUR_WEEKS if begin is None else moment_in("from", begin)
+    # Not before the calendar begins, nor before there was anything to run.
+    start = max(0, stop - _FOUR_WEEKS) if begin is None else moment_in("from", begin)
     if start >= stop:
         raise BadRequestError(f"from: {with_zone(start)} is not before to, {with_zone(stop)}")
     if stop > now:

@@ -136,7 +136,9 @@ class _Made:
     def of(cls, query: QueryString, now: int) -> "_Made":
         """Raises BadRequestError."""
         since, before = (_moment_in(query, name, now) for name in ("changed_since", "changed_before"))
-        return cls(query.last("user_id") or None, 0 if since is None else since, _UNKNOWN if before is None else before)
+        return cls(
+            query.last("user_id") or None, -_UNKNOWN if since is None else since, _UNKNOWN if before is None else before
+        )
 
     def has(self, entry: HistoryEntry) -> bool:
         return self.since <= entry.at < self.before and self.user_id in (None, entry.user_id)
@@ -146,7 +148,7 @@ class _Made:
 
         Whoever names no begin wants what there is.
         """
-        if not 0 < self.since <= forgotten_until:
+        if self.since == -_UNKNOWN or self.since > forgotten_until or not forgotten_until:
             return None
         return f"its changes until {with_zone(forgotten_until)} are not kept any more"
 

@@ -100,6 +100,7 @@ def test_period_is_the_four_weeks_until_its_end_unless_its_begin_is_given(api: A
         ("from=2023-11-15T00:00:00Z&to=2023-11-15T00:00:00Z", "from: 2023-11-15T00:00:00.000000Z is not before to"),
         ("from=2023-11-15T00:00:00Z&to=2999-01-01T00:00:00Z", "to: 2999-01-01T00:00:00.000000Z is still to come"),
         ("from=2999-01-01T00:00:00Z", "from: 2999-01-01T00:00:00.000000Z is not before to"),
+        ("to=0001-01-05T00:00:00Z", "from: 1970-01-01T00:00:00.000000Z is not before to"),
         (f"{SPAN}&by=project,color", "by: 'color' is not one of project, flavor, cell"),
         (f"{SPAN}&format=xml", "format: 'xml' is not one of json, csv"),
     ],
