@@ -145,8 +145,9 @@ def run_until_signal(
     stop = Event()
 
     def stop_after(number: signal.Signals) -> None:
-        _log.info("stopping", signal=number.name)
+        # First: a log that nobody reads any more raises, and then no later signal is heard either.
         stop.set()
+        _log.info("stopping", signal=number.name)
 
     start = ProbesOfStart(probes)
     with (

@@ -4,12 +4,20 @@ import hashlib
 import os
 import signal
 import time
+from pathlib import Path
 from queue import Empty, Queue
-from threading import Thread
+from threading import Event, Thread
+from types import SimpleNamespace
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from fleetlight.cells.database.engines import create_database_engine
+from fleetlight.cells.migrations import upgrade_fleet
+from fleetlight.cli.processes.processes import run_until_signal
 from fleetlight.cli.processes.signals import STOPPING, signals_answered
+from fleetlight.cli.settings import load_settings
+from fleetlight.indexer.stream.probes import IndexerProbes
 
 
 @pytest.mark.parametrize("number", STOPPING)
@@ -33,3 +41,22 @@ def test_each_signal_is_answered_and_none_after_the_end() -> None:
     assert [signal.getsignal(number) for number in STOPPING] == before
     with pytest.raises(Empty):
         came.get_nowait()
+
+
+def stopped_by_signal(stop: Event) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    stop.wait()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_process_stops_though_nobody_reads_its_log_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def info(event: str, **_: object) -> None:
+        if event == "stopping":
+            raise BrokenPipeError
+
+    monkeypatch.setattr("fleetlight.cli.processes.processes._log", SimpleNamespace(info=info))
+    monkeypatch.setenv("FLEETLIGHT_FLEET_DATABASE_URL", url := f"sqlite:///{tmp_path}/fleet.db")
+    upgrade_fleet(create_database_engine(url))
+    run_until_signal(
+        "part", load_settings(None, None), CollectorRegistry(), IndexerProbes(), lambda _: stopped_by_signal
+    )
