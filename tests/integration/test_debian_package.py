@@ -188,3 +188,11 @@ def test_upgrade_restarts_what_runs_and_keeps_settings_until_the_purge(
     assert machine.run("find", "/etc", "/usr", "/run/systemd", "-name", "*fleetlight*") == ""
     assert not (machine.root / "var" / "lib" / "fleetlight").exists()
     assert machine.succeeds("id", "fleetlight-relay")
+
+    machine.run("mkdir", "--parents", "/opt")
+    machine.run("ln", "-s", "/srv", "/opt/fleetlight")
+    refused = subprocess.run(
+        machine.command("dpkg", "--install", f"/root/{package.name}"), capture_output=True, check=False
+    )
+    assert b"/opt/fleetlight is a link to an installation by hand: remove the link" in refused.stderr
+    assert machine.run("ls", "/srv") == ""
