@@ -1,8 +1,6 @@
 """Assistants over a hundred thousand instances: whatever the size of the parts, none looks like the whole."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +16,6 @@ pytestmark = [pytest.mark.night, pytest.mark.no_rerun, pytest.mark.timeout(1200)
 
 COUNT, CELLS = 100_000, 8
 EVERY = {"all_projects": True}
-
-
-@asynccontextmanager
-async def client(url: str) -> AsyncIterator[Client]:
-    async with (
-        httpx2.AsyncClient(timeout=60) as http,
-        Client(streamable_http_client(f"{url}/mcp", http_client=http)) as connected,
-    ):
-        yield connected
 
 
 async def walked(connected: Client, limit: int) -> tuple[list[str], list[str]]:
@@ -51,7 +40,10 @@ def test_parts_of_a_hundred_thousand_say_so_and_make_the_whole(tmp_path: Path) -
     settings = {"INDEX_BACKEND": "sqlite", "INDEX_PATH": str(index), "API_AUTH": "none"}
 
     async def scenario(url: str) -> None:
-        async with client(url) as connected:
+        async with (
+            httpx2.AsyncClient(timeout=60) as http,
+            Client(streamable_http_client(f"{url}/mcp", http_client=http)) as connected,
+        ):
             counted: Any = (await connected.call_tool("count", EVERY)).structured_content
             assert counted["data"] == [{"by": {}, "count": COUNT}]
             by_cell: Any = (await connected.call_tool("count", {"by": "cell", **EVERY})).structured_content
