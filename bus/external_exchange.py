@@ -1,7 +1,7 @@
 """The exchange of other software on the bus of a cell, which delivers that software's notifications.
 
 The query of the cell's address names it, as in `amqp://fleetlight:…@bus4/nova?topics=versioned_notifications`, so that
-a cell has one address and no further options. The defaults are Nova's (contracts/nova-notifications, sections 1 and 2).
+a cell has one address and no further options. The defaults are Nova's.
 """
 
 from dataclasses import dataclass, replace

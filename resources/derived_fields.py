@@ -4,7 +4,8 @@ No message carries them, so whatever makes or changes a record takes them from h
 some of them (fleetlight.cells.kinds.nova_db).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fleetlight.resources.fields import Record
@@ -26,8 +27,8 @@ def derived_values(record: Record) -> dict[str, Any]:
     flavor = record["flavor"]
     return {
         "flavor_id": flavor.get("flavorid") if flavor else None,
-        **{column: _storable(_parameter(record, name)) for name, column in IN_FLAVOR.items()},
-        "disk_usage": _storable(_disk_usage(record)),
+        **{column: _known(partial(_parameter, record, name)) for name, column in IN_FLAVOR.items()},
+        "disk_usage": _known(partial(_disk_usage, record)),
     }
 
 
@@ -76,6 +77,10 @@ def _disk_usage(record: Record) -> Any:
     return sum((disk["size"] or 0) + metadata for disk in disks_of(record))
 
 
-def _storable(value: Any) -> int | None:
-    """What a cluster or a damaged flavor may say instead of a number has no place in an order."""
+def _known(value_of: Callable[[], Any]) -> int | None:
+    """The value, where it has a place in an order. Rows and messages may hold anything, and still are instances."""
+    try:
+        value = value_of()
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return None
     return value if type(value) is int and -_TOO_LARGE <= value < _TOO_LARGE else None

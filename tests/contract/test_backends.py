@@ -878,7 +878,7 @@ def test_nothing_is_promised_of_an_index_that_has_the_same_name_only(
     """Who has it open notices when it saves, who starts later sees no progress and no items that are whole."""
     settings = index_at(elasticsearch_url, elasticsearch_prefix)
     progress = CellProgress("c0", 2, 3, is_complete=True)
-    with closing(open_writer(settings)) as writer, index_client(elasticsearch_url, request_timeout=30) as client:
+    with closing(open_writer(settings)) as writer, index_client(elasticsearch_url, request_timeout=120) as client:
         writer.prepare()
         writer.write([make_document(1)])
         writer.mark_items("node", "c0", are_whole=True)

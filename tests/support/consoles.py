@@ -138,7 +138,8 @@ class Shell:
         number = int(self.output(f"{step.command.partition('#')[0]} > {shown.name} 2>&1 &\necho $!"))
         enough = replace(step, output=f"{step.output}…")
         try:
-            wait_until(lambda: enough.agrees(shown.read_text(encoding="utf-8")), _STEP_TIMEOUT_S)
+            # The shell in the background makes the file.
+            wait_until(lambda: shown.exists() and enough.agrees(shown.read_text(encoding="utf-8")), _STEP_TIMEOUT_S)
         finally:
             os.kill(number, 15)
 

@@ -25,6 +25,9 @@ GANETI = {"beparams": {"maxmem": 300, "vcpus": 3}, "disk_usage": 77}
         ({"flavor": {"root_gb": "20", "ephemeral_gb": 1, "swap": [1]}, "image_ref": "i"}, None, None, 1024),
         ({"flavor": {"root_gb": {}, "swap": 1.5}, "image_ref": "i"}, None, None, None),
         ({"flavor": {"memory_mb": 2**63, "vcpus": 2**63 - 1}}, None, 2**63 - 1, 0),
+        ({"flavor": FLAVOR, "ganeti": {}}, None, None, None),
+        ({"flavor": FLAVOR, "ganeti": {"values": 5, "no_data": None, "offline": "x"}}, None, None, None),
+        ({"ganeti": kept_in_part({"custom_beparams": ["maxmem"], "disk.sizes": [5, "6"]})}, None, None, None),
     ],
 )
 def test_sizes_are_what_its_cluster_says_else_what_the_flavor_and_the_disks_say(
