@@ -101,7 +101,7 @@ def _build_requests(compared: Compared, difference: Difference) -> bool:
     """Whether a build request causes the difference: by its place, by values its cell has, or by shifting other rows.
 
     The number of shifted rows is at most that of build requests on the page: each takes the place of one row, and of
-    another one if the server is already in its cell.
+    another one if the server is already in its cell. Behind a marker that is a build request Nova has every server.
     """
     if difference.kind is Kind.VALUE:
         return difference.server in waiting_in(compared.nova) and difference.key not in _ASKED_FOR
@@ -109,13 +109,17 @@ def _build_requests(compared: Compared, difference: Difference) -> bool:
         orders = [[row.get("id") for row in answer.servers] for answer in (compared.nova, compared.ours)]
         common = set(orders[0]) & set(orders[1]) - compared.waiting
         return len({tuple(server for server in order if server in common) for order in orders}) == 1
+    is_behind = bool(compared.waiting & set(compared.question.values("marker")))
+    if difference.kind is Kind.STATUS and is_behind:
+        # Nova finds the marker only where the filters let it pass.
+        return (difference.nova, difference.ours) == (_BAD_REQUEST, "200")
     if difference.kind not in _ROWS:
         return False
     if difference.server in compared.waiting:
         is_filtered = any(name not in _NO_FILTERS for name, _ in compared.question.parameters)
         return difference.kind is Kind.EXTRA or is_filtered or compared.nova.next_link is not None
-    if not _is_page(compared):
-        return False
+    if is_behind or not _is_page(compared):
+        return is_behind
     ids, our_ids = ({str(row.get("id")) for row in answer.servers} for answer in (compared.nova, compared.ours))
     moved = (ids ^ our_ids) - compared.waiting
     return difference.server in moved and len(moved) <= len((ids | our_ids) & compared.waiting)
@@ -269,8 +273,12 @@ def _refused_pattern(compared: Compared, difference: Difference) -> bool:
 
 
 def _sorted_nulls(compared: Compared, difference: Difference) -> bool:
-    is_sorted = bool(compared.question.values("sort_key"))
-    return is_sorted and difference.kind is Kind.STATUS and (difference.nova, difference.ours) == ("500", "200")
+    """Nova fails to sort them, or leaves rows without a value out of pages behind a marker that has one."""
+    keys = compared.question.values("sort_key")
+    if difference.kind is Kind.EXTRA and compared.question.values("marker"):
+        row = compared.row(difference.server)
+        return any(row.get(_MEMBERS.get(key, "")) is None for key in keys)
+    return bool(keys) and difference.kind is Kind.STATUS and (difference.nova, difference.ours) == ("500", "200")
 
 
 RULES: Sequence[Rule] = (

@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[4] / "docs" / "operations" / "compare-with-nova.md
 ONE = "11111111-1111-4111-8111-111111111111"
 TWO = "22222222-2222-4222-8222-222222222222"
 THREE = "33333333-3333-4333-8333-333333333333"
-ZONE = "OS-EXT-AZ:availability_zone"
+ZONE, STATE = "OS-EXT-AZ:availability_zone", "OS-EXT-STS:vm_state"
 NOW, LONG_AGO = "2026-11-29T12:00:00Z", "2026-01-02T03:04:05Z"
 NOW_S = 1_795_953_600.0
 
@@ -106,6 +106,7 @@ FAULT = {"itemNotFound": {"code": 404, "message": "none"}}
         ("text-of-the-database", asked("tags=blue"), listed(row(tags=["Blue"])), listed()),
         ("text-of-the-database", asked("name=caf"), listed(row(name="čaf")), listed()),
         ("sorted-nulls", asked("sort_key=node"), Answer(500, {}), listed()),
+        ("sorted-nulls", asked(f"sort_key=vm_state&marker={ONE}"), listed(), listed(row(TWO, **{STATE: None}))),
         ("refused-pattern", asked("name=(?=a)"), listed(), Answer(400, {})),
     ],
 )
@@ -166,6 +167,8 @@ def test_rule_explains_what_it_is_about(rule: str, question: Question, nova: Ans
         (asked("sort_key=created_at"), listed(row(ONE), row(TWO)), listed(row(TWO), row(ONE))),
         (asked(), Answer(500, {}), listed()),
         (asked("sort_key=node"), listed(), Answer(500, {})),
+        # The row has a value.
+        (asked(f"sort_key=vm_state&marker={ONE}"), listed(), listed(row(TWO, **{STATE: "active"}))),
         # It is found with the case of letters.
         (asked("name=web"), listed(row()), listed()),
         (asked("name=a"), listed(), Answer(400, {})),
@@ -190,3 +193,11 @@ def test_next_link_of_repeated_parameters_is_explained_for_these_alone() -> None
 def test_page_for_operators_has_every_rule() -> None:
     text = PAGE.read_text()
     assert [rule.name for rule in RULES if f"`{rule.name}`" not in text] == []
+
+
+def test_page_behind_a_build_request_has_other_rows_and_a_page_behind_another_server_has_not() -> None:
+    question, ours = asked(f"marker={TWO}"), listed(row(THREE))
+    for nova in (listed(row()), Answer(400, {})):
+        found = differences(question, nova, ours)
+        assert {explanation(Compared(question, nova, ours, {TWO}), each) for each in found} == {"build-requests"}
+        assert {explanation(Compared(question, nova, ours), each) for each in found} == {None}
