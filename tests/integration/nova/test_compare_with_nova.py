@@ -71,7 +71,9 @@ def both(nova_deployment: NovaWorld, fleet: NovaFleet, nova_environment: str) ->
 def assert_nothing_differs(both: Both, most: int, seed: int) -> None:
     newest = both.nova.newest()
     drawn = Catalogue(both.rows(newest), newest, random.Random(seed)).questions()
-    asked = (each for each in drawn if not NEEDING_NEUTRON & {name for name, _ in each.parameters})
+    possible = (each for each in drawn if not NEEDING_NEUTRON & {name for name, _ in each.parameters})
+    # Nova lists a server that it has lost the mapping of, and refuses it as a marker.
+    asked = (each for each in possible if identifier("not-mapped") not in each.values("marker"))
     tally = compared(both.nova, both.ours, asked, most)
     found = tally.document("http://nova", "http://fleetlight")
     assert [line for each in found["differences"] for line in example_lines(each)] == []
