@@ -281,6 +281,15 @@ def _sorted_nulls(compared: Compared, difference: Difference) -> bool:
     return bool(keys) and difference.kind is Kind.STATUS and (difference.nova, difference.ours) == ("500", "200")
 
 
+def _uuid_and_marker(compared: Compared, difference: Difference) -> bool:
+    question = compared.question
+    return (
+        difference.kind is Kind.MISSING
+        and bool(question.values("marker"))
+        and difference.server in {each for value in question.values("uuid") for each in value.split(",")}
+    )
+
+
 RULES: Sequence[Rule] = (
     Rule(
         "build-requests", "Nova lists build requests first, with any filter, and of one project alone", _build_requests
@@ -299,6 +308,7 @@ RULES: Sequence[Rule] = (
     Rule("text-order", "a database orders texts by its collation, Fleetlight by code point", _text_order),
     Rule("text-of-the-database", "a database finds texts without case or accents", _texts_of_the_database),
     Rule("sorted-nulls", "Nova fails where a sort key has no value in several places", _sorted_nulls),
+    Rule("uuid-and-marker", "Nova lists a server that is asked for by uuid behind any marker", _uuid_and_marker),
     Rule("refused-pattern", "Fleetlight refuses an expression that is not of RE2", _refused_pattern),
 )
 

@@ -107,6 +107,7 @@ FAULT = {"itemNotFound": {"code": 404, "message": "none"}}
         ("text-of-the-database", asked("name=caf"), listed(row(name="čaf")), listed()),
         ("sorted-nulls", asked("sort_key=node"), Answer(500, {}), listed()),
         ("sorted-nulls", asked(f"sort_key=vm_state&marker={ONE}"), listed(), listed(row(TWO, **{STATE: None}))),
+        ("uuid-and-marker", asked(f"uuid={ONE}&marker={TWO}"), listed(row()), listed()),
         ("refused-pattern", asked("name=(?=a)"), listed(), Answer(400, {})),
     ],
 )
@@ -169,6 +170,9 @@ def test_rule_explains_what_it_is_about(rule: str, question: Question, nova: Ans
         (asked("sort_key=node"), listed(), Answer(500, {})),
         # The row has a value.
         (asked(f"sort_key=vm_state&marker={ONE}"), listed(), listed(row(TWO, **{STATE: "active"}))),
+        # The row is not the one that is asked for, or there is no marker.
+        (asked(f"uuid={ONE}&marker={TWO}"), listed(row(THREE)), listed()),
+        (asked(f"uuid={ONE}"), listed(row()), listed()),
         # It is found with the case of letters.
         (asked("name=web"), listed(row()), listed()),
         (asked("name=a"), listed(), Answer(400, {})),
