@@ -460,6 +460,10 @@ class ChangelogAdapter(CellAdapter, Protocol):
         """Those of `uuids` that have a committed change without a sequence: no reader can know of it yet."""
         ...
 
+    def unnumbered_since(self) -> int | None:
+        """When the oldest change that has no sequence yet was committed, in microseconds; None without one."""
+        ...
+
     def digests(self, prefixes: Sequence[str], length: int, *, horizon: int = 0) -> Mapping[str, RangeDigest]:
         """Digests of the rows whose uuid begins with one of `prefixes`, by its first `length` characters.
 

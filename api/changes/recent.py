@@ -59,6 +59,8 @@ _BATCH = 200
 # How far the clocks of those who write the changes of one cell may differ: so much later than what is sought no change
 # is numbered before it.
 _CLOCKS_DIFFER_US = 3600 * MICROSECONDS_PER_SECOND
+# The relay of a cell gives its changes numbers much sooner.
+_NUMBERED_WITHIN_US = 10 * MICROSECONDS_PER_SECOND
 # Later than every change.
 _UNKNOWN = 2**62
 
@@ -126,28 +128,34 @@ class _Look:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """By whom, and when, the wanted changes were made. since, before: moments, of which `before` itself is too late."""
+    """By whom, and when, the wanted changes were made. since, before: moments, of which `before` itself is too late.
+
+    now: the moment of the request.
+    """
 
     user_id: str | None
     since: int
     before: int
+    now: int
 
     @classmethod
     def of(cls, query: QueryString, now: int) -> "_Made":
         """Raises BadRequestError."""
         since, before = (_moment_in(query, name, now) for name in ("changed_since", "changed_before"))
-        return cls(
-            query.last("user_id") or None, -_UNKNOWN if since is None else since, _UNKNOWN if before is None else before
-        )
+        user_id = query.last("user_id") or None
+        return cls(user_id, -_UNKNOWN if since is None else since, _UNKNOWN if before is None else before, now)
 
     def has(self, entry: HistoryEntry) -> bool:
         return self.since <= entry.at < self.before and self.user_id in (None, entry.user_id)
 
-    def lacks(self, forgotten_until: int) -> str | None:
-        """Why wanted changes are not there any more of a cell that has forgotten those up to a moment; None if all are.
+    def lacks(self, forgotten_until: int, unnumbered_since: int | None) -> str | None:
+        """Why wanted changes of a cell are not there; None if all are.
 
-        Whoever names no begin wants what there is.
+        forgotten_until: the cell does not keep those up to this moment; a request without `since` wants what there is.
+        unnumbered_since: its relay has given no number to those from this moment on; None if all have one.
         """
+        if unnumbered_since is not None and unnumbered_since < min(self.before, self.now - _NUMBERED_WITHIN_US):
+            return f"no relay has numbered its changes since {with_zone(unnumbered_since)}"
         if self.since == -_UNKNOWN or self.since > forgotten_until or not forgotten_until:
             return None
         return f"its changes until {with_zone(forgotten_until)} are not kept any more"
@@ -325,7 +333,7 @@ def _in_changelog(adapter: CellAdapter, wanted: _Wanted, before: Position | None
         batch = _BATCH
     has_more = position > oldest and not are_older_unwanted
     # Afterwards: what was forgotten meanwhile was not looked at.
-    lacks = wanted.made.lacks(adapter.forgotten_until())
+    lacks = wanted.made.lacks(adapter.forgotten_until(), adapter.unnumbered_since())
     return _Look(adapter.cell, found, Position(now.epoch, position), until if has_more else None, unread, lacks)
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import pytest
 from sqlalchemy import select, update
 
+from fleetlight.api.shared.times import with_zone
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.fleet.journals import DetectedChange
@@ -285,6 +286,24 @@ def test_changes_are_those_from_one_moment_and_before_another(fleet: ComputeFlee
     assert names(recent(api, changed_before="1h ago")) == ["b", "a"]
     answer = recent(api, changed_since=first, changed_before=first)
     assert (names(answer), answer["marker"], answer["complete"]) == ([], None, True)
+
+
+def test_changes_that_no_relay_numbers_are_missing_once_they_should_have_been(fleet: ComputeFleet) -> None:
+    fleet.create("east", display_name="web")
+    fleet.create("south", display_name="db")
+    fleet.number_changes()
+    now = system_clock()
+    fleet.create("east", display_name="late")
+    assert recent(fleet.api(clock=lambda: now + 5_000_000))["complete"]
+    api = fleet.api(clock=lambda: now + 20_000_000)
+    answer = recent(api)
+    assert (names(answer), answer["complete"]) == (["db", "web"], False)
+    [missing] = answer["missing"]
+    assert missing["cell"] == "east"
+    assert missing["reason"].startswith("no relay has numbered its changes since 20")
+    assert recent(api, changed_before=with_zone(now))["complete"]
+    fleet.number_changes()
+    assert recent(api)["complete"]
 
 
 def test_what_is_not_kept_any_more_is_missing_where_it_was_asked_for(fleet: ComputeFleet) -> None:

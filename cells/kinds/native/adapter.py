@@ -217,6 +217,13 @@ class NativeAdapter:
         with self._reading() as connection:
             return set(connection.execute(statement).scalars())
 
+    def unnumbered_since(self) -> int | None:
+        is_unnumbered = changes.c.sequence.is_(None)
+        statement = select(changes.c.committed_at).where(is_unnumbered).order_by(changes.c.id).limit(1)
+        with self._reading() as connection:
+            moment: int | None = connection.scalar(statement)
+            return moment
+
     def digests(self, prefixes: Sequence[str], length: int, *, horizon: int = 0) -> Mapping[str, RangeDigest]:
         terms = [self._is_remembered(horizon)]
         statement = select_digests(instances.c.uuid, instances.c.revision, prefixes, length, self._dialect, terms=terms)

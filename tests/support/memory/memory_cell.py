@@ -105,6 +105,9 @@ class MemoryCell:
     def forgotten_until(self) -> int:
         return 0
 
+    def unnumbered_since(self) -> int | None:
+        return None
+
     def epoch_history(self) -> EpochHistory:
         return EpochHistory([])
 
