@@ -52,6 +52,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "fleetlight.cli.history",
         "Show the changes of an instance: the time of each, its user, and what it changed.",
     ),
+    "changes": (
+        "fleetlight.cli.history",
+        "Show the newest changes of the instances of all cells: when, who, and what.",
+    ),
     "list-fields": (
         "fleetlight.cli.list_fields",
         "Show the fields of instances, nodes, jobs and the like that `fleetlight list` can show and filter by.",

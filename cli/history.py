@@ -1,4 +1,4 @@
-"""`fleetlight history`: the changes of an instance."""
+"""`fleetlight history`: the changes of an instance; `fleetlight changes`: the newest of all instances."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,17 @@ from urllib.parse import quote
 import msgspec
 import typer
 
-from fleetlight.cli.operator_api import OpenApi
+from fleetlight.cli.operator_api import OpenApi, OperatorApi
 from fleetlight.cli.options import Output, OutputOption, examples
 from fleetlight.cli.output import print_notice, print_result, print_rows
 
 app = typer.Typer()
 
 _LONGEST_VALUE = 60
+# The most that the API gives at once.
+_PAGE = 200
+# The parameters of the API, by which its errors name what is wrong, and the options that set them.
+_OPTIONS = {"filter": "--filter", "user_id": "--by", "changed_since": "--since", "changed_before": "--before"}
 
 
 @app.command(
@@ -48,6 +52,71 @@ def history(
         print_notice("There are older ones.")
 
 
+@app.command(
+    epilog=examples(
+        "fleetlight changes",
+        "fleetlight changes --since '10m ago'",
+        "fleetlight changes -F 'host == \"compute-07\"' --by ada --output csv",
+    )
+)
+def changes(
+    *,
+    expression: Annotated[
+        str | None, typer.Option("-F", "--filter", metavar="FILTER", help="Only of instances that it lets pass.")
+    ] = None,
+    by: Annotated[str | None, typer.Option(metavar="USER", help="Only those that the user with this id made.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only those made at this time or later.")] = None,
+    before: Annotated[str | None, typer.Option(metavar="TIME", help="Only those made before this time.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Show at most this many.")] = 20,
+    api: OpenApi,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show the newest changes of the instances of all cells: when, who, and what.
+
+    A TIME is like 2026-11-28T18:00Z, or how long ago: '10m ago'. A notice names cells of which changes are missing.
+    """
+    given = {"filter": expression, "user_id": by, "changed_since": since, "changed_before": before}
+    found, is_cut = _recent(api, {name: value for name, value in given.items() if value is not None}, limit)
+    if output is Output.TABLE:
+        for change in found["changes"]:
+            # Nothing is known of a new instance, and of what cells of Nova and Ganeti had before.
+            known = {**change, "changed": change["changed"] or {}}
+            _print(known, f"{change['instance']['name']} in {change['instance']['cell']}  ")
+    else:
+        columns = ("AT", "INSTANCE", "UUID", "CELL", "REVISION", "EVENT", "BY", "FIELD", "BEFORE", "AFTER")
+        rows = [
+            (at, *(change["instance"][name] for name in ("name", "id", "cell")), *rest)
+            for change in found["changes"]
+            for at, *rest in _as_rows(change)
+        ]
+        print_rows(output, found, columns, rows)
+    if is_cut:
+        print_notice("There are older ones.")
+    for cell in found["missing"]:
+        print_notice(f"Not complete: cell {cell['cell']}: {cell['reason']}")
+
+
+def _recent(api: OperatorApi, asked: Mapping[str, str], limit: int) -> tuple[dict[str, Any], bool]:
+    """The document of the API, with as many changes, and whether there are older ones.
+
+    An answer for a filter that lets few changes pass has fewer than its limit, and a marker.
+    """
+    found: list[Any] = []
+    missing: dict[str, Any] = {}
+    marker: Mapping[str, str] = {}
+    is_complete = True
+    while True:
+        page = {**asked, **marker, "all_projects": "true", "limit": min(limit - len(found), _PAGE)}
+        answer, _ = api.get("/fleetlight/changes/recent", page, _OPTIONS)
+        found += answer["changes"]
+        is_complete &= answer["complete"]
+        missing |= {each["cell"]: each for each in answer["missing"]}
+        if answer["marker"] is None or len(found) >= limit:
+            document = {"changes": found, "complete": is_complete, "missing": list(missing.values())}
+            return document, answer["marker"] is not None
+        marker = {"marker": answer["marker"]}
+
+
 def _as_rows(entry: Mapping[str, Any]) -> Sequence[Sequence[str]]:
     """One row for each changed field; one row in all if a change has no known fields."""
     change = (entry["at"], str(entry["revision"]), entry["event"], entry["user_id"] or entry["publisher"])
@@ -59,9 +128,11 @@ def _as_rows(entry: Mapping[str, Any]) -> Sequence[Sequence[str]]:
     ]
 
 
-def _print(entry: Mapping[str, Any]) -> None:
+def _print(entry: Mapping[str, Any], of: str = "") -> None:
+    """of: the instance, where they differ."""
     by = entry["user_id"] or entry["publisher"]
-    print_result(f"{entry['at']}  revision {entry['revision']}  {entry['event']}  by {by}")
+    event = f"{entry['event']}  by {by}" if entry["event"] else "changed"
+    print_result(f"{entry['at']}  {of}revision {entry['revision']}  {event}")
     if entry["changed"] is None:
         print_result("    what it changed is not known: the change before is not kept any more")
         return

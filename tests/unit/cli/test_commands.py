@@ -242,6 +242,7 @@ def test_damaged_fleet_database_is_named(run: Run, cells: Sequence[Cell]) -> Non
     "command",
     [
         ("history", NEVER_SEEN),
+        ("changes",),
         ("capacity",),
         ("balance",),
         ("reserve", "complete", NEVER_SEEN),

@@ -23,6 +23,7 @@ PRINTING_DATA = {
     "capacity",
     "cell add-nova",
     "cell list",
+    "changes",
     "compare",
     "doctor",
     "explain",

@@ -65,6 +65,7 @@ def test_the_commands_are_known() -> None:
         "index find",
         "list",
         "history",
+        "changes",
         "export",
         "list-fields",
         "balance",

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import func, select, update
 
 from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.tables import cell_state
+from fleetlight.cells.tables import cell_state, changes
 from fleetlight.cli.list_forms import LIST_FORMS, ItemWord
 from fleetlight.manager.operations.hosts.cell_nodes import CellNodes, NewHost
 from fleetlight.resources.amount import Amount
@@ -181,6 +181,25 @@ def test_history_is_readable_and_json_for_programs(run: Run) -> None:
     refused = run("history", "11111111-1111-4111-8111-111111111111")
     assert refused.exit_code == 2
     assert "could not be found" in refused.stderr
+
+
+def test_changes_of_all_instances_come_newest_first_as_many_as_are_asked_for(run: Run, empty_place: Path) -> None:
+    engine = create_database_engine(f"sqlite:///{empty_place}/one.db")
+    with writing(engine) as connection:
+        connection.execute(update(changes).values(sequence=changes.c.id))
+        connection.execute(update(cell_state).values(last_sequence=select(func.max(changes.c.id)).scalar_subquery()))
+    engine.dispose()
+    shown = run("changes", "-F", 'name =* "*1.example.com"').stdout.splitlines()
+    assert [line.split("  ")[1:] for line in shown if "revision" in line][:1] == [
+        ["db1.example.com in one", "revision 1", "instance.create.end", "by fleetlight-cell:one"]
+    ]
+    one = run("changes", "--limit", "1", "--output", "json")
+    assert len(json.loads(one.stdout)["changes"]) == 1
+    assert one.stderr == "There are older ones.\n"
+    table = csv.DictReader(io.StringIO(run("changes", "--output", "csv").stdout))
+    assert {"db1.example.com", "web2.example.com"} <= {change["INSTANCE"] for change in table}
+    assert run("changes", "--before", "1h ago").stdout == run("changes", "--by", "ada").stdout == ""
+    assert run("changes", "--since", "soon").stderr.startswith("error: --since: 'soon' is no time")
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ COMMANDS = {
     "subscribe list": (),
     "usage": ("--from", "2026-01-01T00:00:00Z", "--by", "project,flavor,cell"),
 }
-OF_ONE_THING = {"history", "index failures show", "index work show", "reserve show", "subscribe show"}
+OF_ONE_THING = {"changes", "history", "index failures show", "index work show", "reserve show", "subscribe show"}
 """They show names and values line by line, and no table."""
 AS_GANETI = {"list", "list-fields", "reserve list"}
 """Their lines are those of Ganeti's commands, which scripts take apart."""
