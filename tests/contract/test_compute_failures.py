@@ -456,7 +456,7 @@ def test_index_that_hangs_is_waited_for_once_and_no_longer_than_the_request_lets
 
     async def hang(_request: PageRequest, cells: Collection[str], _projection: Projection) -> None:
         searches.append(cells)
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     monkeypatch.setattr(fleet.searcher, "search", hang)
     settings = searching(staleness_limit_s=30, index_deadline_s=0.2, cell_timeout_s=20)
