@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.engine import QueryEngine
@@ -90,6 +91,8 @@ class QueryExplainer:
         """What `query`, the parameters of a query, leads to. Errors are those of the query itself."""
         body = body_of_query(query)
         question = await made_aside(size_of(body.filter), lambda: query_of_body(body, request.caller))
+        if question.by_cell is not None:
+            raise BadRequestError("order: a list by cell asks one cell after the other; explain that of one cell")
         fresh = await read_options(
             request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
         )

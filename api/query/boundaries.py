@@ -110,13 +110,15 @@ class ListSampler:
         rows: list[Row] = []
         pages: list[Page] = []
         is_whole = False
-        async for batch in self._query_engine.batches(question, caller, fresh, read_by=read_by):
-            rows += batch.rows
+        # Read by uuid, instances of all cells come together, and the column of each row says of which cell it is.
+        asked = replace(question, by_cell=None)
+        async for batch in self._query_engine.batches(asked, caller, fresh, read_by=read_by):
+            rows += batch.rows if question.by_cell is None else map(_with_cell, batch.rows)
             pages.append(batch.proof)
             is_whole = batch.after is None
             if len(rows) >= enough or sum(page.rows for page in pages) >= self._max_rows:
                 break
-        rows.sort(key=lambda row: question.order.comparable(row[0]))
+        rows.sort(key=lambda row: question.comparable(row[0]))
         if is_whole:
             return Sampled(rows, len(rows), is_partial=False, proof=proof_of(pages))
         everything = CountQuery(question.known, (), question.filter, question.all_projects, question.as_of)
@@ -153,6 +155,12 @@ class BoundaryHandler:
         }
         proof = replace(sampled.proof, has_all_cells=sampled.proof.has_all_cells and not sampled.is_partial)
         return json_answer(answer, headers=proof_headers(proof, request.caller))
+
+
+def _with_cell(row: Row) -> Row:
+    position, columns = row
+    _, cell = cells_of(columns)[0]
+    return (cell, *position), columns
 
 
 async def _question_of(query: QueryString, caller: Caller) -> ItemQuery:

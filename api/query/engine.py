@@ -111,9 +111,47 @@ class QueryEngine:
         or in none; the proof of a batch covers it alone. limit: the rows that a batch is to have; those of the largest
         page unless given. read_by: as of QueryRequest.
         """
-        is_of_instances = question.known.name == INSTANCE_FIELDS.name
-        pages = self._pages_of_instances if is_of_instances else self._item_pages.pages
+        if question.known.name != INSTANCE_FIELDS.name:
+            pages = self._item_pages.pages
+        else:
+            pages = self._pages_of_instances if question.by_cell is None else self._pages_by_cell
         return pages(QueryRequest(question, caller, fresh, only, observer, read_by), limit or self._max_limit)
+
+    async def _pages_by_cell(self, asked: QueryRequest, limit: int) -> AsyncIterator[QueryResult]:
+        """The instances of one cell after the other: a cell that no page has come to is not asked."""
+        question, by_cell = asked.question, asked.question.by_cell
+        if by_cell is None:
+            raise AssertionError("the question is not of one cell after the other")
+        known = await self._cells.cells()
+        only, _ = choose_cells(question.filter, question.known, known, asked.only)
+        name, *begin = question.after or (None,)
+        cells = [cell for cell in known if only is None or cell.uuid in only]
+        if name is not None:
+            cells = [cell for cell in cells if not by_cell.comparable(cell.name) < by_cell.comparable(name)]
+        cells.sort(key=lambda cell: by_cell.comparable(cell.name))
+
+        def pages_of(cell_uuids: Collection[str], after: tuple[Any, ...] | None = None) -> AsyncIterator[QueryResult]:
+            in_cells = replace(question, by_cell=None, after=after)
+            return self._pages_of_instances(replace(asked, question=in_cells, only=cell_uuids), limit)
+
+        begun = {cell.uuid: tuple(begin) for cell in cells if cell.name == name and begin[-1] is not None}
+        # As of InstanceLister: what is taken from there while other cells are read must not be in neither.
+        ahead = {
+            cell.uuid: [batch async for batch in pages_of({cell.uuid}, begun.get(cell.uuid))]
+            for cell in cells[1:]
+            if cell.is_before_cells
+        }
+        if not cells:
+            async for batch in pages_of(()):
+                yield batch
+        for cell, later in zip(cells, (*cells[1:], None), strict=True):
+            end = None if later is None else (later.name, *(None for _ in question.order.keys))
+            if cell.uuid in ahead:
+                for batch in ahead[cell.uuid]:
+                    yield _in_cell(cell.name, batch, end)
+            else:
+                async for batch in pages_of({cell.uuid}, begun.get(cell.uuid)):
+                    yield _in_cell(cell.name, batch, end)
 
     async def _pages_of_instances(self, asked: QueryRequest, limit: int) -> AsyncIterator[QueryResult]:
         question, observer = asked.question, asked.observer
@@ -260,6 +298,12 @@ def _telling_of_the_past(asked: QueryRequest) -> Iterator[None]:
         raise BadRequestError(earliest + more) from error
 
 
+def _in_cell(name: str, batch: QueryResult, end: Sequence[Any] | None) -> QueryResult:
+    """The batch of a cell in a list by cell. end: the position to go on after its last one."""
+    rows = [((name, *position), row) for position, row in batch.rows]
+    return replace(batch, rows=rows, after=end if batch.after is None else (name, *batch.after))
+
+
 def _merged(question: ItemQuery, rows: Sequence[Row], later: Sequence[Row]) -> Sequence[Row]:
     """The rows of two pages in their order. One that has moved behind the page that it was on is there once."""
 
@@ -267,7 +311,7 @@ def _merged(question: ItemQuery, rows: Sequence[Row], later: Sequence[Row]) -> S
         return row[0][-1] if question.known.name == INSTANCE_FIELDS.name else tuple(row[0])
 
     found = {identity(row): row for row in (*later, *rows)}
-    return sorted(found.values(), key=lambda row: question.order.comparable(row[0]))
+    return sorted(found.values(), key=lambda row: question.comparable(row[0]))
 
 
 def proof_of(pages: Sequence[Page]) -> Page:

@@ -83,6 +83,8 @@ class ItemQuery:
     filter: on the fields of Query2. order: by stored fields. limit: rows that are wanted; None for as many as a page
     has. after: the position of the row to go on after, values of the keys of the order. all_projects: whether the
     caller wants to see those of others too. as_of: the moment that the answer is of, microseconds; None for now.
+    by_cell: how cells follow each other by their names, each with its instances in `order`; then a position has the
+    name first. None for instances of all cells in one order, and for items of other types.
     """
 
     known: QueryFields
@@ -93,6 +95,13 @@ class ItemQuery:
     after: tuple[Any, ...] | None
     all_projects: bool
     as_of: int | None = None
+    by_cell: SortKey | None = None
+
+    def comparable(self, position: Sequence[Any]) -> tuple[Any, ...]:
+        """What compares as rows at these positions do."""
+        if self.by_cell is None:
+            return self.order.comparable(position)
+        return self.by_cell.comparable(position[0]), *self.order.comparable(position[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +233,14 @@ def query_of(
     for _, times in Counter(values[name].make if name in known else name for name in names).most_common(1):
         if times > MAX_REPEATS:
             raise BadRequestError(f"fields: one is there {times} times; it may be {MAX_REPEATS} times")
+    by_cell = None
+    if known.name == INSTANCE_FIELDS.name and CELL in known and order and order[0] in (CELL, f"-{CELL}"):
+        by_cell = SortKey(CELL, Direction.ASC if order[0] == CELL else Direction.DESC)
+        order = order[1:]
     keys = _order(order or [known.name_field], known)
-    after = None if marker is None else position_in(marker, keys)
+    after = None if marker is None else position_in(marker, keys, has_cell=by_cell is not None)
     kept = _filter_of(expression, known, now if as_of is None else as_of)
-    return ItemQuery(known, names, kept, keys, limit, after, all_projects=all_projects, as_of=as_of)
+    return ItemQuery(known, names, kept, keys, limit, after, all_projects=all_projects, as_of=as_of, by_cell=by_cell)
 
 
 def check_columns(names: Sequence[str]) -> None:
@@ -241,19 +254,26 @@ def marker_of(position: Sequence[Any]) -> str:
     return urlsafe_b64encode(_encode(position)).decode().rstrip("=")
 
 
-def position_in(marker: str, order: SortOrder) -> tuple[Any, ...]:
-    """The position that `marker_of` wrote for a row of this order. Raises BadRequestError for any other text."""
+def position_in(marker: str, order: SortOrder, *, has_cell: bool = False) -> tuple[Any, ...]:
+    """The position that `marker_of` wrote for a row of this order. Raises BadRequestError for any other text.
+
+    has_cell: whether the name of a cell is before it; then nothing but nulls is where the rows of that cell begin.
+    """
+    cell: list[str] = []
     try:
         values = msgspec.json.decode(urlsafe_b64decode(marker + "=" * (-len(marker) % 4)), type=list[Any])
+        if has_cell:
+            cell = msgspec.convert(values[:1], list[str])
+            values = values[1:]
         for key, value in zip(order.keys, values, strict=True):
             field = order.item_type[key.field]
             if value is not None and field.kind is not Kind.OTHER:
                 field.stored(_from_stored(field, value))
     except (ValueError, TypeError, OverflowError, msgspec.MsgspecError, FilterValueError):
         values = []
-    if not values or values[-1] is None:
+    if not values or (values[-1] is None and not (cell and values == [None] * len(values))):
         raise BadRequestError(f"marker: '{marker[:100]}' is none that an answer in this order had")
-    return tuple(values)
+    return *cell, *values
 
 
 def _from_stored(field: StoredField, value: Any) -> Any:
@@ -280,13 +300,16 @@ def default_order(known: QueryFields) -> SortOrder:
 
 
 def sorted_by(name: str, known: QueryFields) -> str | None:
-    """What items are sorted by for this field of theirs: of instances a field that stores have; None: by nothing."""
+    """What items are sorted by for this field of theirs; None: by nothing.
+
+    Of instances it is a field that stores have, or CELL, which no store has: `ItemQuery.by_cell`.
+    """
     field = known.get(name)
     if not isinstance(field, QueryField):
         return None
     if field.kind is Kind.OTHER and FieldFlag.SPLIT_TIMESTAMP not in field.flags and name != known.name_field:
         return None
-    return values_of(known.name)[name].stored if known.name == INSTANCE_FIELDS.name else name
+    return values_of(known.name)[name].stored if known.name == INSTANCE_FIELDS.name and name != CELL else name
 
 
 def _sort_key(text: str, known: QueryFields) -> SortKey:
@@ -295,6 +318,8 @@ def _sort_key(text: str, known: QueryFields) -> SortKey:
     stored, field = sorted_by(name, known), known.get(name)
     if stored is None or not isinstance(field, QueryField):
         raise BadRequestError(f"order: '{name}' is no field to sort by")
+    if name == CELL and known.name == INSTANCE_FIELDS.name:
+        raise BadRequestError(f"order: '{name}' sorts instances only as the first field")
     is_of_names = name == known.name_field or FieldFlag.HOSTNAME in field.flags
     return SortKey(
         stored,

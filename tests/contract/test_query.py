@@ -1,15 +1,17 @@
 """Queries over JSON: chosen fields of the instances of all cells, by every route."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 
 from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.query.page import PageRequest
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, searching
 
 ALL = {"all_projects": "1"}
@@ -187,6 +189,69 @@ def test_pages_follow_each_other_without_a_gap(filled: ComputeFleet, route: str,
         walked += names(page)
         marker = page["marker"]
     assert walked == whole
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("limit", [1, 3, 100])
+@pytest.mark.parametrize("text", ["", 'cell == "south" or cell == "east"', "be/minmem > 1024", 'name == "no"'])
+def test_instances_of_one_cell_after_the_other_by_the_names_of_the_cells(
+    filled: ComputeFleet, route: str, text: str, limit: int
+) -> None:
+    api = api_by(filled, route)
+    rows = ask(api, fields="cell,name", filter=text)["data"]
+    for order, is_reversed in (("cell", False), ("-cell", True)):
+        walked: list[Any] = []
+        marker: str | None = ""
+        while marker is not None:
+            more = {"marker": marker} if marker else {}
+            page = ask(api, fields="cell,name", filter=text, order=order, limit=str(limit), **more)
+            walked += page["data"]
+            marker = page["marker"]
+        assert walked == sorted(rows, key=lambda row: str(row[0][1]), reverse=is_reversed)
+
+
+def test_page_by_cell_is_complete_until_it_comes_to_a_cell_that_is_down(fleet: ComputeFleet) -> None:
+    for cell in CELLS:
+        fleet.create(cell, display_name=cell)
+    api = fleet.api(pool=BrokenCells(fleet, failing_after={"north": 0}))
+    asked = {"fields": "cell", "order": "cell"}
+    for more, cells, is_complete in (({"limit": "1"}, ["east"], True), ({}, ["east", "south"], False)):
+        answer = api.get(f"/fleetlight/query?{urlencode({'all_projects': '1', **asked, **more})}")
+        assert [row[0][1] for row in answer.json()["data"]] == cells
+        assert answer.headers["fleetlight-complete"] == str(is_complete).lower()
+
+
+def test_servers_without_a_cell_are_read_first_also_where_they_are_listed_last(
+    fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    class Recording(BrokenCells):
+        async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
+            read.append(cell_uuid)
+            return await super().read_page(cell_uuid, request, timeout_s)
+
+    monkeypatch.setattr(Cell, "is_before_cells", property(lambda cell: cell.name == "east"))
+    for cell in CELLS:
+        fleet.create(cell, display_name=cell)
+    page = ask(fleet.api(pool=Recording(fleet)), fields="cell", order="-cell")
+    assert [row[0][1] for row in page["data"]] == ["south", "north", "east"]
+    assert read == [fleet.cells[name].uuid for name in ("east", "south", "north")]
+
+
+def test_cell_is_the_first_key_of_an_order_alone(filled: ComputeFleet) -> None:
+    api = filled.api()
+    fields = {each["name"]: each["sortable"] for each in api.get("/fleetlight/query/fields").json()["fields"]}
+    assert fields["cell"]
+    for query, says in (
+        ("order=name,cell", "order: 'cell' sorts instances only as the first field"),
+        ("order=cell&marker=W251bGxd", "marker: "),
+        ("order=cell&marker=WzEsbnVsbCxudWxsXQ", "marker: "),
+    ):
+        refused = api.get(f"/fleetlight/query?fields=name&all_projects=1&{query}")
+        assert (refused.status_code, says in refused.text) == (400, True)
+    path = quote("/fleetlight/query?fields=name&all_projects=1&order=cell")
+    assert "explain that of one cell" in api.get(f"/fleetlight/explain?request=GET%20{path}").text
 
 
 @pytest.mark.parametrize("route", ROUTES)

@@ -20,7 +20,7 @@ from tests.contract.test_query import ROUTES, SMALL, api_by, ask, fill, filled, 
 
 __all__ = ["filled", "fleet"]
 ROOT = ReadOptions(Consistency.BOUNDED, (), 5.0)
-ORDERS = ("", "-name", "-ctime", "vm_state,name", "-node,-ctime", "uuid")
+ORDERS = ("", "-name", "-ctime", "vm_state,name", "-node,-ctime", "uuid", "cell", "-cell,vm_state")
 
 
 def boundaries(api: Api, **parameters: str) -> Any:
@@ -99,13 +99,14 @@ def _sampled(api: Api, question: ItemQuery, *, sample: int = SAMPLE, max_rows: i
     return api.run(sampler.sampled(question, caller, ROOT))
 
 
-@pytest.mark.parametrize("order", ["name", "-name", "-ctime"])
+@pytest.mark.parametrize("order", ["name", "-name", "-ctime", "-cell"])
 @pytest.mark.parametrize("route", ROUTES)
 def test_boundaries_of_a_sample_are_about_right(fleet: ComputeFleet, route: str, order: str) -> None:
     _many(fleet, 120)
     fleet.index("east", is_complete=route != "mixed")
     api = fleet.api(search=searching(enabled=route != "cells"), settings=ApiSettings(max_limit=10))
-    question = query_of(ITEM_TYPES["instance"], ["name"], order=[order], all_projects=True)
+    names = [order.removeprefix("-")]
+    question = query_of(ITEM_TYPES["instance"], names, order=[order], all_projects=True)
     sampled = _sampled(api, question, sample=40)
     assert (len(sampled.rows), sampled.total, sampled.is_partial) == (40, 120, False)
     found = sampled.boundaries(4)
