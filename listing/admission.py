@@ -1,7 +1,7 @@
-"""Admission of what one request makes: a page, a count, or a list of items, and the cells that are asked for it.
+"""Admission of the work of one request: a page, a count or a list of items, and its queries to cells.
 
-The code that serves a request passes its admission along with what the request wants. Programs that serve no requests
-pass none: then there is no limit.
+The code that serves a request passes its admission to the listers. Programs that serve no requests pass none, and have
+no limit.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -11,32 +11,31 @@ from typing import Protocol
 
 
 class Slot(Protocol):
-    """What a page holds while it is made."""
+    """The slot that a page holds while the process makes it."""
 
     async def ask_cells(self) -> None:
-        """Wait until cells may be asked for the page, and hold a slot among those pages instead.
+        """Wait until the page may ask cells, and exchange its slot for one of the pages that ask cells.
 
-        To be called before cells are asked; once it has returned, it returns at once. Raises what `Admission` raises.
+        Listers call it before they ask cells; a second call returns at once. Raises the errors of `Admission.page`.
         """
 
 
 class Admission(Protocol):
-    """What admits the pages of one request."""
+    """The limits that the pages of one request wait for."""
 
     def page(self, *, is_small: bool = False) -> AbstractAsyncContextManager[Slot]:
-        """Wait until a page may be made; it is made in the block. A page inside of another one shares its slot.
+        """Wait until the caller may make a page in the block. A page inside of another one shares its slot.
 
-        is_small: it needs no slot, unless cells are asked for it. Raises an error of the face that serves the request.
+        is_small: the page needs a slot only if it asks cells. Raises an error of the face that serves the request.
         """
 
     def handing_over(self, size: int) -> AbstractContextManager[None]:
-        """In the block the caller takes an answer of so many bytes, which are kept until then."""
-        ...
+        """Count `size` bytes of an answer as kept in memory while the caller reads them in the block."""
 
 
 @dataclass(frozen=True, slots=True)
 class OneItem:
-    """The admission of pages that a request makes for the sake of one item: they do not wait behind large ones."""
+    """The admission of pages that a request makes to find one item: they do not wait behind large pages."""
 
     admission: Admission
 
@@ -57,7 +56,7 @@ class _Unlimited:
         yield self
 
     async def ask_cells(self) -> None:
-        """They may be asked."""
+        """Return at once: cells may be asked without limit."""
 
     @contextmanager
     def handing_over(self, size: int) -> Iterator[None]:

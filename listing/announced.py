@@ -1,7 +1,7 @@
-"""Instances that only notifications announced, in lists of cells that are asked themselves.
+"""Instances that only notifications announced, in lists that read cells live.
 
-No cell has a row of them; the fleet database keeps their newest states (fleetlight.cells.fleet.announced_instances).
-So a list has them whichever route its cells took. An instance that its cell has a row of is shown as that row says.
+Such instances have no row in a cell; the fleet database keeps their newest states
+(fleetlight.cells.fleet.announced_instances), so lists show them on every route. A row of a cell takes precedence.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from fleetlight.views.projection import Projection
 
 
 class AnnouncedStore(Protocol):
-    """What is needed of fleetlight.cells.fleet.announced_instances.AnnouncedInstances; raises FleetUnreachableError."""
+    """The part of AnnouncedInstances (cells.fleet) that lists use; each call raises FleetUnreachableError."""
 
     def read_page(self, cell_uuids: Collection[str], request: PageRequest) -> AnnouncedPage: ...
 
@@ -41,11 +41,11 @@ NO_ANNOUNCED: AnnouncedStore = _NoAnnounced()
 
 
 class AnnouncedRows:
-    """The announced instances of some cells that a request means, page after page.
+    """The announced instances of some cells that match a request, page after page.
 
-    cells: those that are asked themselves; only of cells with revisions anything is announced. timeout_s: what the
-        fleet database, and then each cell, may cost.
-    lacking: by uuid of the cell, why not all of its announced instances were there.
+    cells: the cells that the list reads live; only cells that number their changes have announced instances.
+    timeout_s: time limit of each query to the fleet database, and of each query to a cell.
+    lacking: by cell uuid, the reason for which some of its announced instances are missing.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class AnnouncedRows:
         self.lacking: dict[str, str] = {}
 
     async def next_rows(self) -> Sequence[InstanceRow]:
-        """The rows that come next, in order; none when there are no more."""
+        """Return the next rows in order; an empty sequence at the end."""
         while self._cells:
             page = await self._next_page()
             if rows := await self._without_rows_of_cells(page):
@@ -80,7 +80,7 @@ class AnnouncedRows:
         return page.rows
 
     async def _without_rows_of_cells(self, rows: Sequence[InstanceRow]) -> Sequence[InstanceRow]:
-        """Those that no row of their cell decides about."""
+        """Return the announced rows for which the cell has no row of its own."""
         announced: dict[str, list[str]] = {}
         for row in rows:
             announced.setdefault(row.cell_uuid, []).append(row.uuid)
@@ -89,7 +89,7 @@ class AnnouncedRows:
         return [row for row in rows if row.uuid not in uuids]
 
     async def _known_to_cell(self, cell_uuid: str, uuids: Sequence[str]) -> Collection[str]:
-        """Those that the cell has rows of; all of a cell that does not answer."""
+        """Return the uuids for which the cell has rows; all of them if the cell does not answer."""
         these = PageRequest(In("uuid", tuple(uuids)), INSTANCES_BY_UUID, len(uuids), fields=("uuid",))
         try:
             return {row.uuid for row in await self._reader.read_page(cell_uuid, these, self._timeout_s)}
@@ -103,7 +103,7 @@ class AnnouncedRows:
 
 
 class AnnouncedSource:
-    """The same as a source of a merge (fleetlight.listing.merge_sort.Source)."""
+    """AnnouncedRows as a source of a merge (fleetlight.listing.merge_sort.Source)."""
 
     def __init__(self, rows: AnnouncedRows, request: PageRequest, projection: Projection) -> None:
         self._rows = rows
@@ -112,9 +112,11 @@ class AnnouncedSource:
 
     @property
     def lacking(self) -> Mapping[str, str]:
+        """See AnnouncedRows."""
         return self._rows.lacking
 
     async def next_batch(self) -> Sequence[Row]:
+        """See Source."""
         rows = await self._rows.next_rows()
         return [LiveRow(row, self._order.values(row.record), self._projection, self._leave_out) for row in rows]
 
@@ -126,7 +128,7 @@ class AnnouncedSource:
 async def find_announced(
     store: AnnouncedStore, cells: Collection[Cell], uuid: str, timeout_s: float
 ) -> InstanceRow | None:
-    """What was announced of an instance that no cell has a row of. Raises FleetUnreachableError."""
+    """Find the announced state of the instance `uuid` in `cells`. Raises FleetUnreachableError."""
     uuids = {cell.uuid for cell in cells if cell.can.numbers_changes}
     request = PageRequest(Eq("uuid", uuid), INSTANCES_BY_UUID, 1)
     found = await ask_fleet(partial(store.read_page, uuids, request), timeout_s) if uuids else AnnouncedPage()
@@ -134,7 +136,7 @@ async def find_announced(
 
 
 async def only_known_now(store: AnnouncedStore, cells: Collection[Cell], timeout_s: float) -> Mapping[str, str]:
-    """By uuid of the cell, why instances of it may be missing where the past is asked for."""
+    """Return by cell uuid the reason for which a list of the past may lack instances of that cell."""
     uuids = [cell.uuid for cell in cells if cell.can.numbers_changes]
     try:
         having = await ask_fleet(partial(store.cells_with_some, uuids), timeout_s)

@@ -14,7 +14,7 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 
 class Consistency(StrEnum):
-    """What a request demands of its answer (docs/architecture.md, "One merge, many sources")."""
+    """How fresh a request wants its answer (docs/architecture.md, "One merge, many sources")."""
 
     ANY = "any"
     BOUNDED = "bounded"
@@ -22,7 +22,7 @@ class Consistency(StrEnum):
 
 
 class Route(StrEnum):
-    """Where the rows of one cell came from. CHANGELOG: from the cell itself, as they were at an earlier moment."""
+    """The source of one cell's rows. CHANGELOG: the cell itself, with its rows as they were at an earlier moment."""
 
     INDEX = "index"
     LIVE = "live"
@@ -32,14 +32,14 @@ class Route(StrEnum):
 
 
 class CellAnswer(Struct, frozen=True, gc=False):
-    """What one cell contributed.
+    """The contribution of one cell to an answer.
 
-    watermark, age_s: sequence and age in seconds that the index's rows of it are complete up to; None without index.
-    failure: what kept the cell from answering itself, or whole, when it was asked; may name servers, so it is not for
-    every caller.
-    left_out: how many of its rows belong on the page and are not there, since they are damaged.
-    is_complete: every row that the cell has for this request was there for the merge; as of that age, which is then no
-        more than `search.staleness_limit_s`.
+    watermark, age_s: the index has every change of the cell up to this sequence, as of so many seconds ago; None
+        without index.
+    failure: why the cell did not answer, or not in full; may name servers, so only operators may see it.
+    left_out: number of damaged rows that the page lacks.
+    is_complete: the merge had every row of the cell for this request, as of `age_s`, which is then at most
+        `search.staleness_limit_s`.
     """
 
     cell: Cell
@@ -51,21 +51,22 @@ class CellAnswer(Struct, frozen=True, gc=False):
     left_out: int = 0
 
     def lacking(self, reason: str | None) -> "CellAnswer":
-        """The same, and rows are missing for a reason; None: none are."""
+        """Return this answer marked incomplete for `reason`; unchanged if that is None."""
         return self if reason is None else replace(self, is_complete=False, failure=self.failure or reason)
 
     @property
     def is_down(self) -> bool:
-        """Whether the cell did not answer itself."""
+        """Whether the cell was asked and failed."""
         return self.failure is not None and self.route in {Route.INDEX_WHILE_DOWN, Route.SKIPPED}
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """items: JSON objects, with commas between them. rows: how many, those that are left out among them.
+    """One page of a list.
 
+    items: JSON objects, separated by commas. rows: their number, including rows that were left out.
     last: stored values of the order's keys at the last row, uuid last; None without rows.
-    has_all_cells: whether `cells` are known to be all of the fleet.
+    has_all_cells: whether `cells` are known to be all cells of the fleet.
     """
 
     items: bytes
@@ -84,12 +85,12 @@ class Page:
 
     @property
     def left_out(self) -> list[Cell]:
-        """Cells with servers that belong on the page, and that it does not show."""
+        """Cells with damaged servers that the page lacks."""
         return [answer.cell for answer in self.cells if answer.left_out]
 
     @property
     def summary(self) -> str:
-        """`index`, `cells` or `mixed`: all that a caller sees that may not know the cells."""
+        """`index`, `cells` or `mixed`: the route as shown to callers who may not know the cells."""
         from_index = {answer.route in {Route.INDEX, Route.INDEX_WHILE_DOWN} for answer in self.cells}
         if from_index == {True}:
             return "index"
@@ -98,15 +99,13 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Freshness of the index at one moment: how far it is behind the cells, and for which of them it may answer.
+    """Freshness of the index at one moment: how far it is behind the cells, and for which cells it may answer.
 
-    It is one moment for all cells of a list: a list over many cells asks several things of each of them.
-
-    It is taken once for a list, behind its request and before the index is asked, and says both: which cells the index
-    answers for, and whether that is complete. What the index gives afterwards is no older
+    A list takes it once for all cells, after its request came and before it queries the index. It decides which cells
+    the index answers for, and whether that answer is complete: the index's rows are no older than this moment
     (docs/decisions/0002-promise-completeness.md).
-    now: microseconds since the epoch. limit_s: `search.staleness_limit_s`. is_sure: whether it is known what time it
-        is; otherwise nothing is fresh.
+    now: microseconds since the epoch. limit_s: `search.staleness_limit_s`. is_sure: whether the clock is known to be
+        right; otherwise nothing is fresh.
     """
 
     now: int
@@ -114,23 +113,24 @@ class Freshness:
     is_sure: bool = field(default=True, kw_only=True)
 
     def answers(self, progress: CellProgress | None, consistency: Consistency) -> bool:
-        """Whether the rows of a cell come from the index, which follows it as `progress` says."""
+        """Whether a list takes a cell's rows from the index, whose progress in the cell is `progress`."""
         if progress is None or consistency is Consistency.STRONG:
             return False
         return consistency is Consistency.ANY or self.is_complete(progress)
 
     def is_complete(self, progress: CellProgress) -> bool:
-        """Whether the index is known to have all of a cell up to about now.
+        """Whether the index is known to have every change of a cell up to about now.
 
-        A moment far in the future shows a clock that is wrong, and would stay fresh long after the indexer stopped.
+        A progress dated far in the future counts as stale: its clock was wrong, and it would stay fresh long after the
+        indexer stopped.
         """
         limit_us = self.limit_s * MICROSECONDS_PER_SECOND
         return self.is_sure and progress.is_complete and abs(self.now - progress.fresh_as_of) <= limit_us
 
     def behind_s(self, progress: CellProgress) -> float:
-        """Seconds since the moment up to which the index is known to be complete; negative if that is still to come."""
+        """Seconds since the moment up to which the index is known to be complete; negative if that is in the future."""
         return (self.now - progress.fresh_as_of) / MICROSECONDS_PER_SECOND
 
     def age_s(self, progress: CellProgress) -> float:
-        """As `behind_s`, and never negative."""
+        """As `behind_s`, but never negative."""
         return max(0.0, (self.now - progress.fresh_as_of) / 1e6)

@@ -1,7 +1,7 @@
-"""The board of cells: how each of them is, how far the index follows it, and what a list would take now.
+"""The board of cells: the health of each cell, the progress of the index in it, and the route of a list now.
 
-What the index and the fleet database know is read once for all cells; the cells themselves are asked beside each other,
-each for at most a deadline. What is not known is None.
+The board reads the index and the fleet database once for all cells, and asks the cells concurrently, each with a
+deadline. Unknown values are None.
 """
 
 import asyncio
@@ -26,28 +26,28 @@ from fleetlight.query.filters import Eq
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _AT_ONCE = 32
-"""Cells that are asked at once: with a thread of each of 1,000 a look takes 2.7 s of a processor, not 0.9."""
+"""Cells asked at the same time: with one thread for each of 1,000 cells a look takes 2.7 s of a processor, not 0.9."""
 _PLACE_S = 0.25
-"""For how long a cell that does not answer keeps another one from being asked."""
+"""For so long a cell that does not answer occupies a place among the cells asked at the same time."""
 _INSTANCES = CountRequest(Eq("deleted", False), INSTANCE_FIELDS)
 
 
 class CellHealth(StrEnum):
     """One word for a cell, the first that applies."""
 
-    DISABLED = "disabled"  # indexers and relays leave it alone
+    DISABLED = "disabled"  # indexers and relays do not follow it
     DOWN = "down"  # it does not answer
-    UNCERTAIN = "uncertain"  # what the index has of it may be wrong
-    BEHIND = "behind"  # the index lacks something of it
+    UNCERTAIN = "uncertain"  # its documents in the index may be wrong
+    BEHIND = "behind"  # the index lacks changes of it
     OK = "ok"
 
 
 @dataclass(frozen=True, slots=True)
 class FleetFacts:
-    """What the fleet database knows of cells, by their uuids; None where that cannot be seen.
+    """What the fleet database knows about cells, by cell uuid; None if the process cannot see it.
 
-    dead_letters: how many; cells without any are left out. followers: the processes that follow each.
-    audits: the last of each cell, of those that were audited. restored: those that nobody has acknowledged.
+    dead_letters: their number, without the cells that have none. followers: the processes that follow each cell.
+    audits: the last audit of each audited cell. restored: restored cells that no operator has acknowledged.
     """
 
     dead_letters: Mapping[str, int] | None = None
@@ -58,11 +58,11 @@ class FleetFacts:
 
 @dataclass(frozen=True, slots=True)
 class CellState:
-    """One cell. reason: why it is not `ok`, or is not listed from the index, or else what else is to be known; a
-        sentence.
+    """One cell on the board.
 
-    lag: changes that the cell has numbered and the index does not show. age_s: how long ago the index was known to be
-    complete. instances: of the index, without deleted ones. report: of a cell that makes one, and answers.
+    reason: a sentence that says why the cell is not `ok`, or why lists read it live, or another remark. lag: number of
+    changes that the cell has numbered and the index lacks. age_s: seconds since the index was last known to be
+    complete. instances: their number in the index, without deleted ones. report: None unless the cell makes one.
     """
 
     cell: Cell
@@ -82,7 +82,7 @@ class CellState:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """cells: by name. seal: None where the index is not asked, or does not answer."""
+    """The states of all cells, ordered by name. seal: None if the index is not in use, or does not answer."""
 
     cells: Sequence[CellState]
     seal: SealState | None
@@ -90,7 +90,7 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class _Indexed:
-    """What the index says. instances: by uuid of the cell; None where they could not be counted."""
+    """What the index reports. instances: their number by cell uuid; None if the index could not count them."""
 
     progress: Mapping[str, CellProgress] = field(default_factory=dict)
     instances: Mapping[str, int] | None = None
@@ -101,10 +101,9 @@ _Answer = CellReport | CellUnreachableError | UnknownCellError | None
 
 
 class CellBoard:
-    """Looks at all cells. read_fleet: blocks, and raises FleetUnreachableError; it gets the uuids of the cells.
+    """Looks at all cells, in one event loop. Concurrent callers share one look, so many consoles cost as much as one.
 
-    For use in one event loop. Callers that come while it looks get what that look finds, so many consoles cost what one
-    does.
+    read_fleet: gets the uuids of the cells; blocks, and raises FleetUnreachableError.
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class CellBoard:
         self._places = asyncio.Semaphore(_AT_ONCE)
 
     async def look(self) -> Board:
-        """Raises FleetUnreachableError when it is not known which cells there are."""
+        """Return the state of every cell. Raises FleetUnreachableError when the list of cells cannot be read."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
         return await asyncio.shield(self._looking)
@@ -208,7 +207,7 @@ def _report_of(adapter: CellAdapter) -> CellReport | None:
 
 
 def _route(why: str | None, failure: str | None, progress: CellProgress | None) -> Route:
-    """As fleetlight.listing.route_choice has it. why: of asking the cell itself. failure: of that."""
+    """The route that a list takes. why: the reason for reading the cell live. failure: the error of that read."""
     if why is None:
         return Route.INDEX
     if failure is None:
@@ -217,7 +216,7 @@ def _route(why: str | None, failure: str | None, progress: CellProgress | None) 
 
 
 def _lag(report: CellReport | None, progress: CellProgress | None) -> int | None:
-    """None where the watermark counts in another epoch than the cell does."""
+    """Changes that the index lacks; None if its watermark belongs to another epoch than the cell's position."""
     if report is None or progress is None or report.position.epoch != progress.epoch:
         return None
     return max(0, report.position.sequence - progress.watermark)

@@ -1,5 +1,4 @@
-"""Counts of the instances of all cells that a filter lets pass: by the same routes as the pages of a list, and as
-complete."""
+"""Counts of the instances that match a filter in all cells, by the same routes and as complete as pages of a list."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -28,10 +27,11 @@ _ANNOUNCED_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class CountResult:
-    """by_cell: what each cell has, by its uuid, of those of which something is known.
+    """The counts of all cells.
 
-    cells, has_all_cells: as of a page. An instance that moves between two cells just then may be counted in both.
-    remarks: why the index did not answer though it was to.
+    by_cell: the counts of each cell that could be counted, by uuid. An instance that moves between two cells during the
+        count may be counted in both.
+    cells, has_all_cells: as in a Page. remarks: why the index was chosen and did not answer.
     """
 
     request: CountRequest
@@ -42,20 +42,20 @@ class CountResult:
 
     @property
     def total(self) -> Counts:
-        """What all cells have together."""
+        """The sum over all cells."""
         return merged(self.by_cell.values(), self.request.max_groups)
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything was counted, once as of now."""
+        """Whether every cell was counted in full, as of now."""
         return self.has_all_cells and all(answer.is_complete for answer in self.cells) and not self.total.is_partial
 
 
 @dataclass(frozen=True, slots=True)
 class _CountQuery:
-    """As of `InstanceCounter.count`.
+    """The parameters of `InstanceCounter.count`.
 
-    slot: of what is counted. down: cells that failed, by uuid; every attempt adds to it.
+    slot: the slot of the count. down: errors of cells that failed, by uuid; every attempt adds its own.
     """
 
     slot: Slot
@@ -68,7 +68,7 @@ class _CountQuery:
 
 @dataclass(slots=True)
 class _LiveCount:
-    """What a cell said (fleetlight.listing.route_choice.LiveCell). damaged, left_out: never known of a count."""
+    """The outcome of a count in one cell (fleetlight.listing.route_choice.LiveCell)."""
 
     failure: CellFailure | None = None
     has_substitute: bool = False
@@ -78,7 +78,7 @@ class _LiveCount:
 
 
 class InstanceCounter:
-    """Counts instances of all cells. announced: as of InstanceLister."""
+    """Counts instances of all cells. announced: see InstanceLister."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class InstanceCounter:
         only: Collection[str] | None = None,
         admission: Admission = NO_LIMIT,
     ) -> CountResult:
-        """Parameters and errors as of `InstanceLister.list_page`."""
+        """Count the instances of all cells. Parameters and errors are those of `InstanceLister.list_page`."""
         async with admission.page() as slot:
             has_all_cells = await self._reader.knows_all_cells(ask_live)
             cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
@@ -115,7 +115,7 @@ class InstanceCounter:
     async def _count(
         self, query: _CountQuery, progress: ProgressByCell, consistency: Consistency
     ) -> tuple[Mapping[str, Counts], Sequence[CellAnswer]]:
-        """One attempt, with the index as far as it follows the cells. consistency: as of a page."""
+        """Make one attempt, with the index where `progress` and `consistency` allow it (IndexGateway.or_cells)."""
         fresh = self._index.freshness()
         chosen = choose_indexed(
             query.request.filter,
@@ -128,7 +128,7 @@ class InstanceCounter:
         live = [cell for cell in query.cells if cell.uuid not in chosen.cells]
         if live:
             await query.slot.ask_cells()
-        # As of a page: what was in no cell yet may be in one by now.
+        # As for a page: an instance that Nova has not yet written to a cell may be in one by the second read.
         first = [cell for cell in live if cell.is_before_cells]
         by_cell: dict[str, Counts] = {}
         await asyncio.gather(*(self._ask(query, cell, by_cell) for cell in first))
@@ -150,7 +150,7 @@ class InstanceCounter:
     async def _add_announced(
         self, query: _CountQuery, cells: Collection[Cell], by_cell: dict[str, Counts]
     ) -> Mapping[str, str]:
-        """Count what only was announced in cells that have counted their rows; returns as of AnnouncedRows.lacking."""
+        """Add the announced instances of `cells`, which counted their rows; returns AnnouncedRows.lacking."""
         request = query.request
         page = PageRequest(request.filter, INSTANCES_BY_UUID, _ANNOUNCED_AT_ONCE)
         announced = AnnouncedRows(self._announced, self._reader, cells, page, query.timeout_s)
@@ -172,7 +172,7 @@ class InstanceCounter:
     ) -> None:
         if cells:
             found = await self._index.count(query.request, cells, stands_in_s=stands_in_s)
-            # Where the index has cut its answer, a cell may be behind the cut.
+            # If the index has cut its answer off, a cell may have groups behind the cut.
             nothing = Counts(is_partial=any(counts.is_partial for counts in found.values()))
             by_cell.update({uuid: found.get(uuid, nothing) for uuid in cells})
 

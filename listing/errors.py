@@ -2,15 +2,15 @@
 
 ListingError
 ├── MarkerNotFoundError  no instance has the uuid of the marker
-├── TokenError           a token that no finished operation has handed out to the caller
-├── CellDownError        the one cell that could answer does not
-├── TooManyGroupsError   sums that are apart by more than one answer has
-└── RightsLostError      the reader of a stream may not read it any more
+├── TokenError           no finished operation has handed out this token to the caller
+├── CellDownError        the only cell that could answer does not answer
+├── TooManyGroupsError   the sums have more groups than one answer may have
+└── RightsLostError      the reader of a stream has lost the right to read it
 """
 
 
 class ListingError(Exception):
-    """A request about instances that cannot be answered; the text is shown to the caller."""
+    """A request about instances cannot be answered; the caller sees the text."""
 
 
 class MarkerNotFoundError(ListingError):
@@ -26,7 +26,7 @@ class TokenError(ListingError):
 
 
 class CellDownError(ListingError):
-    """The cell that alone could answer cannot be reached. Its name is for the log, not for the caller."""
+    """The only cell that could answer cannot be reached. `cell` is for the log; the caller does not see it."""
 
     def __init__(self, cell: str) -> None:
         super().__init__("The cell that holds what was asked for cannot be reached. Try again later.")
@@ -34,7 +34,7 @@ class CellDownError(ListingError):
 
 
 class RightsLostError(ListingError):
-    """The stream has to end; `reason` is for its reader."""
+    """The reader of a stream may not read on; the stream ends, and tells its reader the `reason`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -42,7 +42,7 @@ class RightsLostError(ListingError):
 
 
 class TooManyGroupsError(ListingError):
-    """What is added up falls into more than `limit` groups."""
+    """A sum has more than `limit` groups."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"by: there are more than {limit:,} groups; ask for a shorter period, or group by less")

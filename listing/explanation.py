@@ -1,6 +1,6 @@
-"""The explanation of a list: which sources were chosen and why, their queries, and how long they took.
+"""The explanation of a list: its sources and the reason for each, their queries and durations.
 
-An Observer follows one list; nothing of it costs a list that is not explained.
+An Observer records one list. Lists that nobody asks to explain have none, and cost nothing more.
 """
 
 import time
@@ -22,7 +22,8 @@ Query = Mapping[str, Any]
 class DescribesSearches(Protocol):
     """An index that can show its query for a search."""
 
-    def describe(self, request: PageRequest, cells: Collection[str]) -> Query: ...
+    def describe(self, request: PageRequest, cells: Collection[str]) -> Query:
+        """Return the compiled query; raises NotExpressibleError if the index has none for the request."""
 
 
 @runtime_checkable
@@ -34,7 +35,7 @@ class DescribesPages(Protocol):
 
 @dataclass(slots=True)
 class ObservedSource:
-    """One source of a merge. cell_uuid: None for the index. rows: how many it delivered; the page may show fewer."""
+    """One source of a merge. cell_uuid: None for the index. rows: number of rows read; the page may show fewer."""
 
     cell_uuid: str | None
     batches: int = 0
@@ -44,7 +45,7 @@ class ObservedSource:
 
 @dataclass(slots=True)
 class Attempt:
-    """One merge. why: of each cell (uuid), the reason for its source. failure: why another attempt followed."""
+    """One merge. why: by cell uuid, the reason for its source. failure: why another attempt followed."""
 
     request: PageRequest
     why: Mapping[str, str]
@@ -54,7 +55,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class Observer:
-    """What was seen of one list. remarks: on the index as a whole. no_index: why it is done without, once it is."""
+    """The record of one list. remarks: about the list as a whole. no_index: why the list did without the index."""
 
     attempts: list[Attempt] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
@@ -63,18 +64,18 @@ class Observer:
     def begin(
         self, request: PageRequest, why: Mapping[str, str], sources: Sequence[tuple[str | None, Source]]
     ) -> list[Source]:
-        """A merge of `sources` (each with its cell) begins; returns them as they are to be merged."""
+        """Record a new merge of `sources`, each with its cell; returns the sources wrapped for observation."""
         observed = [(ObservedSource(cell_uuid), source) for cell_uuid, source in sources]
         self.attempts.append(Attempt(request, why, [seen for seen, _ in observed]))
         return [_Watched(source, seen) for seen, source in observed]
 
     def do_without_index(self, reason: str) -> None:
-        """The index could not be used (any more)."""
+        """Record that the list goes on without the index."""
         self.no_index = reason
         self.give_up(reason)
 
     def give_up(self, reason: str) -> None:
-        """What was read so far makes no page."""
+        """Record that the current attempt failed."""
         if self.attempts:
             self.attempts[-1].failure = reason
         self.remarks.append(reason)
@@ -82,9 +83,9 @@ class Observer:
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """Why each cell has the source that it has. no_index: why the index is not used for any cell; None when it is.
+    """The reasons for the source of each cell. no_index: why the index answers for no cell; None if it does for some.
 
-    ask_live: cells that tokens or own changes want to be asked. too_short: horizons that the request may look behind.
+    ask_live: cells read live because of tokens or own changes. too_short: see IndexedCells.
     """
 
     consistency: Consistency
@@ -94,7 +95,7 @@ class Reasons:
     too_short: Collection[int]
 
     def of(self, progress: CellProgress | None, fresh: Freshness) -> str:
-        """The reason for one cell, which the index follows as `progress` says."""
+        """Return the reason for one cell. progress: the progress of the index in it."""
         if self.no_index is not None:
             return self.no_index
         if self.consistency is Consistency.STRONG:
@@ -117,9 +118,9 @@ _UNKNOWN = "the index does not know the cell: no indexer has read it as a whole 
 
 
 def why_live(progress: CellProgress | None, fresh: Freshness, limit_s: float) -> str | None:
-    """Why lists ask a cell itself, which the index follows as `progress` says; None where they take the index.
+    """Return why lists of consistency `bounded` read a cell live; None if the index answers for it.
 
-    Of lists that ask for nothing else (`bounded`). limit_s: as of `fresh`.
+    progress: the progress of the index in the cell. limit_s: see `fresh`.
     """
     if progress is None:
         return _UNKNOWN
@@ -131,7 +132,7 @@ def why_live(progress: CellProgress | None, fresh: Freshness, limit_s: float) ->
 
 
 class _Watched:
-    """A source, and what is seen of it."""
+    """A source that records its batches, rows and time in `seen`."""
 
     def __init__(self, source: Source, seen: ObservedSource) -> None:
         self._source = source

@@ -1,4 +1,4 @@
-"""One instance: its cell, what the index has of it, and its position in the order of a page that begins behind it."""
+"""One instance: its cell, its item in the index, and its position in the order of a page that begins after it."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -25,18 +25,17 @@ from fleetlight.resources.kept_errors import without_frames
 from fleetlight.views.projection import FieldValues, Projection
 
 MaySee = Callable[[str | None, str | None], bool]
-"""Whether the caller may see what belongs to a project and a user."""
+"""Whether the caller may see instances of a project and a user."""
 Position = tuple[Any, ...]
-# Of a process: each asks all cells that the index does not answer for, and a caller that tries many uuids has to wait
-# in a queue.
+# Per process. Each search asks every cell that the index does not answer for, so a caller that tries many uuids has
+# to wait.
 _SEARCHES_AT_ONCE = 4
 
 
 class UnmappedInstances:
-    """Finds instances that no mapping names.
+    """Finds instances without a mapping: other software made them, or the fleet database is older than the cells.
 
-    Other software made them without announcing them, or the database is older than the cells. The index is asked first,
-    which is one query; then those cells that may have more than the index.
+    It queries the index first, which is one query, and then the cells that may have more instances than the index.
     """
 
     def __init__(self, reader: CellReader, index: IndexGateway, announced: AnnouncedStore) -> None:
@@ -46,15 +45,17 @@ class UnmappedInstances:
         self._searches = asyncio.Semaphore(_SEARCHES_AT_ONCE)
 
     async def find(self, uuid: str, timeout_s: float) -> InstanceMapping | None:
-        """Where an instance lives, by the index, or by the cells that it does not answer for.
+        """Find the cell of an instance in the index, or in the cells that the index does not answer for.
 
-        Not in a cell whose deployment maps instances: that has been asked, and has none for what it does not map.
-        timeout_s: what the cells may cost. Raises as `find_in_cells` does.
+        Leaves out cells whose deployment maps its own instances: the caller has asked those mappings already.
+        timeout_s: time limit of a query to a cell. Raises the errors of `find_in_cells`.
         """
         progress = await self._index.progress_or_nothing()
         cells = await self._reader.cells()
-        indexed = await self._find_in_index(uuid, cells)
-        if indexed is not None:
+        mapped_here = {cell.uuid for cell in cells if not cell.can.maps_instances}
+        item = await self._index.find(Eq("uuid", uuid), mapped_here, _MAPPING)
+        if item is not None:
+            indexed = InstanceMapping(uuid, *msgspec.json.decode(item))
             answer = await self._ask(indexed.cell_uuid, uuid, timeout_s)
             if isinstance(answer, InstanceRow):
                 return InstanceMapping.of(answer, system_clock())
@@ -67,13 +68,13 @@ class UnmappedInstances:
         )
 
     async def find_in_cells(self, uuid: str, indexed: Collection[str], timeout_s: float) -> InstanceMapping | None:
-        """Where an instance lives, by what was announced of it, or by a search in all cells at the same time.
+        """Find the cell of an instance by its announcement, or by a concurrent search in cells.
 
-        indexed: cells (uuids) for which the index has answered. Those that are asked all the same are the ones in which
-            other software makes instances; never those whose deployment maps them, since that has been asked.
-        Raises CellDownError when none has it and one of those could not say so; of a cell that takes changes, which
-        are mapped before they are made, the fleet database has the last word. Raises FleetUnreachableError, also when
-        too many others search.
+        indexed: uuids of cells for which the index has answered. The search covers cells in which other software makes
+            instances, and native cells outside of `indexed`; never cells whose deployment maps its own instances.
+        Raises CellDownError when no cell has it and a cell with instances of other software does not answer. (A native
+        cell maps instances before it makes them, so there the fleet database decides.) Raises FleetUnreachableError
+        when the fleet database is away, or too many other searches run.
         """
         all_cells = await self._reader.cells()
         if (announced := await find_announced(self._announced, all_cells, uuid, timeout_s)) is not None:
@@ -101,11 +102,6 @@ class UnmappedInstances:
                 raise CellDownError(str(answer)) from answer
         return None
 
-    async def _find_in_index(self, uuid: str, cells: Sequence[Cell]) -> InstanceMapping | None:
-        mapped_here = {cell.uuid for cell in cells if not cell.can.maps_instances}
-        item = await self._index.find(Eq("uuid", uuid), mapped_here, _MAPPING)
-        return None if item is None else InstanceMapping(uuid, *msgspec.json.decode(item))
-
     async def _ask(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | CellFailure | None:
         try:
             return await self._reader.find(cell_uuid, uuid, timeout_s)
@@ -114,7 +110,7 @@ class UnmappedInstances:
 
 
 class _MappingValues(FieldValues):
-    """What an InstanceMapping is made of, behind the uuid."""
+    """The fields of an InstanceMapping after its uuid."""
 
     def __init__(self) -> None:
         super().__init__(INSTANCE_FIELDS, [name for name in InstanceMapping.FIELDS if name != "uuid"])
@@ -128,7 +124,7 @@ _MAPPING = _MappingValues()
 
 @dataclass(frozen=True, slots=True)
 class _WantedInstance:
-    """An instance of which the position in an order is wanted, and what the caller may see."""
+    """An instance whose position in an order is wanted, and the rights of the caller."""
 
     uuid: str
     order: SortOrder
@@ -136,7 +132,7 @@ class _WantedInstance:
 
 
 class InstanceFinder:
-    """Finds instances by their uuid. find_mapping: `Mappings.mapping_of`; blocks. announced: as of InstanceLister."""
+    """Finds instances by uuid. find_mapping: `Mappings.mapping_of`; blocks. announced: see InstanceLister."""
 
     def __init__(
         self,
@@ -154,38 +150,38 @@ class InstanceFinder:
         self._unmapped = UnmappedInstances(reader, index, announced)
 
     async def mapping_of(self, uuid: str, timeout_s: float) -> InstanceMapping | None:
-        """Where an instance lives, as its mapping says, or where there is none (UnmappedInstances).
+        """Find the cell of an instance by its mapping; without one, by UnmappedInstances.
 
-        timeout_s: what the query to one cell may cost.
-        Raises FleetUnreachableError, and CellDownError when a cell that cannot be reached might have it.
+        timeout_s: time limit of a query to a cell.
+        Raises FleetUnreachableError, and CellDownError when a cell that does not answer might have the instance.
         """
         return await self._ask_for_mapping(uuid) or await self._unmapped.find(uuid, timeout_s)
 
     async def row_of(self, uuid: str, cell_uuid: str, timeout_s: float) -> InstanceRow | None:
-        """An instance as its cell has it, or as it was announced where the cell has no row of it.
+        """Read an instance from its cell; if the cell has no row, from its announcement.
 
-        Raises CellUnreachableError, UnknownCellError, FleetUnreachableError. timeout_s: what each of both may cost.
+        timeout_s: time limit of each read. Raises CellUnreachableError, UnknownCellError, FleetUnreachableError.
         """
         row = await self._reader.find(cell_uuid, uuid, timeout_s)
         return row or await self.announced_row(uuid, cell_uuid, timeout_s)
 
     async def announced_row(self, uuid: str, cell_uuid: str, timeout_s: float) -> InstanceRow | None:
-        """What was announced of an instance of a cell. Raises FleetUnreachableError."""
+        """Read the announced state of an instance of a cell. Raises FleetUnreachableError."""
         cells = [cell for cell in await self._reader.cells() if cell.uuid == cell_uuid]
         return await find_announced(self._announced, cells, uuid, timeout_s)
 
     async def known_item(
         self, uuid: str, cell_uuid: str, projection: Projection, *, forthcoming: bool = False
     ) -> bytes | None:
-        """What the index has of an instance of a cell, as `projection` shows it; None when it has, or is, nothing.
+        """Return the index's item of an instance of a cell, by `projection`; None if the index has none or fails.
 
-        forthcoming: whether it is a reservation, which is no server.
+        forthcoming: whether to find a reservation instead of a server.
         """
         wanted = all_of(Eq("uuid", uuid), Eq("deleted", False), Eq("forthcoming", forthcoming))
         return await self._index.find(wanted, {cell_uuid}, projection)
 
     async def answer_while_down(self, cell: Cell) -> CellAnswer | None:
-        """What is to be said of what the index has of a cell that does not answer; None: it has nothing."""
+        """Return the contribution of the index for a cell that does not answer; None if it does not follow the cell."""
         progress = (await self._index.progress_or_nothing()).get(cell.uuid)
         if progress is None:
             return None
@@ -202,12 +198,12 @@ class InstanceFinder:
         down: dict[str, CellFailure] | None = None,
         cell_timeout_s: float | None = None,
     ) -> tuple[Any, ...]:
-        """The values of the order's keys at the instance `marker`, deleted or not.
+        """Return the values of the order's keys at the instance `marker`, deleted or not.
 
-        may_see: an instance that it denies is looked for in the same places as one that is in no cell.
-        down: gets the cell that was asked, by its uuid, when it failed.
-        They come from where the rows of its cell come from, since an index that lags may know other values.
-        Raises MarkerNotFoundError, and CellDownError when only a cell that cannot be reached knows.
+        The values come from the source of its cell's rows, since an index that lags may have other values.
+        may_see: an instance that it denies is searched for in the same places as one that no cell has.
+        down: receives the error of a cell that failed, by uuid.
+        Raises MarkerNotFoundError, and CellDownError when the cell of the marker does not answer.
         """
         timeout_s = cell_timeout_s or self._settings.cell_timeout_s
         looked_for = _WantedInstance(marker, order, may_see)

@@ -1,6 +1,6 @@
-"""Findings of all cells: what native cells compare by themselves, and what the upkeep of mappings and the audit found.
+"""Findings of all cells: from the checks of native cells, the comparison of mappings, and the audit of the index.
 
-Each source is asked by itself. One that does not answer, or not in full, is a finding that is unknown.
+Sources are queried independently. A source that does not answer, or not in full, yields an `unknown` finding.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from fleetlight.listing.sources import CellReader, ask_fleet
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 MAX_OF_KIND = 200
-"""So many findings of a kind are taken of one cell."""
+"""At most so many findings of one kind are read from one cell."""
 _LATE_US = 3 * COMPARISON_INTERVAL_S * MICROSECONDS_PER_SECOND
 _OF_LATE_US = 24 * 3600 * MICROSECONDS_PER_SECOND
 
 
 class CellFindings:
-    """Asks all native cells at once, each for at most `timeout_s`, and the fleet database."""
+    """Asks all native cells and the fleet database at the same time, each for at most `timeout_s`."""
 
     def __init__(self, reader: CellReader, fleet: Fleet, timeout_s: float) -> None:
         self._reader = reader
@@ -34,9 +34,9 @@ class CellFindings:
         self._timeout_s = timeout_s
 
     async def look(self, now: int, only: Collection[str] | None) -> Sequence[Finding]:
-        """now: microseconds since the epoch. only: uuids of the cells that are asked; None for all.
+        """Collect the findings. now: microseconds since the epoch. only: uuids of the cells to ask; None for all.
 
-        Raises FleetUnreachableError when it is not known which cells there are.
+        Raises FleetUnreachableError when the list of cells cannot be read.
         """
         cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
         native = (self._ask(cell) for cell in cells if cell.can.takes_changes)
@@ -58,7 +58,7 @@ class CellFindings:
 
 
 def known_to_fleet(fleet: Fleet, cells: Sequence[Cell], now: int) -> Sequence[Finding]:
-    """What the fleet database knows of cells. now: microseconds. Blocks, and raises FleetUnreachableError."""
+    """Read the fleet database's findings about `cells`. now: microseconds. Blocks; raises FleetUnreachableError."""
     compared, audited, restored = fleet.compared_mappings.all(), fleet.audit_rounds.all(), fleet.restored_cells.all()
     of_mappings = (of_compared_mappings(cell, compared.get(cell.uuid), now) for cell in cells)
     of_audit = (_of_audit(cell, audited[cell.uuid]) for cell in cells if cell.uuid in audited)
@@ -76,7 +76,7 @@ def _restored(cell: Cell, found: RestoredCell) -> Finding:
 
 
 def of_compared_mappings(cell: Cell, known: ComparedMappings | None, now: int) -> Iterator[Finding]:
-    """How many; which ones they are, the comparison does not keep. known: None of a cell that was never compared."""
+    """Findings of the last comparison, which keeps numbers only. known: None if the cell was never compared."""
     if known is None:
         return
     new = partial(wrong, cell.name, cell=cell.name)

@@ -1,5 +1,4 @@
-"""Capacity of the nodes of all cells and what of it is used, by cell, zone and group. The cells themselves are
-asked."""
+"""Capacity and usage of the nodes of all cells, by cell, zone and group, read from the cells."""
 
 import asyncio
 from collections import defaultdict
@@ -17,14 +16,14 @@ from fleetlight.resources.amount import Amount
 
 @dataclass(frozen=True, slots=True)
 class CapacitySummary:
-    """Of the nodes of one cell, zone and group, or of several, or of one node.
+    """The capacity of a set of nodes: those of a cell, those of a zone and group in it, or a single node.
 
-    zone: None where there are none. free: of available nodes, since nothing goes to the others. largest_hole: what is
-    free of the one with the most memory free, then the most disk. unknown: what is not known of some of the nodes (see
-    NodeCapacity). silent_nodes: those that should have said what they have, and have not; nothing of them counts.
-    fits: how many more instances of the size that was asked for fit, each on one available node;
-    fits_without_reservations: as if nothing were reserved. None where no size was asked for. node: the name of the one
-    that it is of; None unless it is of one.
+    zone: None in cells without zones. free: of available nodes only, since no instance goes to the others.
+    largest_hole: the free amount of the node with the most free memory, then disk. unknown: names of amounts that some
+    nodes do not report (see NodeCapacity). silent_nodes: nodes that should have reported and have not; they count as
+    nothing. fits: number of further instances of the requested size that available nodes can hold;
+    fits_without_reservations: the same if nothing were reserved; both None without a size. node: name of the single
+    node; None for a set.
     """
 
     cell: str
@@ -46,8 +45,8 @@ class CapacitySummary:
 
 @dataclass(frozen=True, slots=True)
 class FleetCapacity:
-    """cells: those that answered, each as a whole. parts: the same by zone and group. nodes: each by itself, in the
-    order of their names, where that was asked for. proof: which cells were asked, and what they answered."""
+    """The capacity of the fleet. cells: a summary of each cell that answered. parts: the same by zone and group.
+    nodes: a summary of each node, by name; empty unless requested. proof: the cells asked and their answers."""
 
     cells: Sequence[CapacitySummary]
     parts: Sequence[CapacitySummary]
@@ -56,7 +55,7 @@ class FleetCapacity:
 
 
 class CapacityLister:
-    """Reads the capacity of the nodes of all cells, all at once."""
+    """Reads the capacity of the nodes of all cells concurrently."""
 
     def __init__(self, reader: CellReader) -> None:
         self._reader = reader
@@ -70,13 +69,13 @@ class CapacityLister:
         with_nodes: bool = False,
         admission: Admission = NO_LIMIT,
     ) -> FleetCapacity:
-        """What all cells have.
+        """Read and sum up the capacity of all cells.
 
-        cell_timeout_s: what one cell may cost. only: uuids of the cells to ask; None for all. size: of which it
-            is counted how many more fit. with_nodes: whether to tell of each node, too. admission: of the request.
-        A cell that does not answer, or is of a kind that does not know, is skipped, and the answer not complete; nor is
-        it with a node that has not said what it has. Raises FleetUnreachableError when it is not known which cells
-        there are, and what `admission` raises.
+        cell_timeout_s: time limit of one cell. only: uuids of the cells to ask; None for all. size: size of the
+            instances to fit; None: do not count them. with_nodes: whether to return each node, too.
+        A cell that does not answer, or whose kind reports no capacity, is skipped; then, or with silent nodes, the
+        answer is incomplete. Raises FleetUnreachableError when the list of cells cannot be read, and the errors of
+        `admission`.
         """
         async with admission.page() as slot:
             has_all_cells = await self._reader.knows_all_cells()

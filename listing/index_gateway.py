@@ -1,4 +1,4 @@
-"""The index for lists: whether they use it, how far it follows the cells, and what happens when it fails."""
+"""The index as lists use it: whether it is in use, its progress in the cells, and the handling of its failures."""
 
 import asyncio
 import time
@@ -40,29 +40,27 @@ ProgressByCell = Mapping[str, CellProgress]
 _log = structlog.get_logger(__name__)
 _READ_AGAIN_AFTER_S = 0.2
 _MOST_SHARES = 4
-# What shows for next to nothing that a page could be made.
+# A cheap query that shows whether the index can answer a page.
 _NO_ROW = PageRequest(Eq("uuid", NO_INSTANCE), INSTANCES_BY_UUID, 1)
 _UUID = FieldValues(INSTANCE_FIELDS, ("uuid",))
 
 
 class _SlowerThanACellError(IndexSlowError):
-    """The index has not answered even within the time that a cell gets."""
+    """The index has not answered within the time limit of a cell."""
 
 
 class IndexDeadline:
-    """Runs queries, and raises IndexSlowError for one that the index has not answered within `deadline_s`.
+    """Runs queries; raises IndexSlowError for a query that the index has not answered within `deadline_s`.
 
-    Lists do not wait for a slow index while cells can answer. Falling back to the cells only when the index has missed
-    its own time limit would add that limit to the request. So a request waits for a moment and goes to the cells. Its
-    query goes on by itself; when that ends, it is known whether the index failed, or was slow once.
+    A list does not wait for a slow index while cells can answer: after the deadline the request goes to the cells, and
+    the query runs on in the background. Its end shows whether the index failed or was slow once.
 
-    Nor is it the index that is slow when many queries share it, in a process that has much to do: the cells would cost
-    several times as much, and make everything later. So while it answers others, a query may take as many times as long
-    as there are queries under way, up to four.
+    In a busy process many queries share the index, and cells would cost several times as much. So while the index
+    answers other queries, a query may take `deadline_s` times the number of running queries, at most four times.
 
-    One heavy query must not take the index from all callers. So while nothing is known of the index but that a query is
-    overdue, one other at a time tries it; once one has been answered, it is that query that is slow, and not the index.
-    on_failure: called when the index fails after all, unless it has answered others since the query began.
+    One heavy query must not take the index from all callers. While a query is overdue and the index has answered none
+    since, one other query at a time tries the index; when the index answers it, only the overdue query counts as slow.
+    on_failure: called when an overdue query fails, unless the index has answered other queries since it began.
     """
 
     def __init__(self, deadline_s: float, on_failure: Callable[[IndexerError], None]) -> None:
@@ -74,11 +72,11 @@ class IndexDeadline:
         self._under_way = 0
 
     def note_answer(self) -> None:
-        """The index has just answered a query of another way. Any thread may call this."""
+        """Record that the index has answered a query that ran elsewhere. Any thread may call this."""
         self._answered_at = time.monotonic()
 
     async def run(self, query: Coroutine[Any, Any, T]) -> T:
-        """What `query`, a request to the index, returns or raises."""
+        """Return or raise the result of `query`, a request to the index. Raises IndexSlowError at the deadline."""
         if not any(map(self._is_silent_since, self._overdue.values())):
             return await self._wait_for(query)
         if self._is_tried:
@@ -136,8 +134,8 @@ class IndexGateway:
 
     See docs/architecture.md, "Safe connect".
 
-    searcher: None when lists do not use the index, as when `search.enabled` is off.
-    clock: microseconds since the epoch, for the age of what the index has. is_clock_sure: whether it is right.
+    searcher: None if lists do not use the index. `search.enabled` has the same effect when it is off.
+    clock: microseconds since the epoch, for the age of the index. is_clock_sure: whether the clock is surely right.
     """
 
     def __init__(
@@ -166,12 +164,12 @@ class IndexGateway:
 
     @property
     def is_absent(self) -> bool:
-        """Whether there was no index at the last query, and never was before."""
+        """Whether no index existed at the last query, nor at any before."""
         return self._progress.is_absent
 
     @property
     def why_not(self) -> str | None:
-        """Why lists do not ask the index now; None when they do."""
+        """Why lists do not use the index now; None if they do."""
         if self._searcher is None:
             return "lists do not use the index (search.enabled)"
         if (reason := self.safe_connect.reason) is not None:
@@ -179,10 +177,10 @@ class IndexGateway:
         return None
 
     async def progress(self) -> ProgressByCell | None:
-        """How far the index follows the cells, by uuid; None when it is not to be asked. Raises IndexerError.
+        """Return the index's progress by cell uuid; None if lists do not use the index. Raises IndexerError.
 
-        When what is remembered would send a list to cells, the list waits for what the index says now: only its reader
-        may be late, in a process that has much to do.
+        If the remembered progress would send a list to cells, the list waits for a new reading: in a busy process only
+        the reader of the progress may be late, and not the index.
         """
         if self.why_not is not None:
             return None
@@ -193,14 +191,14 @@ class IndexGateway:
         return progress
 
     async def checked_progress(self) -> ProgressByCell | None:
-        """As `progress`, of an index that follows cells only if instances can be searched for, too."""
+        """As `progress`, and check by a query that the index can be searched. Raises IndexerError."""
         progress = await self.progress()
         if progress:
             await _find_nothing(self)
         return progress
 
     async def progress_or_nothing(self) -> ProgressByCell:
-        """As `progress`; nothing is known of an index that fails."""
+        """As `progress`; an empty mapping if the index fails."""
         try:
             return await self.progress() or {}
         except IndexerError as error:
@@ -208,7 +206,7 @@ class IndexGateway:
             return {}
 
     async def followed(self, max_age_s: float) -> ProgressByCell:
-        """The progress of cells whose rows come from the index (`bounded`), by uuid; no older than `max_age_s`."""
+        """Return the progress of the cells that the index answers for (`bounded`), by uuid, read within `max_age_s`."""
         if self.why_not is not None:
             return {}
         try:
@@ -225,11 +223,11 @@ class IndexGateway:
         attempt: Callable[[ProgressByCell, Consistency], Awaitable[T]],
         on_failure: Callable[[str], None],
     ) -> T:
-        """The answer of an `attempt` with the index; of one without it, if it is not to be asked, or cannot answer.
+        """Return the answer of an `attempt` with the index; of one without it, if it is not in use or fails.
 
-        An index that was only late may still answer for cells that do not answer in time either: old rows are better
-        than none. attempt: gets the progress, where nothing is followed if the index is not used, and the consistency
-        by which the index is asked first; by `strong` it only stands in for cells. on_failure: gets why not.
+        After a deadline, the index may still stand in for cells that do not answer in time: old rows are better than
+        none. attempt: gets the progress (empty without index), and the consistency by which it chooses the index first;
+        with `strong` the index only stands in for cells. on_failure: gets the reason for going on without the index.
         """
         late: ProgressByCell = {}
         if consistency is not Consistency.STRONG:
@@ -254,7 +252,7 @@ class IndexGateway:
         return await attempt({}, Consistency.STRONG)
 
     def freshness(self) -> Freshness:
-        """How fresh what is known of it is now; to be taken once for an answer, before the index is queried for it."""
+        """Return the freshness of the index now. An answer takes it once, before its first query to the index."""
         return Freshness(self._clock(), self._settings.staleness_limit_s, is_sure=self._is_clock_sure())
 
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
@@ -268,12 +266,12 @@ class IndexGateway:
     async def count(
         self, request: CountRequest, cells: Collection[str], *, stands_in_s: float | None = None
     ) -> Mapping[str, Counts]:
-        """See IndexSearcher.count; only after `progress`. stands_in_s: as of `source`."""
+        """See IndexSearcher.count; only after `progress`. stands_in_s: see `source`."""
         counting = self._required().count(request, cells)
         return await (self._deadline.run(counting) if stands_in_s is None else self._stand_in(counting, stands_in_s))
 
     async def items_or_nothing(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
-        """See IndexSearcher.items; only after `progress`. Nothing of an index that fails."""
+        """See IndexSearcher.items; only after `progress`. An empty mapping if the index fails."""
         try:
             return await self._deadline.run(self._required().items(item_type, cells))
         except IndexerError as error:
@@ -281,7 +279,7 @@ class IndexGateway:
         return {}
 
     async def seal(self) -> SealState | None:
-        """What is known of its seal; None when it is not to be asked, or fails."""
+        """Return the state of the index's seal; None if the index is not in use, or fails."""
         if self.why_not is not None:
             return None
         try:
@@ -293,9 +291,9 @@ class IndexGateway:
     def source(
         self, request: PageRequest, cells: Collection[str], projection: Projection, *, stands_in_s: float | None = None
     ) -> Source:
-        """The index, restricted to `cells` (uuids), as one source of a merge.
+        """Return the index, restricted to `cells` (uuids), as one source of a merge.
 
-        stands_in_s: set where they do not answer: as long as the request waits for a cell, it then waits for the index.
+        stands_in_s: set where the index replaces cells that do not answer; the time limit of a cell, for the index.
         """
 
         def search(part: PageRequest) -> Awaitable[Sequence[FoundRow]]:
@@ -315,7 +313,7 @@ class IndexGateway:
         return answer
 
     async def find(self, wanted: Filter, cells: Collection[str], projection: Projection) -> bytes | None:
-        """The item of an instance of `cells` that is `wanted`; None without one, if it is not to be asked, or fails."""
+        """Return the item of an instance that matches; None if there is none, or the index is not in use or fails."""
         if self.why_not is not None:
             return None
         try:
@@ -326,7 +324,7 @@ class IndexGateway:
         return rows[0].item if rows else None
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Query | None:
-        """The compiled query of a search; None when it cannot be shown."""
+        """Return the compiled query of a search; None if the index cannot show it."""
         if not isinstance(self._searcher, DescribesSearches):
             return None
         try:
@@ -335,19 +333,22 @@ class IndexGateway:
             return None
 
     def failed(self, error: IndexerError) -> None:
-        """Stop using the index, unless only this one request cannot be answered by it, or its progress says so itself.
+        """Stop using the index after `error`, unless the error concerns one request, or shows in the progress.
 
-        The one is so while it is slow, when it refuses the query as such, and when one of its documents is damaged; the
-        other when another program has written to it. The log names a document, or a kind of refusal, once.
+        Slowness, a refused query and a damaged document concern one request; foreign writes (IndexUnsealedError) show
+        in the progress. The log names each document and each kind of refusal once, since callers can repeat them.
         """
         if isinstance(error, IndexDocumentError):
             log_damaged_document(error.document_id, str(error))
         elif isinstance(error, IndexQueryError):
-            self._log_refused(error)
+            if error.kind not in self._refused_kinds:
+                self._refused_kinds.add(error.kind)
+                _log.warning("index_refused_query", kind=error.kind, reason=str(error))
         elif not isinstance(error, IndexSlowError | IndexUnsealedError):
             self.safe_connect.trip(error)
 
     def close(self) -> None:
+        """Stop probing the index and reading its progress."""
         self.safe_connect.close()
         self._progress.close()
 
@@ -356,21 +357,15 @@ class IndexGateway:
             raise ValueError("lists do not use the index")
         return self._searcher
 
-    def _log_refused(self, error: IndexQueryError) -> None:
-        """Once for each kind, since callers can have as many queries refused as they like."""
-        if error.kind not in self._refused_kinds:
-            self._refused_kinds.add(error.kind)
-            _log.warning("index_refused_query", kind=error.kind, reason=str(error))
-
     async def _probe(self) -> None:
         if self._searcher is not None:
             await read_as_lists_do(self._searcher)
 
 
 async def read_as_lists_do(searcher: IndexSearcher) -> ProgressByCell:
-    """The progress of an index that gives all that a list needs of it; raises IndexerError.
+    """Read from an index all that a list needs, and return its progress. Raises IndexerError.
 
-    One may know its progress, and have lost its instances, or have them where nothing can be searched.
+    An index may still know its progress when it has lost its instances, or cannot search them.
     """
     progress = await searcher.progress()
     await _find_nothing(searcher)
@@ -378,7 +373,7 @@ async def read_as_lists_do(searcher: IndexSearcher) -> ProgressByCell:
 
 
 async def _find_nothing(searcher: "IndexSearcher | IndexGateway") -> None:
-    """Raises IndexerError; the index that refuses this query refuses any."""
+    """Run a query that every index can answer. Raises IndexerError, IndexRequestError if the index refuses it."""
     try:
         await searcher.search(_NO_ROW, {NO_INSTANCE}, _UUID)
     except IndexQueryError as error:

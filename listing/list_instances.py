@@ -1,5 +1,4 @@
-"""The choice of the sources that answer a list of instances, and the page that they make. All lists of instances come
-through here."""
+"""Lists of instances: the choice of the sources of a page, and their merge. All lists of instances go through here."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,10 +25,10 @@ from fleetlight.views.projection import Projection
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """The request, the same in every attempt at the page: with the index, and without it if that fails.
+    """The request of a page, the same for every attempt with and without the index.
 
-    slot: of the page. cells: all there are. down: those that failed, by uuid; every attempt adds to it, and none waits
-    for them again. The rest is as of `InstanceLister.list_page`.
+    slot: the slot of the page. cells: those that are listed. down: errors of cells that failed, by uuid; every attempt
+    adds its own, and does not ask these cells again. For the rest see `InstanceLister.list_page`.
     """
 
     slot: Slot
@@ -44,7 +43,7 @@ class _Listing:
 
 
 class InstanceLister:
-    """Lists instances of all cells. announced: what only was announced of instances."""
+    """Lists instances of all cells. announced: the instances that only notifications announced."""
 
     def __init__(
         self,
@@ -71,18 +70,18 @@ class InstanceLister:
         observer: Observer | None = None,
         admission: Admission = NO_LIMIT,
     ) -> Page:
-        """One page. Collected before it is returned, so that a failing index can still be replaced by the cells.
+        """Return one page. It is collected first, so that cells can still replace an index that fails.
 
-        down: by uuid, cells that could not say where the page starts; they are not waited for again.
-        cell_timeout_s: what one cell may cost; `search.cell_timeout_s` unless given.
-        ask_live: uuids of cells that are asked themselves, however fresh the index is.
-        only: uuids of the cells whose instances are wanted; None for all.
-        observer: notes how the page comes about. admission: of the request that the page is for.
-        Raises FleetUnreachableError when it is not known which cells there are, QueryError for a filter that no source
-        can answer, and what `admission` raises. A cell that fails is a `CellAnswer` of the page.
+        down: errors of cells that failed when the marker was looked up, by uuid; the list does not ask them again.
+        cell_timeout_s: time limit of one cell; by default `search.cell_timeout_s`.
+        ask_live: uuids of cells that the list reads live, however fresh the index is.
+        only: uuids of the cells to list; None for all.
+        observer: records the sources of the page. admission: the limits of the request.
+        Raises FleetUnreachableError when the list of cells cannot be read, QueryError for a filter that no source can
+        answer, and the errors of `admission`. A cell that fails becomes a `CellAnswer` of the page.
         """
         async with admission.page() as slot:
-            # First, since it may read the registry again.
+            # Before `cells`, since it may read the registry again.
             has_all_cells = await self._reader.knows_all_cells(ask_live)
             cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
             observed = observer or Observer()
@@ -93,15 +92,14 @@ class InstanceLister:
             try:
                 page = await self._index.or_cells(consistency, partial(self._merge, listing), observed.do_without_index)
             except RowsMovedError:
-                # A row may have been in none of two batches. Now no cell is read twice.
+                # Two batches may both have missed a row that moved. The next attempt reads each cell once.
                 observed.give_up("rows moved while they were read in batches: read again, all at once")
                 at_once = partial(self._merge, listing, in_batches=False)
                 page = await self._index.or_cells(consistency, at_once, observed.do_without_index)
         return page if has_all_cells else replace(page, has_all_cells=False)
 
     async def describe(self, request: PageRequest, cell_uuid: str | None, indexed: Collection[str]) -> Query | None:
-        """The compiled query of one source; None when it cannot be shown. cell_uuid: None for the index of
-        `indexed`."""
+        """Return the compiled query of one source; None if it cannot show it. cell_uuid: None for the index."""
         if cell_uuid is None:
             return self._index.describe(request, indexed)
         if not isinstance(self._reader, DescribesPages):
@@ -111,9 +109,9 @@ class InstanceLister:
     async def _merge(
         self, listing: _Listing, progress: ProgressByCell, consistency: Consistency, *, in_batches: bool = True
     ) -> Page:
-        """One attempt at the page. consistency: by which the index is asked first (IndexGateway.or_cells).
+        """Make one attempt at the page. consistency: see IndexGateway.or_cells.
 
-        in_batches: no more is read of a cell at once than the page will most likely need of it.
+        in_batches: read from a cell at once only as many rows as the page will most likely need of it.
         """
         request, cells, observer = listing.request, listing.cells, listing.observer
         fresh = self._index.freshness()
@@ -148,8 +146,8 @@ class InstanceLister:
         announced = self._announced_source(listing, live)
         try:
             if before_cells := [live[cell.uuid] for cell in cells if cell.is_before_cells and cell.uuid in live]:
-                # Nova writes a server to its cell, and then takes it from where it was before. A list that looked there
-                # last could find it in neither.
+                # Nova writes a new server to its cell, and then deletes its build request. A list that read build
+                # requests last could miss the server in both.
                 await asyncio.gather(*(source.read_ahead() for source in before_cells))
             merged = await _first_of([*sources, announced], request)
         finally:
@@ -165,7 +163,7 @@ class InstanceLister:
     def _live_sources(
         self, listing: _Listing, indexed: Collection[str], progress: ProgressByCell, *, in_batches: bool
     ) -> dict[str, CellSource]:
-        """The cells that are asked themselves, by uuid; those that are known to be down have failed already."""
+        """Return the sources of the cells that the list reads live, by uuid; those of `down` have failed already."""
         request = listing.request
         asked = [cell for cell in listing.cells if cell.uuid not in indexed]
         if not asked:
@@ -190,7 +188,7 @@ class InstanceLister:
         return live
 
     def _announced_source(self, listing: _Listing, live: Collection[str]) -> AnnouncedSource:
-        """What is announced of instances of the cells that are asked themselves; one that is down has a substitute."""
+        """Return the announced instances of the live cells that are not down; the index stands in for the others."""
         cells = [cell for cell in listing.cells if cell.uuid in live and cell.uuid not in listing.down]
         rows = AnnouncedRows(self._announced, self._reader, cells, listing.request, listing.cell_timeout_s)
         return AnnouncedSource(rows, listing.request, listing.projection)
@@ -203,7 +201,7 @@ class InstanceLister:
         progress: ProgressByCell,
         fresh: Freshness,
     ) -> Page:
-        # By another route rows may stand elsewhere, and on no page of those that follow each other.
+        # On another route rows may have another place in the order, and be on none of the successive pages.
         decisive = {leaf.field for leaf in leaves(listing.request.filter)}
         decisive |= {key.field for key in listing.request.order.keys}
         answers = [
@@ -212,7 +210,7 @@ class InstanceLister:
         return Page(found.items, found.rows, found.last, answers)
 
     def _substitute(self, cell: Cell, listing: _Listing) -> Callable[[PageRequest], Source] | None:
-        """What opens the index in the place of a cell that cannot be reached."""
+        """Return a function that opens the index as the substitute of a cell; None if the index is not in use."""
         if not self._index.is_used:
             return None
         down = listing.projection.of_cell_that_is_down()
@@ -220,7 +218,7 @@ class InstanceLister:
 
 
 async def _first_of(sources: Sequence[Source], request: PageRequest) -> FoundPage:
-    """The rows of the page, merged from sorted sources."""
+    """Merge the rows of the page from sorted sources."""
     rows: list[Row] = []
     async with aclosing(merge_sorted(sources, request.order)) as runs:
         async for run in runs:

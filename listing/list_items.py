@@ -1,8 +1,7 @@
-"""Lists of what cells have beside instances: nodes, groups, networks, jobs …
+"""Lists of items other than instances: nodes, groups, networks, jobs …
 
-Cells are asked, but for the types that an index has (fleetlight.resources.indexed_items): of these it answers for the
-cells that it follows closely enough, if the fields that are needed are all there. So a fleet-wide list of nodes asks no
-cell.
+The lists read the cells. For the types that the index has (fleetlight.resources.indexed_items) it answers for the cells
+in which it is fresh, if it has all requested fields; so a fleet-wide list of nodes asks no cell.
 """
 
 import asyncio
@@ -24,10 +23,9 @@ from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 @dataclass(frozen=True, slots=True)
 class CellItems:
-    """What one cell has, and how it answered. records: as of fleetlight.cells.model.ItemsAdapter; none of a cell that
-    failed.
+    """The items of one cell. records: see fleetlight.cells.model.ItemsAdapter; empty if the cell failed.
 
-    duration_s: how long it took to answer, or to fail.
+    duration_s: time until the cell answered or failed.
     """
 
     answer: CellAnswer
@@ -37,9 +35,9 @@ class CellItems:
 
 @dataclass(frozen=True, slots=True)
 class ItemList:
-    """by_cell: of each cell that was asked. has_all_cells: as of fleetlight.listing.answer.Page.
+    """The items of all cells. has_all_cells: see fleetlight.listing.answer.Page.
 
-    why_not_indexed: of the cells that were asked themselves, as a sentence.
+    why_not_indexed: a sentence that says why the list read some cells live.
     """
 
     by_cell: Sequence[CellItems]
@@ -48,7 +46,7 @@ class ItemList:
 
 
 class ItemLister:
-    """Asks cells for their items, all at once, and first the index, if there is one."""
+    """Lists items from the index, where there is one, and from the other cells concurrently."""
 
     def __init__(self, reader: CellReader, index: IndexGateway | None = None) -> None:
         self._reader = reader
@@ -66,13 +64,12 @@ class ItemLister:
         ask_live: Collection[str] = (),
         admission: Admission = NO_LIMIT,
     ) -> ItemList:
-        """All items of a type.
+        """List all items of a type. A cell whose kind does not report such items is skipped: the answer is incomplete.
 
-        fields, keys: as of fleetlight.cells.model.ItemsAdapter. cell_timeout_s: what one cell may cost. only: uuids of
-            the cells to ask; None for all. A cell of a kind that does not report such items is skipped, and the answer
-            not complete.
-        consistency, ask_live, admission: as of InstanceLister.list_page.
-        Raises FleetUnreachableError when it is not known which cells there are, and what `admission` raises.
+        fields, keys: see fleetlight.cells.model.ItemsAdapter. cell_timeout_s: time limit of one cell.
+        only: uuids of the cells to ask; None for all.
+        consistency, ask_live, admission: see InstanceLister.list_page.
+        Raises FleetUnreachableError when the list of cells cannot be read, and the errors of `admission`.
         """
         async with admission.page() as slot:
             has_all_cells = await self._reader.knows_all_cells()
@@ -97,7 +94,7 @@ class ItemLister:
     async def _indexed(
         self, item_type: str, fields: Collection[str], cells: Sequence[Cell], consistency: Consistency
     ) -> tuple[Mapping[str, "_IndexedItems"], str]:
-        """What the index has of each cell, by its uuid; and why of a cell nothing is taken from there."""
+        """Return the index's items by cell uuid, and the reason for which it does not answer for the other cells."""
         stored = INDEXED_ITEMS.get(item_type)
         if stored is None:
             return {}, "no index has such items, so cells are asked"
@@ -124,9 +121,7 @@ class ItemLister:
     async def describe(
         self, cell_uuid: str, item_type: str, fields: Collection[str], keys: Collection[Any] | None, timeout_s: float
     ) -> Mapping[str, Any] | None:
-        """What a cell is asked for its items (fleetlight.cells.model.DescribingItemsAdapter); None when it cannot show
-        that.
-        """
+        """Return the query that reads a cell's items (DescribingItemsAdapter); None if the cell cannot show it."""
 
         def describe(adapter: CellAdapter) -> Mapping[str, Any] | None:
             if isinstance(adapter, DescribingItemsAdapter):
@@ -148,7 +143,7 @@ class ItemLister:
         *,
         substitute: "_IndexedItems | None",
     ) -> CellItems:
-        """substitute: what the index has of the cell, for when it does not answer."""
+        """Read the items of one cell. substitute: the index's items, for a cell that does not answer."""
 
         def read(adapter: CellAdapter) -> Sequence[Record] | None:
             return adapter.read_items(item_type, fields, keys) if isinstance(adapter, ItemsAdapter) else None
@@ -170,7 +165,7 @@ class ItemLister:
 
 @dataclass(frozen=True, slots=True)
 class _IndexedItems:
-    """What the index has of one cell, and how far it follows that."""
+    """The index's items of one cell, and its progress in the cell."""
 
     cell: Cell
     progress: CellProgress

@@ -19,24 +19,23 @@ class Row(Protocol):
 
     @property
     def item(self) -> bytes:
-        """The instance as the answer shows it; read once, and only if the page has the row."""
+        """The rendered instance; the merge reads it once, and only for rows of the page."""
 
 
 class Source(Protocol):
     """One sorted stream of rows."""
 
     async def next_batch(self) -> Sequence[Row]:
-        """The rows that come next, in order; none when there are no more."""
+        """Return the next rows in order; an empty sequence at the end."""
 
 
 async def merge_sorted(sources: Sequence[Source], order: SortOrder) -> AsyncGenerator[list[Row]]:
-    """Merge what the sources deliver, lazily, in runs: the rows that follow until some source has to be asked again.
+    """Merge sorted sources lazily. Yields runs of rows; a run ends where a source needs its next batch.
 
-    The first batches are fetched at the same time, because a source that was not touched would otherwise be waited for
-    in the middle of the merge, one source after the other. After that a source is asked again only when its next row is
-    needed; memory is one batch per source. The same uuid from two sources (an instance that just moved) comes once:
-    the first in the order wins.
-    Raises whatever a source raises; the others are then no longer waited for.
+    The merge fetches the first batches of all sources concurrently, since it would otherwise wait for one source after
+    the other. Afterwards it reads a source only when it needs its next row; memory is one batch per source. A uuid
+    from two sources (an instance that just moved) comes once: the first in the order wins.
+    Raises the first error of a source, and cancels the reads of the others.
     Source: k-way merge, Knuth, TAOCP vol. 3, section 5.4.1.
     """
     streams = [_Stream(source) for source in sources]
@@ -47,7 +46,7 @@ async def merge_sorted(sources: Sequence[Source], order: SortOrder) -> AsyncGene
     heapq.heapify(heap)
     while heap:
         if len(streams) == 1:
-            # Nothing to compare, and one source has no row twice.
+            # With one source there is nothing to compare, and no duplicate.
             run, number = streams[0].take_all(), 0
         else:
             run, number = _merge_until_exhausted(streams, heap, order, seen)
@@ -63,7 +62,7 @@ async def merge_sorted(sources: Sequence[Source], order: SortOrder) -> AsyncGene
 def _merge_until_exhausted(
     streams: Sequence["_Stream"], heap: list[tuple[tuple[Any, ...], int]], order: SortOrder, seen: set[str]
 ) -> tuple[list[Row], int]:
-    """The next rows up to the end of some stream's batch, and the number of that stream, which still heads the heap."""
+    """Return the rows up to the end of a stream's batch, and the number of that stream, which still heads the heap."""
     run: list[Row] = []
     while True:
         number = heap[0][1]
@@ -79,7 +78,7 @@ def _merge_until_exhausted(
 
 
 class _Stream:
-    """A source and what is left of its current batch."""
+    """A source and the rest of its current batch."""
 
     __slots__ = ("_index", "_rows", "_source")
 

@@ -1,7 +1,7 @@
-"""The list of instances as of a moment: the same merge of the same cells, each as it was then.
+"""The list of instances as of a past moment, merged from the cells' rows at that moment.
 
-No index answers, since it has each instance as it is now. A cell that keeps what its changes replaced undoes them
-(fleetlight.cells.model.PastAdapter); a cell that is down is missing, and the page says so.
+The index holds only the present, so the cells answer: a cell that keeps the previous values of its changes undoes them
+(fleetlight.cells.model.PastAdapter). The page names the cells that are down, and lacks their rows.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ T = TypeVar("T")
 
 
 class PastLister:
-    """Lists instances as of a moment. clock, and all moments: microseconds since the epoch.
+    """Lists instances as of a past moment. Moments and `clock` are microseconds since the epoch.
 
-    announced: what only was announced of instances, of which nothing is known but what they are like now.
+    announced: the instances that only notifications announced; only their present state is known.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class PastLister:
         self._clock = clock
 
     def is_to_come(self, moment: int) -> bool:
-        """Whether that moment is still to come."""
+        """Whether the moment is in the future."""
         return moment > self._clock()
 
     async def require(self, moment: int, only: Collection[str] | None, timeout_s: float) -> Mapping[str, CellFailure]:
-        """The cells that do not answer, by uuid; of all others it is known what they were like at that moment.
+        """Check that cells know their rows at `moment`; returns the errors of cells that do not answer, by uuid.
 
-        only: uuids of the cells that are meant; None for all. timeout_s: what one cell may cost.
-        Raises PastNotKeptError of the cell that goes back least, and FleetUnreachableError.
+        only: uuids of the cells to check; None for all. timeout_s: time limit of one cell.
+        Raises PastNotKeptError with the cell whose past is shortest, and FleetUnreachableError.
         """
         cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
         found = await asyncio.gather(*(self._require_of(cell, moment, timeout_s) for cell in cells))
@@ -80,7 +80,7 @@ class PastLister:
         observer: Observer | None = None,
         admission: Admission = NO_LIMIT,
     ) -> Page:
-        """As InstanceLister.list_page; raises PastNotKeptError as well."""
+        """As InstanceLister.list_page, as of `moment`. Raises PastNotKeptError as well."""
         reader = _PastReader(self._reader, moment, self._clock)
         lister = InstanceLister(reader, IndexGateway(None, self._settings, clock=self._clock), self._settings)
         page = await lister.list_page(
@@ -142,7 +142,7 @@ class _PastReader:
 
 
 def _past_of(adapter: CellAdapter, clock: Clock) -> PastAdapter:
-    """Raises PastNotKeptError of a cell that only knows what it is like now."""
+    """Return the adapter as a PastAdapter. Raises PastNotKeptError for a kind of cell that keeps no past."""
     if isinstance(adapter, PastAdapter):
         return adapter
     reason = f"cells of kind '{adapter.cell.kind}' keep nothing of what their changes replace"

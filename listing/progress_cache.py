@@ -1,4 +1,4 @@
-"""Progress of the index, read in a thread of its own, so that it waits for no page and no page for it."""
+"""Cache of the index's progress, read in a thread of its own, so that pages and readings do not wait for each other."""
 
 import asyncio
 import time
@@ -15,22 +15,22 @@ from fleetlight.indexer.errors import IndexAbsentError, IndexUnavailableError
 _log = structlog.get_logger(__name__)
 
 _INTERVAL_S = 0.5
-# While lists come; the thread ends when none has come for so long.
+# The thread ends when no list has come for so long.
 _IDLE_AFTER_S = 5.0
 _MAX_AGE_S = 1.0
 _TIMEOUT_S = 0.25
-# A process that makes rows of the index disappear announces it first, and waits ten seconds for lists that do not know
-# it yet.
+# A process that removes rows from the index announces that first, and waits ten seconds for lists that have not yet
+# read the announcement.
 _LATE_MAX_AGE_S = 3.0
 
 
 class IndexSlowError(IndexUnavailableError):
-    """The index has not answered yet; it may still do so, so this alone is no reason to stop using it."""
+    """The index has not answered in time. It may still do so, so lists keep using it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """began_at: monotonic seconds. error: why it failed."""
+    """One reading of the progress. began_at: monotonic seconds. error: why the reading failed."""
 
     began_at: float
     progress: Mapping[str, CellProgress] = field(default_factory=dict)
@@ -38,16 +38,16 @@ class _Reading:
 
 
 class ProgressCache:
-    """The progress by cell uuid; raises IndexerError as `read`, which reads it from the index, does.
+    """The index's progress by cell uuid.
 
-    What is remembered says that the index is further behind than it is, never that it is less. While requests come, a
-    thread reads it again each half second, with an event loop of its own, so a process that is busy with pages reads it
-    all the same. A request takes what is remembered. Only for what is older than `max_age_s` it waits; and when the
-    reader is late because the process is busy, not for long, but takes what there is up to three seconds.
-    An index that is not there, and never was as far as this process knows, has not failed: it follows no cell yet.
+    Remembered progress may understate the index, and never overstates it. While requests come, a thread with its own
+    event loop reads the progress each half second, so a process that is busy with pages reads it, too. A request takes
+    the remembered progress. It waits for a new reading only if that is older than `max_age_s`, and then briefly: it
+    accepts up to three seconds of age if the reader is late. An index that does not exist, and never did as far as this
+    process knows, has not failed: its progress is empty.
 
-    read: called in that thread. deadline_s: how long a request waits without anything remembered; raises IndexSlowError
-    then. on_answer: called in the thread when the index has answered. remembered: the last answer, however old.
+    read: reads the progress from the index, in that thread; raises IndexerError. deadline_s: how long a request waits
+    if nothing is remembered. on_answer: called in the thread after each reading. remembered: the last reading.
     """
 
     def __init__(
@@ -72,11 +72,14 @@ class ProgressCache:
 
     @property
     def is_absent(self) -> bool:
-        """Whether there was no index when it was read last, and never was before."""
+        """Whether no index existed at the last reading, nor at any before."""
         return self._is_absent
 
     async def get(self, max_age_s: float = _MAX_AGE_S, *, timeout_s: float = _TIMEOUT_S) -> Mapping[str, CellProgress]:
-        """What was read no longer than `max_age_s` ago, if it comes within `timeout_s`; else what is remembered."""
+        """Return progress read within `max_age_s`, if a reading ends within `timeout_s`; else the remembered progress.
+
+        Raises IndexSlowError when nothing is remembered and no reading ends in time, and IndexerError as `read` does.
+        """
         now = time.monotonic()
         last = self._last
         if self._is_newer(last, now - max_age_s):
@@ -86,7 +89,7 @@ class ProgressCache:
         reading = self._reading_since(min(now, now - max_age_s))
         timeout_s = self._deadline_s if remembered is None else min(timeout_s, self._deadline_s)
         if reading is self._under_way and now - self._under_way_since > self._deadline_s:
-            timeout_s = 0.0  # it was waited for already
+            timeout_s = 0.0  # others have waited for this reading already
         answer = asyncio.wrap_future(reading)
         try:
             await asyncio.wait({answer}, timeout=timeout_s)
@@ -104,7 +107,7 @@ class ProgressCache:
         raise IndexSlowError(f"its progress was not read within {self._deadline_s:g} s")
 
     def close(self) -> None:
-        """Read nothing from now on but what a request waits for."""
+        """Stop the periodic readings; only requests cause readings from now on."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -114,7 +117,7 @@ class ProgressCache:
         return reading.error is None and reading.began_at >= since
 
     def _reading_since(self, since: float) -> Future[_Reading]:
-        """The reading that has begun since then, or begins next."""
+        """Return the running reading if it began after `since`; else the next one."""
         with self._changed:
             self._wanted_at = time.monotonic()
             if self._under_way is not None and self._under_way_since >= since:
@@ -137,7 +140,7 @@ class ProgressCache:
                     ended.set_result(reading)
 
     def _begin(self) -> bool:
-        """Wait for what is due next; False when no list has needed it for long."""
+        """Wait until the next reading is due, and begin it; False if no list has come for long."""
         with self._changed:
             due = self._under_way_since + _INTERVAL_S
             while not self._is_closed and self._wanted is None and time.monotonic() < due:
@@ -159,7 +162,7 @@ class ProgressCache:
                 return _Reading(began_at, error=error)
             self._is_absent = True
             return _Reading(began_at)
-        except Exception as error:  # noqa: BLE001  # the list that waits gets it
+        except Exception as error:  # noqa: BLE001  # `get` raises it
             return _Reading(began_at, error=error)
         self._has_answered, self._is_absent, self.remembered = True, False, progress
         self._on_answer()
@@ -167,7 +170,7 @@ class ProgressCache:
 
 
 def _new_future() -> Future[_Reading]:
-    """One that no caller can cancel for others."""
+    """Make a future that no waiting caller can cancel for the others."""
     future: Future[_Reading] = Future()
     future.set_running_or_notify_cancel()
     return future

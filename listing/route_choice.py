@@ -1,4 +1,4 @@
-"""The choice of the cells that the index answers for, and what each cell contributed: the same for pages and counts."""
+"""The choice of the cells that the index answers for, and the contribution of each cell, for pages and counts."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ from fleetlight.query.retention import may_match_forgotten
 
 
 class LiveCell(Protocol):
-    """What became of the query to one cell.
+    """The outcome of the query to one live cell.
 
-    failure: why it could not answer everything itself. has_substitute: whether the index did instead.
-    damaged: how many of its rows could not be used. left_out: how many of these the answer lacks.
-    lacks: why rows that it has no part in may be missing; None where they are there.
+    failure: why the cell did not answer in full. has_substitute: whether the index answered instead.
+    damaged: number of unreadable rows. left_out: number of unreadable rows that the answer lacks.
+    lacks: why other rows, such as announced instances, may be missing; None if none are.
     """
 
     @property
@@ -39,7 +39,7 @@ class LiveCell(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IndexedCells:
-    """cells: uuids of those that the index answers for. too_short: horizons that the request may look behind."""
+    """cells: uuids of those that the index answers for. too_short: horizons before which the request may want rows."""
 
     cells: Collection[str]
     too_short: Collection[int] = field(default=())
@@ -54,8 +54,8 @@ def choose_indexed(
     consistency: Consistency,
     ask_live: Collection[str],
 ) -> IndexedCells:
-    """What the index, which follows the cells as `progress` says, answers for. ask_live: uuids that it does not."""
-    # Of deleted instances the index has those since the horizon; a request that may want older ones asks the cell.
+    """Choose the cells that the index answers for. ask_live: uuids of cells that the list reads live in any case."""
+    # The index keeps instances deleted since its horizon; a request that may want older ones reads the cell live.
     horizons = {each.horizon for each in progress.values()} - {0}
     too_short = [horizon for horizon in horizons if may_match_forgotten(wanted, horizon)]
     indexed = {
@@ -71,9 +71,9 @@ def choose_indexed(
 def answer_of(
     cell: Cell, live: LiveCell | None, progress: CellProgress | None, fresh: Freshness, decisive: Collection[str]
 ) -> CellAnswer:
-    """What a cell contributed. live: None for one that was not asked itself.
+    """Describe the contribution of a cell. live: None if the list did not read the cell live.
 
-    decisive: the fields on which it depends which rows the answer has.
+    decisive: the fields that decide which rows the answer has.
     """
     answer = _answer_of(cell, live, progress, fresh)
     if untold := sorted(cell.untold_fields.intersection(decisive)):

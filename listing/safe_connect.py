@@ -1,7 +1,7 @@
-"""Safe connect: an index that failed is not asked again until the service restarts.
+"""Safe connect: after a failure, lists do not use the index until the service restarts.
 
-The request that met the failure is answered by the cells; one warning is logged. With `retry_after_s` the flag goes
-down again after a probe in the background succeeded, never through a caller's request.
+The cells answer the request that met the failure, and one warning is logged. With `retry_after_s` a successful probe in
+the background takes the flag down again; a caller's request never does.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ _log = structlog.get_logger(__name__)
 
 
 class SafeConnect:
-    """The flag.
+    """The flag that keeps lists off a failed index.
 
-    probe: asks the index something cheap; raises IndexerError while it is away.
+    probe: sends the index a cheap query; raises IndexerError while it is away.
     retry_after_s: wait before each probe; None: never probe.
     tripped_at: when the flag went up, in microseconds; None while it is down.
-    reason: what the index failed with, while the flag is up; may name servers, so it is not for callers.
+    reason: the error of the index while the flag is up; may name servers, so callers must not see it.
     """
 
     def __init__(self, probe: Callable[[], Awaitable[object]], retry_after_s: float | None = None) -> None:
@@ -38,7 +38,7 @@ class SafeConnect:
         return self.reason is not None
 
     def trip(self, error: IndexerError) -> None:
-        """Put the flag up. Further failures, of requests that were under way, change nothing."""
+        """Put the flag up. If it is up already, the failure of a concurrent request changes nothing."""
         if self.is_tripped:
             return
         self.reason = str(error)
@@ -55,6 +55,7 @@ class SafeConnect:
             _log.info("index_in_use_again")
 
     def close(self) -> None:
+        """Stop probing; the flag stays as it is."""
         self._stop_probing()
 
     def _stop_probing(self) -> None:

@@ -6,14 +6,14 @@ from pydantic import BaseModel, ConfigDict, Field
 class SearchSettings(BaseModel):
     """How lists use the index.
 
-    enabled: whether lists may use the index; to be switched on where an indexer runs.
-    staleness_limit_s: a cell that the index is behind of by more than this is asked itself.
-    retry_after_s: an index that failed is probed in the background this long after; unset: not before a restart, and
-        5 s with `fleetlight up`.
-    index_deadline_s: a request that the index has not answered by then is answered by the cells.
-    token_wait_s: how long a request waits for the index to know what its tokens stand for, before it asks their cells.
-    cell_timeout_s: what one cell may cost a request; one that is silent for so long is then treated as down until a
-        probe in the background was answered.
+    enabled: whether lists may use the index; operators switch it on where an indexer runs.
+    staleness_limit_s: lists read a cell live if the index is further behind it than this.
+    retry_after_s: a background probe tries a failed index after this long; unset: never before a restart, and 5 s with
+        `fleetlight up`.
+    index_deadline_s: the cells answer a request that the index has not answered by then.
+    token_wait_s: how long a request waits for the index to have the changes of its tokens, before it asks their cells.
+    cell_timeout_s: time limit of one cell within a request; a cell that misses it counts as down until it answers a
+        background probe.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,8 +1,6 @@
-"""The sources of a list: the index restricted to some cells, and one cell live, for which the index may be the
-substitute.
+"""The sources of a list: the index restricted to some cells, and one live cell, with the index as its substitute.
 
-All of them deliver rows under the same order, filtered by the same tree (docs/architecture.md, "One merge,
-many sources").
+All sources deliver rows in the same order, filtered by the same tree (docs/architecture.md, "One merge, many sources").
 """
 
 import asyncio
@@ -39,7 +37,7 @@ _log = structlog.get_logger(__name__)
 
 
 class CellReader(Protocol):
-    """What the sources need of `fleetlight.cells.fan_out.cell_pool.CellPool`."""
+    """The part of `fleetlight.cells.fan_out.cell_pool.CellPool` that lists use; see there for the errors."""
 
     async def cells(self) -> tuple[Cell, ...]: ...
 
@@ -55,9 +53,9 @@ class CellReader(Protocol):
 
 
 class LiveRow:
-    """A row of a cell. It is rendered as the indexer does it, and only when the page shows it.
+    """A row of a cell. It renders its item as the indexer does, and only when the page shows it.
 
-    on_damage: makes the item of one that cannot be rendered.
+    on_damage: makes the item of a row that cannot be rendered.
     """
 
     __slots__ = ("_on_damage", "_projection", "_row", "position")
@@ -76,6 +74,7 @@ class LiveRow:
 
     @property
     def item(self) -> bytes:
+        """See Row."""
         try:
             return rendered(self._row, self._projection)
         except UnreadableRowError:
@@ -83,15 +82,15 @@ class LiveRow:
 
 
 def rendered(row: InstanceRow, projection: Projection) -> bytes:
-    """The item of a row. Raises UnreadableRowError for a damaged one, which is logged when it is first met."""
+    """Render the item of a row. Raises UnreadableRowError for a damaged row, and logs it the first time."""
     try:
         return projection.render_record(row.record, row.cell_uuid, row.revision)
-    except Exception as error:  # it is about this row
+    except Exception as error:  # any error here is about this row
         raise damaged_row(row, error) from error
 
 
 def damaged_row(row: InstanceRow, error: Exception) -> UnreadableRowError:
-    """What to raise for a row of which nothing could be made, as `error` says."""
+    """Make the error for a row that cannot be rendered because of `error`, and log the row."""
     reason = error.reason if isinstance(error, UnreadableRowError) else f"{type(error).__name__}: {error}"
     _log_damage(row.cell_uuid, row.uuid, reason)
     return UnreadableRowError(row.cell_uuid, row.uuid, reason)
@@ -99,26 +98,26 @@ def damaged_row(row: InstanceRow, error: Exception) -> UnreadableRowError:
 
 @lru_cache(maxsize=4096)
 def _log_damage(cell: str, instance: str, reason: str) -> None:
-    """Once for each, since lists come again and again."""
+    """Log each damaged row once, since every list meets it again."""
     _log.error("row_damaged", cell=cell, instance=instance, reason=reason)
 
 
 def log_failure(cell_uuid: str, error: CellFailure) -> None:
-    """Log that a cell could not answer, unless that was logged when it was found out."""
+    """Log that a cell failed, unless it hangs: the pool has logged that already."""
     if not isinstance(error, CellHangsError):
         _log.warning("cell_unreachable", cell=cell_uuid, reason=str(error))
 
 
 class RowsMovedError(Exception):
-    """Rows of a cell were put in another place between two batches, so that one may be in neither of them."""
+    """Rows of a cell moved in the order between two batches, so both batches may have missed a row."""
 
 
 class _Batches(ABC):
-    """Reads batch after batch, each from behind the last row of the one before.
+    """Reads batch after batch, each after the last row of the one before.
 
-    request: the page; no batch asks for more than what the page still lacks.
-    is_checked: rows may move while they are read, so the rows before a further batch are read again with it. Raises
-        RowsMovedError when they are not the same any more.
+    request: the page; no batch asks for more rows than the page still lacks.
+    is_checked: rows may move during the read, so each further batch reads the earlier rows again. Raises
+        RowsMovedError when these have changed.
     """
 
     def __init__(self, request: PageRequest, batch_size: int, *, is_checked: bool) -> None:
@@ -131,7 +130,7 @@ class _Batches(ABC):
 
     @abstractmethod
     async def _read(self, request: PageRequest) -> Sequence[Row]:
-        """Fewer rows than the limit of the request mean that there are no more."""
+        """Read one batch; fewer rows than the limit of the request mean that there are no more."""
 
     @property
     def rest(self) -> PageRequest:
@@ -139,9 +138,10 @@ class _Batches(ABC):
         return self._request
 
     async def next_batch(self) -> Sequence[Row]:
+        """See Source. Raises RowsMovedError if `is_checked`."""
         if self._is_exhausted:
             return ()
-        # Nothing is lacking any more and the merge still asks: some rows were duplicates.
+        # A merge that asks for more than the limit has dropped duplicates.
         wanted = min(self._batch_size, self._lacking) if self._lacking > 0 else self._batch_size
         rows = await (self._read_checked(wanted) if self._is_checked else self._read_next(wanted))
         self._lacking -= len(rows)
@@ -156,7 +156,7 @@ class _Batches(ABC):
 
     async def _read_checked(self, wanted: int) -> Sequence[Row]:
         known = len(self._delivered)
-        # One statement, so all of its rows are of one moment.
+        # One statement reads all rows as of one moment.
         rows = await self._read(replace(self._whole, limit=known + wanted))
         uuids = [row.position[-1] for row in rows]
         if uuids[:known] != self._delivered:
@@ -167,7 +167,7 @@ class _Batches(ABC):
 
 
 class BatchedSource(_Batches):
-    """Batches of what `read` answers."""
+    """A source that reads its batches by `read`."""
 
     def __init__(
         self,
@@ -185,15 +185,14 @@ class BatchedSource(_Batches):
 
 
 class CellSource(_Batches):
-    """One cell, live. From where it cannot be reached, `substitute` delivers the rest, if there is one.
+    """One live cell. When the cell fails, `substitute` delivers the remaining rows, if there is one.
 
-    deadline_s: what waiting for this cell may cost the page in all; after that it counts as not reachable. Time for
-        which the page waits for others is not the cell's: one that hangs must not take the healthy ones with it.
-    damaged: how many rows of it the page shows as those of a cell that is down, or not at all (`left_out`).
-    failure: why the cell could not deliver everything itself; None while it could.
-    lacks: as of fleetlight.listing.route_choice.LiveCell.
-    may_start_over: whether the page can begin anew when rows of the cell have moved while they were read, as
-        RowsMovedError says. Otherwise such a cell counts as one that could not deliver everything.
+    deadline_s: time that the page waits for this cell in all; then the cell counts as unreachable. Time spent waiting
+        for other cells does not count, so that a hanging cell does not take healthy ones with it.
+    damaged: number of rows that the page shows like those of a down cell, or lacks (`left_out`).
+    failure: why the cell did not deliver all rows itself; None if it did.
+    lacks: see fleetlight.listing.route_choice.LiveCell.
+    may_start_over: whether the page begins anew on RowsMovedError; otherwise the cell counts as failed.
     """
 
     def __init__(
@@ -225,6 +224,7 @@ class CellSource(_Batches):
 
     @property
     def has_substitute(self) -> bool:
+        """Whether the index delivers the remaining rows."""
         return self._substitute is not None
 
     async def read_ahead(self) -> None:
@@ -232,6 +232,7 @@ class CellSource(_Batches):
         self._ahead = await self.next_batch()
 
     async def next_batch(self) -> Sequence[Row]:
+        """See Source. Raises RowsMovedError if the page may start over."""
         if self._ahead is not None:
             ahead, self._ahead = self._ahead, None
             return ahead
@@ -247,7 +248,7 @@ class CellSource(_Batches):
         return () if self._substitute is None else await self._substitute.next_batch()
 
     def fail(self, error: CellFailure) -> None:
-        """Treat the cell as not reachable from here on."""
+        """Treat the cell as unreachable from now on, and open its substitute."""
         log_failure(self.cell_uuid, error)
         self.failure = without_frames(error)
         if self._open_substitute is not None:
@@ -272,12 +273,12 @@ class CellSource(_Batches):
         return b""
 
 
-# For all requests of a process: a fleet database that hangs holds so many threads, and no more.
+# Shared by all requests of a process: a fleet database that hangs blocks at most so many threads.
 _FLEET_THREADS = DaemonThreads(32, "fleet")
 
 
 async def ask_fleet(query: Callable[[], T], timeout_s: float) -> T:
-    """The answer of the fleet database to a `query` that blocks; raises FleetUnreachableError, also at the timeout."""
+    """Run a blocking `query` to the fleet database in a thread. Raises FleetUnreachableError, also at the timeout."""
     try:
         async with asyncio.timeout(timeout_s):
             return await _FLEET_THREADS.run(query)
@@ -286,10 +287,10 @@ async def ask_fleet(query: Callable[[], T], timeout_s: float) -> T:
 
 
 def live_batch_size(limit: int, cells: int) -> int:
-    """How many rows of one cell to read at once for a page of `limit` over `cells` cells.
+    """Return the number of rows to read from one cell at once for a page of `limit` over `cells` cells.
 
-    The rows of a page fall on the cells about as a Poisson distribution says, so two standard deviations above the mean
-    spare nearly every cell a second batch, and cost little where they are not needed.
+    The rows of a page fall on the cells about as in a Poisson distribution, so two standard deviations above the mean
+    spare nearly every cell a second batch, and cost little otherwise.
     """
-    mean = limit / max(cells, 1)  # a new fleet has none
+    mean = limit / max(cells, 1)  # a new fleet has no cells
     return min(limit, ceil(mean + 2 * sqrt(mean)))

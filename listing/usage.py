@@ -1,6 +1,6 @@
-"""What the instances of all cells used within a period, and what of the period each cell knows.
+"""Usage by the instances of all cells within a period, and the part of the period that each cell knows.
 
-The cells are asked, page by page: the past is theirs (fleetlight.cells.usage). No index has it.
+Usage is read from the cells, page by page (fleetlight.cells.usage), since the index has no past.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from fleetlight.query.counts import MAX_GROUPS
 from fleetlight.resources.fields import from_microseconds
 
 CELL = "cell"
-"""What sums can be apart by beside fleetlight.cells.usage.GROUPS."""
+"""The name by which sums are grouped by cell, beside those of fleetlight.cells.usage.GROUPS."""
 
 _KEEPS_NONE = (
     "it keeps no changes: an instance counts from its last launch, by its present size, until its row is purged"
@@ -32,8 +32,8 @@ _KNOWS_NO_PAST = "it knows neither when its instances were launched nor those th
 
 @dataclass(frozen=True, slots=True)
 class CellUsage:
-    """sums: of the instances of one cell, by group. exact_from: as of UsagePart. why: the reasons for which this may
-    not be exact; there are none where every change of the period counted."""
+    """The usage of one cell. sums: by group. exact_from: see UsagePart. why: the reasons for which the sums may be
+    inexact; empty if every change of the period counted."""
 
     answer: CellAnswer
     sums: Mapping[Group, Usage] = field(default_factory=dict)
@@ -42,22 +42,20 @@ class CellUsage:
 
     @property
     def is_known(self) -> bool:
+        """Whether the cell answered."""
         return self.answer.route is not Route.SKIPPED
 
 
 @dataclass(frozen=True, slots=True)
 class FleetUsage:
-    """by: what the sums of each cell are apart by. cells: all that are meant. proof: which of them answered in full."""
+    """The usage of all cells. by: names of the groups of each cell's sums. proof: which cells answered in full."""
 
     by: Sequence[str]
     cells: Sequence[CellUsage]
     proof: Page
 
     def sums(self, by: Sequence[str]) -> Mapping[Group, Usage]:
-        """Of all cells, by the values of `by`, which has CELL among them or not, in that order.
-
-        Raises TooManyGroupsError.
-        """
+        """Sum up all cells, grouped by `by` in that order; CELL may be one of the names. Raises TooManyGroupsError."""
         sums: dict[Group, Usage] = defaultdict(Usage)
         for each in self.cells:
             for group, usage in each.sums.items():
@@ -68,7 +66,7 @@ class FleetUsage:
 
 
 class UsageLister:
-    """Adds up what instances used. announced: what only was announced of instances, of which no past is known."""
+    """Sums up the usage of instances. announced: instances that only notifications announced, without a known past."""
 
     def __init__(self, reader: CellReader, announced: AnnouncedStore = NO_ANNOUNCED) -> None:
         self._reader = reader
@@ -77,10 +75,10 @@ class UsageLister:
     async def usage(
         self, request: UsageRequest, *, cell_timeout_s: float, admission: Admission = NO_LIMIT
     ) -> FleetUsage:
-        """What all cells know, all of them asked at once.
+        """Read the usage of all cells concurrently. A cell that fails adds nothing, and the answer is incomplete.
 
-        cell_timeout_s: what one page of a cell may cost. A cell that fails counts for nothing, and the answer is not
-        complete. Raises FleetUnreachableError, TooManyGroupsError, and what `admission` raises.
+        cell_timeout_s: time limit of one page of a cell. Raises FleetUnreachableError when the list of cells cannot be
+        read, TooManyGroupsError, and the errors of `admission`.
         """
         async with admission.page() as slot:
             has_all_cells = await self._reader.knows_all_cells()
@@ -110,7 +108,7 @@ class UsageLister:
 
 
 class _Parts:
-    """The parts of one cell, added up."""
+    """The sum of the parts of one cell."""
 
     def __init__(self) -> None:
         self.sums: dict[Group, Usage] = defaultdict(Usage)
@@ -124,7 +122,7 @@ class _Parts:
             self.sums[group].add(usage)
         _refuse_too_many(self.sums)
         if part.exact_from is not None:
-            # Changes may be forgotten between two parts.
+            # The cell may prune changes between two parts.
             self.exact_from = max(part.exact_from, self.exact_from or 0)
         self.lacks |= part.lacks
         self.after, self.is_whole = part.after, part.after is None
@@ -140,7 +138,7 @@ def _nothing_of(cell: Cell, why: str) -> CellUsage:
 
 
 def _limits(exact_from: int | None, start: int) -> list[str]:
-    """Why not every change since `start` counted, if so."""
+    """Return why changes since `start` did not count; empty if all did."""
     if exact_from is None:
         return [_KEEPS_NONE]
     if exact_from <= start:

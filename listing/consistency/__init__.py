@@ -1,1 +1,1 @@
-"""Consistency of a list with what its caller has done or seen: by tokens, and by changes that are noted without one."""
+"""Consistency of a list with its caller's own changes: by tokens, and by changes that the API notes by itself."""

@@ -1,11 +1,10 @@
-"""Read your own writes: the cells that a list asks itself, to include what the index does not know yet.
+"""Read your own writes: a list reads those cells live whose latest changes by its caller the index lacks.
 
-A client that knows nothing of tokens lists what it has changed a moment ago, and the index follows a moment later. So
-each process notes what a project has just changed or seen, and its next lists must not lack that. Every API process of
-the fleet knows of it (docs/decisions/0003): one that has changed an instance shares that with the others through the
-fleet database, and answers its caller no sooner than they must have read it: a list takes what was read at most
-`_READ_AGAIN_S` ago. So no list that is requested after the answer lacks the change, whichever process it reaches, and
-no list waits for a query of its own.
+A client without tokens lists a change a moment after it made it, and before the index has it. So each API process notes
+what a project has just changed or seen, and includes it in the project's next lists. A process that has changed an
+instance shares the change with the other API processes through the fleet database (docs/decisions/0003), and answers
+its caller only when they must have read it: a list uses shared changes that were read at most `_READ_AGAIN_S` ago. So
+no list requested after the answer lacks the change, at whichever process, and no list waits for a query of its own.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 _log = structlog.get_logger(__name__)
 _READ_AGAIN_S = 0.05
 _WAIT_S = _READ_AGAIN_S + 0.005
-# What is read has been read before, but for this: a transaction commits somewhat later than it says.
+# Each read overlaps the one before by so much, since a transaction commits later than its timestamp says.
 _OVERLAP_S = 1.0
 _LISTEN_AGAIN_S = 5.0
 _FORGET_AGAIN_S = 5.0
@@ -53,9 +52,9 @@ _POLL_INTERVAL_S = 0.05
 class OwnChange:
     """A state of an instance that the lists of `reader` include.
 
-    changed_at: when, in microseconds: a cell that was restored from a backup gives out the same revisions again.
-    position: where it is in the changelog, once that is known. is_indexed: whether the index is known to
-    have it. sharing: the task that passes it to the other API processes.
+    changed_at: microseconds; tells states apart when a cell restored from a backup gives out a revision again.
+    position: the change's place in the changelog, once known. is_indexed: whether the index is known to have the
+    change. sharing: the task that shares it with the other API processes.
     """
 
     __slots__ = ("cell_uuid", "changed_at", "is_indexed", "position", "reader", "sharing", "token")
@@ -70,27 +69,27 @@ class OwnChange:
         self.sharing: asyncio.Task[None] | None = None
 
     def covers(self, other: "OwnChange") -> bool:
-        """Whether a list with this state of the instance lacks nothing of the `other` one."""
+        """Whether this state of the instance is at least as new as `other`."""
         return self.token.revision >= other.token.revision and self.changed_at >= other.changed_at
 
 
 class OwnChanges:
     """Remembers own changes for `kept_s` seconds in this process, by reader: a project, or a user without one.
 
-    kept_s: no less than `search.staleness_limit_s`: an index has the change after that, or counts as stale.
+    kept_s: at least `search.staleness_limit_s`, after which the index has the change or counts as stale.
     """
 
     def __init__(self, kept_s: float, clock: Clock) -> None:
         self._kept_us = round(kept_s * MICROSECONDS_PER_SECOND)
         self._clock = clock
-        # By instance, the newest last. Of most there is one state; of two it is not known which one is newer.
+        # By instance, the newest last. Two states of an instance are kept while neither is known to be newer.
         self._of_reader: dict[str, dict[str, list[OwnChange]]] = {}
         self._ends: deque[tuple[int, OwnChange]] = deque()
 
     def note(self, reader: str, row: InstanceRow) -> OwnChange | None:
-        """The lists of `reader` include `row`, of a native cell; None when it was changed longer ago than `kept_s`.
+        """Note `row`, of a native cell, for the lists of `reader`; None if it changed longer ago than `kept_s`.
 
-        What was noted already, of this state or a newer one, is what is returned.
+        Returns the existing note if there is one of this state or a newer one.
         """
         changed_at = max(row.record["updated_at"] or 0, row.record["created_at"] or 0)
         if self._clock() - changed_at > self._kept_us:
@@ -98,7 +97,7 @@ class OwnChanges:
         return self.note_token(reader, row.cell_uuid, ChangeToken.of(row), changed_at)
 
     def note_token(self, reader: str, cell_uuid: str, token: ChangeToken, changed_at: int) -> OwnChange:
-        """As `note`, of a state that is known to be new."""
+        """As `note`, for a state that is known to be recent."""
         now = self._clock()
         self._forget_old(now)
         changes = self._of_reader.setdefault(reader, {})
@@ -106,15 +105,15 @@ class OwnChanges:
         change = OwnChange(reader, cell_uuid, token, changed_at)
         for state in known:
             if state.covers(change):
-                return state  # of requests that ran at the same time, this one was the older one, or only looked
-        # To the end: the newest is what the index reaches last.
+                return state  # a concurrent request noted a newer state
+        # Reinsert at the end: the index reaches the newest change last.
         changes.pop(token.instance_uuid, None)
         changes[token.instance_uuid] = [*(state for state in known if not change.covers(state)), change]
         self._ends.append((now + self._kept_us, change))
         return change
 
     def of(self, reader: str) -> Sequence[OwnChange]:
-        """What was noted for `reader` lately, and is not in the index as far as is known, the newest last."""
+        """Return the noted changes of `reader` that the index is not known to have, the newest last."""
         if reader not in self._of_reader:
             return ()
         self._forget_old(self._clock())
@@ -124,7 +123,7 @@ class OwnChanges:
     def _forget(self, change: OwnChange) -> None:
         changes = self._of_reader.get(change.reader, {})
         states = changes.get(change.token.instance_uuid, [])
-        # A newer one of that instance may have taken its place.
+        # A newer state of the instance may have replaced it.
         if change in states:
             states.remove(change)
             if not states:
@@ -138,10 +137,9 @@ class OwnChanges:
 
 
 class SharedChanges:
-    """What this process notes, and what other processes share. A fleet database that fails makes no list and no change
-    fail.
+    """The own changes of this process and those that other processes share. A failing fleet database fails no request.
 
-    kept_s: as of OwnChanges.
+    kept_s: see OwnChanges.
     """
 
     def __init__(self, store: RecentChanges, kept_s: float, clock: Clock) -> None:
@@ -153,7 +151,7 @@ class SharedChanges:
         self._reading: asyncio.Task[None] | None = None
 
     async def share(self, readers: Collection[str], row: InstanceRow) -> None:
-        """The lists of `readers` include `row`, of a native cell, from now on, in every process."""
+        """Have the lists of `readers` include `row`, of a native cell, from now on in every process."""
         changes = [change for reader in readers if (change := self._own.note(reader, row)) is not None]
         unshared = [change for change in changes if change.sharing is None]
         if unshared:
@@ -164,7 +162,7 @@ class SharedChanges:
             await asyncio.shield(sharing)
 
     async def of(self, reader: str) -> Sequence[OwnChange]:
-        """What the lists of `reader` have to include, the newest last."""
+        """Return the changes that the lists of `reader` must include, the newest last."""
         wanted = time.monotonic() - _READ_AGAIN_S
         while self._asked_at < wanted:
             if self._reading is None or self._reading.done():
@@ -208,16 +206,16 @@ class SharedChanges:
         for change in found:
             token = ChangeToken(change.instance_uuid, change.revision)
             noted = self._own.note_token(change.reader, change.cell_uuid, token, change.noted_at)
-            noted.sharing = noted.sharing or asyncio.current_task()  # it is, and not to be again
+            noted.sharing = noted.sharing or asyncio.current_task()  # so that this process does not share it again
         self._asked_at = self._read_at = asked_at
         if listens:
             self._listened_at = asked_at
 
 
 class ReadYourWrites:
-    """What lists have to include, by tokens and without, and whether the index knows it.
+    """Finds the cells that a list must read live, since the index lacks changes that the list must include.
 
-    reader: has the cells that lists ask. pool: has the native ones open. engine: opens the database of a native cell.
+    reader: the cells that lists ask. pool: queries native cells. engine: opens the database of a native cell.
     """
 
     def __init__(
@@ -239,29 +237,29 @@ class ReadYourWrites:
         self._engine = engine
         self._index = index
         self._settings = settings
-        # Twice: the clocks of the process that announces changes and of this one may differ.
+        # Twice the limit, since the clocks of this process and of the one that shares a change may differ.
         self._changes = SharedChanges(fleet.recent_changes, 2 * settings.staleness_limit_s, clock)
 
     async def include(self, row: InstanceRow, reader: str) -> None:
-        """From now on the lists of `reader` include this state of an instance of a native cell.
+        """Have the lists of `reader`, and of the instance's project, include this state of an instance from now on.
 
-        So do those of its project. reader: a project, or a user without one, that has changed or seen it.
+        row: of a native cell. reader: the project, or the user without one, that has changed or seen the instance.
         """
         if self._index.is_used:
             await self._changes.share({reader, row.record["project_id"] or reader}, row)
 
     async def cells_to_ask(self, tokens: Sequence[ChangeToken], may_see: MaySee) -> Collection[str]:
-        """The uuids of the cells that have to be asked themselves, since the index was not up to date soon enough.
+        """Wait until the index has the changes of `tokens`; returns the uuids of the cells where it is still behind.
 
-        Raises TokenError for a token that was not handed out to the caller.
+        Raises TokenError for a token that no operation handed out to the caller.
         """
         try:
             found = await self._cells_of(tokens, may_see)
         except (FleetUnreachableError, CellDownError):
-            # It is not known which cells they are of; all together they are right.
+            # The cells of the tokens are unknown, so the list reads all cells live.
             return {cell.uuid for cell in await self._reader.cells()}
         listed = {cell.uuid for cell in await self._reader.cells()}
-        # Cells of other kinds number no changes, and of a cell that has just joined the list would know nothing.
+        # Ask cells that number no changes, and cells that joined so recently that the reader does not list them yet.
         to_ask = {cell.uuid for cell in found.values() if not cell.can.numbers_changes or cell.uuid not in listed}
         waiting = {token: cell for token, cell in found.items() if cell.uuid not in to_ask}
         positions: dict[ChangeToken, Numbered] = {}
@@ -282,11 +280,11 @@ class ReadYourWrites:
             await asyncio.sleep(_POLL_INTERVAL_S)
 
     async def cells_behind(self, reader: str) -> Collection[str]:
-        """The uuids of the cells that have to be asked themselves, since the index lacks what `reader` has to find.
+        """Return the uuids of the cells of which the index lacks own changes of `reader`, so that lists read them live.
 
-        No list waits for the index: the cell answers sooner, and is asked no longer than the index needs.
+        Lists do not wait for the index here: the cell answers sooner, and only until the index has caught up.
         """
-        # Without an index all cells are asked anyway.
+        # Without an index a list asks all cells anyway.
         noted = () if self._index.why_not is not None else await self._changes.of(reader)
         if not noted:
             return ()
@@ -309,7 +307,7 @@ class ReadYourWrites:
         return {uuid for uuid, answer in zip(by_cell, answers, strict=True) if answer}
 
     async def _is_in(self, progress: CellProgress, cell: Cell, change: OwnChange) -> bool:
-        """Whether the index knows a change, or cannot any more, since the cell was restored without it."""
+        """Whether the index has a change, or never can, since the cell was restored to a state without it."""
         if change.position is None:
             try:
                 position = await self._position_of(change.token, cell)
@@ -332,7 +330,7 @@ class ReadYourWrites:
         return found
 
     async def _look_up(self, waiting: Mapping[ChangeToken, Cell], positions: dict[ChangeToken, Numbered]) -> set[str]:
-        """Add the `positions` that have been given out since; returns the uuids of cells that do not answer."""
+        """Add the `positions` that cells have assigned meanwhile; returns the uuids of cells that do not answer."""
         missing = [token for token in waiting if token not in positions]
         answers = await asyncio.gather(*(self._known_position_of(token, waiting[token]) for token in missing))
         positions.update(
@@ -341,14 +339,14 @@ class ReadYourWrites:
         return {answer.cell.uuid for answer in answers if isinstance(answer, _Down)}
 
     async def _known_position_of(self, token: ChangeToken, cell: Cell) -> "Numbered | _Down | None":
-        """As `_position_of`. Raises TokenError for a token that was not handed out."""
+        """As `_position_of`. Raises TokenError for a token that no operation handed out."""
         try:
             return await self._position_of(token, cell)
         except ChangeNotFoundError:
             raise unknown_token(str(token)) from None
 
     async def _position_of(self, token: ChangeToken, cell: Cell) -> "Numbered | _Down | None":
-        """None for a change that has no number yet. Raises ChangeNotFoundError."""
+        """Return the changelog position of a change; None if it has no number yet. Raises ChangeNotFoundError."""
 
         def ask() -> Numbered | None:
             return position_of(self._engine(cell), cell, token.instance_uuid, token.revision)
@@ -360,7 +358,7 @@ class ReadYourWrites:
 
 
 def _is_known(position: Numbered | None, progress: CellProgress) -> bool:
-    """Whether the index has a change; None for one that has no number yet."""
+    """Whether the index has the change at `position`, which is None while the change has no number."""
     return position is not None and position.is_covered_by(progress.epoch, progress.watermark)
 
 

@@ -1,7 +1,7 @@
-"""Tokens: a finished operation hands one out, so that a request can have lists include it (`at-least`).
+"""Tokens: a finished operation hands out a token, by which a later list includes the change (`at-least`).
 
-It names an instance and its revision, which the caller knows anyway: the sequence of the change is not known when the
-operation ends, since the relay gives it out later, and would show how busy a cell is.
+A token names an instance and its revision, not the sequence of the change: the relay assigns that after the operation
+has ended, and it would show callers how busy a cell is.
 """
 
 import re
@@ -18,7 +18,7 @@ _MAX_TOKENS = 50
 
 @dataclass(frozen=True, slots=True)
 class ChangeToken:
-    """At least this revision of this instance, and whatever its cell changed before."""
+    """A demand for at least this revision of an instance, and for every earlier change of its cell."""
 
     instance_uuid: str
     revision: int
@@ -32,7 +32,7 @@ class ChangeToken:
 
 
 def parse_tokens(text: str) -> Sequence[ChangeToken]:
-    """One or more tokens with commas or spaces between them. Raises TokenError."""
+    """Parse one or more tokens, separated by commas or spaces. Raises TokenError for malformed or too many tokens."""
     words = dict.fromkeys(filter(None, _SEPARATOR.split(text)))
     if not 1 <= len(words) <= _MAX_TOKENS:
         raise TokenError(f"at-least needs 1 to {_MAX_TOKENS} tokens, as finished operations gave them out")
@@ -46,5 +46,5 @@ def parse_tokens(text: str) -> Sequence[ChangeToken]:
 
 
 def unknown_token(token: str) -> TokenError:
-    """The refusal of a token that was never handed out, or only to another project: the two look the same."""
+    """Make the error for a token that no operation handed out, or only to another project: both look the same."""
     return TokenError(f"no finished operation has given out the token {token!r}")

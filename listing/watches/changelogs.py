@@ -1,7 +1,5 @@
-"""Changes of instances and nodes, from changelogs: a native cell keeps its own, and for the instances of all others
-indexers keep a journal.
-
-This module knows nothing of watches.
+"""Changes of instances and nodes, read from the changelog of a native cell, or from the journal that an indexer keeps
+for another cell. This module knows nothing about watches.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,14 +27,14 @@ T = TypeVar("T")
 
 _BATCH_SIZE = 500
 _JOURNAL_THREADS = 2
-# Indexers say each two seconds that they follow a cell; clocks may differ.
+# An indexer reports each two seconds that it follows a cell; clocks may differ.
 _SILENT_AFTER_S = 20
-# No change has such a number.
+# Larger than the number of any change.
 _BEYOND_ALL = 2**62
 
 
 class ResetReason(StrEnum):
-    """Why changes are missed, so that a reader has to list again; the values are for programs, `text` for people."""
+    """Why a reader has missed changes and has to list again; the values are for programs, `text` for people."""
 
     FORGOTTEN = "forgotten"
     RESTORED = "restored"
@@ -48,6 +46,7 @@ class ResetReason(StrEnum):
 
     @property
     def text(self) -> str:
+        """The reason as a sentence for the reader."""
         return _REASONS[self]
 
 
@@ -64,11 +63,11 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class ChangedItem:
-    """What a cell's changelog says up to `position`. row: the item after it; None when it is about none.
+    """One change in a cell's changelog, at `position`. row: the item after the change; None if it concerns no item.
 
-    item_type: of the item; the record of a node has the values of fleetlight.resources.node.shown_node. is_gone: the
-    cell does not have it any more; the row is what was known of it. is_new: it was just made. before: its record before
-    the change, where that is known.
+    item_type: the item's type; a node's record has the values of fleetlight.resources.node.shown_node. is_gone: the
+    cell has deleted the item, and `row` is its last known state. is_new: the change made the item. before: the record
+    before the change; None if unknown.
     """
 
     cell_uuid: str
@@ -82,7 +81,7 @@ class ChangedItem:
 
 @dataclass(frozen=True, slots=True)
 class ChangelogReading:
-    """changes: in order. reached: up to where they go. has_more: whether there were more when it was read."""
+    """changes: in order. reached: the position up to which they are complete. has_more: whether more had followed."""
 
     changes: Sequence[ChangedItem]
     reached: Position
@@ -90,13 +89,13 @@ class ChangelogReading:
 
 
 class QueriesCells(Protocol):
-    """What is needed of `fleetlight.cells.fan_out.cell_pool.CellPool`."""
+    """The part of `fleetlight.cells.fan_out.cell_pool.CellPool` that reads changelogs."""
 
     async def ask(self, cell_uuid: str, query: Callable[[CellAdapter], T], timeout_s: float) -> T: ...
 
 
 class ReadsJournals(Protocol):
-    """What is needed of fleetlight.cells.fleet.journals.Journals; raises FleetUnreachableError."""
+    """The part of fleetlight.cells.fleet.journals.Journals that reads; each call raises FleetUnreachableError."""
 
     def read(self, cell_uuid: str, after: int, limit: int) -> JournalReading | None: ...
 
@@ -104,9 +103,9 @@ class ReadsJournals(Protocol):
 
 
 class Changelogs:
-    """The changelogs of all cells. timeout_s: what a query may cost. clock: microseconds since the epoch.
+    """The changelogs of all cells. timeout_s: time limit of a query. clock: microseconds since the epoch.
 
-    Calls raise CellUnreachableError when it cannot be known now what changes in the cell, and UnknownCellError.
+    Calls raise CellUnreachableError when the changes of the cell cannot be read now, and UnknownCellError.
     """
 
     def __init__(
@@ -119,7 +118,7 @@ class Changelogs:
         self._threads = BoundedThreads(_JOURNAL_THREADS, "journals", deadline_s=timeout_s)
 
     async def newest_position(self, cell: Cell) -> Position:
-        """Up to where the changes of the cell are numbered."""
+        """Return the position of the newest numbered change of the cell. Raises as the class says."""
         if cell.can.numbers_changes:
             return await self._cells.ask(cell.uuid, lambda adapter: _changelog_of(adapter).position(), self._timeout_s)
         reading = await self._read_journal(cell, lambda: self._journals.read(cell.uuid, _BEYOND_ALL, 1))
@@ -127,17 +126,17 @@ class Changelogs:
         return reading.now
 
     async def read_back(self, cell: Cell, before: Position | None, limit: int) -> JournalReading:
-        """Of the journal of a cell that numbers nothing: the newest entries, the newest first, that come before."""
+        """Read the journal of a cell without numbers backwards: the newest entries before `before`, newest first."""
         below = _BEYOND_ALL if before is None else before.sequence
         reading = await self._read_journal(cell, lambda: self._journals.read_back(cell.uuid, below, limit))
         self._require_follower(cell, reading)
         return reading
 
     async def read_on(self, cell: Cell, after: Position) -> ChangelogReading | ResetReason:
-        """The changes that follow `after`, a batch; why not, when it is not known what happened since.
+        """Read a batch of the changes after `after`; returns a ResetReason if those changes are unknown.
 
-        The changelog may not go back that far, or another one began (the cell was restored from a backup, a journal was
-        broken off).
+        They are unknown when the changelog does not go back that far, or was begun anew: the cell was restored from a
+        backup, or its journal was interrupted.
         """
         if cell.can.numbers_changes:
             return await self._cells.ask(cell.uuid, lambda adapter: read_on(adapter, after), self._timeout_s)
@@ -162,6 +161,7 @@ class Changelogs:
         return ChangelogReading(changes, changes[-1].position if has_more else now, has_more)
 
     def close(self) -> None:
+        """End the threads that read journals."""
         self._threads.close(lambda: None)
 
     async def _read_journal(self, cell: Cell, read: Callable[[], JournalReading | None]) -> JournalReading:
@@ -179,14 +179,14 @@ class Changelogs:
 
 
 def read_on(adapter: CellAdapter, after: Position) -> ChangelogReading | ResetReason:
-    """As Changelogs.read_on, of a cell that keeps its changelog itself. Blocks; raises CellUnreachableError."""
+    """As Changelogs.read_on, for a cell that keeps its own changelog. Blocks; raises CellUnreachableError."""
     log = _changelog_of(adapter)
     now = log.position()
     if now == after:
         return ChangelogReading((), after, has_more=False)
     if now.sequence < after.sequence or not _is_past_of(log, after, now):
         return ResetReason.RESTORED
-    # What is numbered from now on may be of a later epoch, and is read the next time.
+    # Leave changes numbered after `now`, which may belong to a later epoch, to the next read.
     changes = [change for change in log.changes_after(after.sequence, _BATCH_SIZE) if change.sequence <= now.sequence]
     if [change.sequence for change in changes[:1]] != [after.sequence + 1][: now.sequence - after.sequence]:
         return ResetReason.FORGOTTEN
@@ -199,8 +199,8 @@ def read_on(adapter: CellAdapter, after: Position) -> ChangelogReading | ResetRe
 
 
 def _is_past_of(log: ChangelogAdapter, after: Position, now: Position) -> bool:
-    """Whether the change that `after` names is part of what happened before `now`."""
-    # Before the first epoch nothing had a number: everything comes after that.
+    """Whether the change at `after` belongs to the history that leads to `now`."""
+    # Before the first epoch no change had a number, so every change comes after that.
     is_same = after.epoch in {None, now.epoch}
     return is_same or log.epoch_history().contains(str(after.epoch), after.sequence)
 
@@ -212,13 +212,13 @@ def _changelog_of(adapter: CellAdapter) -> ChangelogAdapter:
 
 
 def _changed(log: ChangelogAdapter, change: Change, position: Position) -> ChangedItem:
-    """Raises MalformedMessageError for what the cell itself says, and cannot be read."""
+    """Convert a change of an instance or node. Raises MalformedMessageError for a message that cannot be read."""
     if change.revision == NO_REVISION:
         return ChangedItem(log.cell.uuid, position, None)
     if not change.instance_uuid:
         return _changed_other(log.cell.uuid, change, position)
     record = None if size_problem(change.message) else read_record(change.message)
-    # A message that a newer version of us has written: the cell itself has the row.
+    # A newer version of Fleetlight may have written the message: then read the row from the cell.
     row = log.find(change.instance_uuid) if record is None else InstanceRow(log.cell.uuid, change.revision, record)
     before: Record | None = None
     if record is not None and change.previous is not None:
@@ -227,7 +227,7 @@ def _changed(log: ChangelogAdapter, change: Change, position: Position) -> Chang
 
 
 def _changed_other(cell_uuid: str, change: Change, position: Position) -> ChangedItem:
-    """Of an item that is no instance; what it was before is not kept."""
+    """Convert a change of an item that is no instance; the changelog keeps no earlier record of it."""
     said = interpret(change.message, change.revision)
     if not isinstance(said, OtherItemChange):
         return ChangedItem(cell_uuid, position, None)

@@ -1,9 +1,8 @@
-"""The changes of all cells as they are numbered, read once for all watches of this process.
+"""The feed: the changes of all cells, read once for all watches of this process.
 
-A cell is followed through its changelog, by sequence, so nothing is left out (fleetlight.listing.watches.changelogs).
-Without a watch nothing is read. What cannot be reported change by change is reported as a reset: a cell that has joined
-or left the fleet, one that could not be asked at first, one that was restored or whose changelog was pruned or begun
-anew meanwhile.
+The feed follows each cell's changelog by sequence, so it misses no change (fleetlight.listing.watches.changelogs). It
+reads nothing while there is no watch. A reset stands for changes that cannot be reported one by one: when a cell has
+joined or left the fleet, did not answer at first, was restored, or has pruned or restarted its changelog.
 """
 
 import asyncio
@@ -22,13 +21,13 @@ from fleetlight.listing.watches.watched_list import Effect
 
 _log = structlog.get_logger(__name__)
 _POLL_INTERVAL_S = 0.25
-# All journals are in one database.
+# Less often than changelogs, since the fleet database holds all journals.
 _JOURNAL_INTERVAL_S = 1.0
 _CELLS_INTERVAL_S = 5.0
 
 
 class ListsCells(Protocol):
-    """What the feed needs of `fleetlight.cells.fan_out.cell_pool.CellPool`."""
+    """The part of `fleetlight.cells.fan_out.cell_pool.CellPool` that the feed uses."""
 
     async def cells(self) -> tuple[Cell, ...]: ...
     async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool: ...
@@ -36,30 +35,30 @@ class ListsCells(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FollowedCell:
-    """A cell of the fleet. why_not: what keeps it from being followed at the moment; None while it is."""
+    """A cell of the fleet. why_not: why the feed cannot follow it now; None while it does."""
 
     cell: Cell
     why_not: str | None
 
 
 class Watcher(Watching, Protocol):
-    """What gets the changes of a list. Calls come from the event loop and must not block."""
+    """The receiver of a list's changes. The feed calls it in the event loop, so its methods must not block."""
 
     def offer(self, change: ChangedItem, effect: Effect) -> None:
-        """effect: what the change is to the list that is watched."""
+        """Take a change. effect: its effect on the watched list."""
 
     def report(self) -> None:
-        """Which cells of the fleet are followed has changed."""
+        """Note that the set of followed cells has changed."""
 
     def reset(self, reason: ResetReason, cell_uuid: str, position: Position | None) -> None:
-        """Changes of a cell were missed. position: from where it is followed now, if at all."""
+        """Note that changes of a cell were missed. position: where the feed resumes; None if it does not."""
 
     def end(self) -> None:
-        """The process stops."""
+        """Note that the process stops."""
 
 
 class ChangeFeed:
-    """Follows every cell while there are watches."""
+    """Follows the changelog of every cell while there are watches."""
 
     def __init__(self, reader: ListsCells, changelogs: Changelogs) -> None:
         self._reader = reader
@@ -69,7 +68,7 @@ class ChangeFeed:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._watching_cells: asyncio.Task[None] | None = None
         self._positions: dict[str, Position] = {}
-        # By cell and epoch, up to which number it is part of the history that is followed.
+        # By cell and epoch, the last number of that epoch in the history that the feed follows.
         self._past: dict[str, dict[str | None, int]] = {}
         self._why_not: dict[str, str] = {}
         self._starting = asyncio.Lock()
@@ -77,28 +76,28 @@ class ChangeFeed:
         self._is_closed = False
 
     def followed(self) -> Sequence[FollowedCell]:
-        """All cells of the fleet, while there are watches."""
+        """Return all cells of the fleet; none without watches."""
         return [FollowedCell(cell, self._why_not.get(uuid)) for uuid, cell in self._cells.items()]
 
     @property
     def positions(self) -> Mapping[str, Position]:
-        """By cell, up to where its changes were offered to all watches."""
+        """By cell, the position up to which all watches were offered its changes."""
         return self._positions
 
     def current_name(self, cell_uuid: str, position: Position) -> Position:
-        """The same position by the epoch that the cell is followed in; `position` where that is not known.
+        """Convert `position` to the epoch in which the feed follows the cell; unchanged if that is not possible.
 
-        Two epochs give a number to the same change only up to where the later one began.
+        Two epochs give the same number to the same change only up to where the later epoch began.
         """
         if position.sequence > self._past.get(cell_uuid, {}).get(position.epoch, -1):
             return position
         return Position(self._positions[cell_uuid].epoch, position.sequence)
 
     async def join(self, watcher: Watcher, known: Collection[str] = ()) -> Mapping[str, Position]:
-        """Pass each change to `watcher` from now on; returns what comes before. Raises FleetUnreachableError.
+        """Pass each later change to `watcher`; returns the positions from which on. Raises FleetUnreachableError.
 
-        known: uuids of cells that the watcher has followed before, perhaps in a process that learned of them earlier.
-        A closed feed ends it at once.
+        known: uuids of cells that the watcher has followed before, perhaps in a process that read the registry later.
+        A closed feed ends the watcher at once.
         """
         if self._is_closed:
             watcher.end()
@@ -119,6 +118,7 @@ class ChangeFeed:
             self._stop_unless_used()
 
     def leave(self, watcher: Watcher) -> None:
+        """Pass no more changes to `watcher`; the last watcher stops the feed."""
         self._watchers.discard(watcher)
         self._stop_unless_used()
 
@@ -127,7 +127,7 @@ class ChangeFeed:
             self._stop()
 
     def close(self) -> None:
-        """End all watches, and those that are still to come."""
+        """End all watches, and each later one as it joins."""
         self._is_closed = True
         self._end_watches()
 
@@ -138,7 +138,7 @@ class ChangeFeed:
         self._stop()
 
     async def replay(self, cell_uuid: str, after: Position) -> ChangelogReading | ResetReason:
-        """Changes of a cell that follow `after`, a batch; why not, when they are not known any more.
+        """Read a batch of a cell's changes after `after`, as Changelogs.read_on does.
 
         Raises CellUnreachableError and UnknownCellError.
         """
@@ -191,7 +191,7 @@ class ChangeFeed:
         following.add_done_callback(self._ended)
 
     async def _find_position(self, cell: Cell, reason: ResetReason) -> bool:
-        """Whether it is followed from now on. reason: why what came before is missed by watches."""
+        """Begin to follow a cell; returns whether that worked. reason: why watches have missed its earlier changes."""
         try:
             self._positions[cell.uuid] = await self._changelogs.newest_position(cell)
         except (CellUnreachableError, UnknownCellError) as error:
@@ -215,7 +215,7 @@ class ChangeFeed:
             await asyncio.sleep(interval_s)
 
     async def _read_on(self, cell_uuid: str) -> bool | ResetReason:
-        """Pass on what is new; whether there may be more, or why it is not known."""
+        """Offer new changes to the watches; returns whether more may follow, or why changes are unknown."""
         before = self._positions[cell_uuid]
         try:
             reading = await self.replay(cell_uuid, before)
@@ -237,7 +237,7 @@ class ChangeFeed:
         return reading.has_more
 
     def _ended(self, following: asyncio.Task[None]) -> None:
-        """A mistake of this program: watches that would get nothing more end, since silence means no change."""
+        """End all watches if the task failed: their silence would mean that nothing changes."""
         if not following.cancelled() and (error := following.exception()) is not None:
             _log.error("watch.failed", exc_info=error)
             self._end_watches()

@@ -1,8 +1,8 @@
 """One watch: the events for one caller, in a bounded buffer.
 
-Events: `ready` (the stream follows the cells from here), those of changes, which the watched list names, `incomplete`
-and `complete` (whether every cell is followed), `reset` (changes were missed: list again), `overrun` (the reader is too
-slow and is dropped), `ended` (the reader may not go on); one without a name when there is nothing new.
+Events: `ready` (the stream follows the cells from here), changes, which the watched list names, `incomplete` and
+`complete` (whether the feed follows every cell), `reset` (changes were missed: list again), `overrun` (the reader is
+too slow and is dropped), `ended` (the reader has lost its rights); an event without a name is a heartbeat.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from fleetlight.listing.watches.positions import PositionCodec, Positions
 from fleetlight.listing.watches.watched_list import ChangeKind, CoveredCell, Effect, WatchedList, effect_of
 
 RIGHTS_INTERVAL_S = 5.0
-"""The rights of a stream's reader are looked at this often, and before each batch of events."""
+"""Interval at which a stream checks the rights of its reader; it also does so before each batch of events."""
 
 _BUFFERED_EVENTS = 1000
-# Removals of this many servers are reported once while they stay away; of older ones they may be reported again.
+# So many removed servers are remembered, so that a watch does not report their removal again.
 _REMEMBERED_REMOVALS = 10_000
 _HEARTBEAT_S = RIGHTS_INTERVAL_S
 _RETRY_S = 1.0
@@ -42,9 +42,9 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """name: None where there is nothing new. cursor: where the reader is after it, for the last event of a batch.
+    """One event. name: None for a heartbeat. cursor: the reader's position after the last event of a batch.
 
-    reset: why changes are missed, if they are.
+    reset: why changes were missed; None for other events.
     """
 
     name: str | None
@@ -54,7 +54,7 @@ class WatchEvent:
 
 
 class ConfirmsRights(Protocol):
-    """What is needed of fleetlight.api.identity.rights.Rights."""
+    """The part of fleetlight.api.identity.rights.Rights that a watch uses; `confirm` raises RightsLostError."""
 
     @property
     def are_old(self) -> bool: ...
@@ -64,10 +64,10 @@ class ConfirmsRights(Protocol):
 class Watch:
     """A Watcher of the feed.
 
-    rights: of the reader, which are confirmed before each batch of events, and every few seconds.
-    since: where an earlier stream ended, so that what happened meanwhile comes first; None: from now on.
-    lost: why the place where an earlier stream ended is none to go on from, so that the reader has to list again.
-    deadline: of the monotonic clock; from then on it does not wait for news, but says at once that there is none.
+    rights: the reader's rights, confirmed before each batch of events, and every few seconds.
+    since: where an earlier stream ended, so that the changes since then come first; None: begin now.
+    lost: why the watch cannot resume where an earlier stream ended, so that the reader has to list again.
+    deadline: monotonic seconds; afterwards the watch does not wait for events, but sends heartbeats at once.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Watch:
         self._lost = lost
         self._deadline = deadline
         self._positions: dict[str, Position] = dict(since or {})
-        # Cells that did not answer while it was read what had been missed of them; read on later.
+        # Cells that did not answer when the watch read their missed changes, with the reason; it retries later.
         self._behind: dict[str, str] = {}
         self._read_behind_at = 0.0
         self._is_replaying = False
@@ -101,26 +101,30 @@ class Watch:
         self._has_ended = False
 
     def offer(self, change: ChangedItem, effect: Effect) -> None:
+        """See Watcher."""
         if change.cell_uuid not in self._behind:
             self._put(_Changed(change, effect))
 
     def report(self) -> None:
+        """See Watcher."""
         if self._missing() != self._was_missing:
             self._was_missing = self._missing()
             name = "incomplete" if self._was_missing else "complete"
             self._put(WatchEvent(name, self.watched.coverage(self.coverage(), None)))
 
     def reset(self, reason: ResetReason, cell_uuid: str, position: Position | None) -> None:
+        """See Watcher."""
         if position is None:
             self._behind.pop(cell_uuid, None)
         self._put(_Reset(reason, cell_uuid, position))
 
     def end(self) -> None:
+        """See Watcher."""
         self._has_ended = True
         self._news.set()
 
     def coverage(self) -> Sequence[CoveredCell]:
-        """What the reader has of each cell that the list may have items of."""
+        """Return the reader's position in each cell that the list covers."""
         cells = self.watched.condition.cells
         return [
             CoveredCell(each.cell, self._positions.get(uuid), each.why_not or self._behind.get(uuid))
@@ -131,13 +135,13 @@ class Watch:
 
     @property
     def has_more(self) -> bool:
-        """Whether there is more already than was told."""
+        """Whether changes wait that the reader has not been sent."""
         return bool(self._buffer) or self._is_replaying
 
     def cursor(self) -> str:
-        """Where the reader is: behind all that was looked at, unless some of it still waits to be sent.
+        """Encode the reader's position: that of the feed, unless changes still wait to be sent.
 
-        It is never set back: another process may have told the reader more than this one knows.
+        The position never goes back: another process may have sent the reader more than this one has read.
         """
         if not (self.has_more or self._is_overrun):
             for cell_uuid, position in self._feed.positions.items():
@@ -147,7 +151,7 @@ class Watch:
         return self._codec.encode(self._positions)
 
     async def events(self) -> AsyncGenerator[WatchEvent]:
-        """The stream; it ends when the process does, or with `overrun` or `ended`. Raises FleetUnreachableError."""
+        """Stream the events until the process ends, or `overrun` or `ended`. Raises FleetUnreachableError."""
         try:
             newest = dict(await self._feed.join(self, (self._since or {}).keys()))
             if self._has_ended:
@@ -170,14 +174,14 @@ class Watch:
             self._feed.leave(self)
 
     def _missing(self) -> frozenset[str]:
-        """The cells of which nothing comes at the moment."""
+        """Return the uuids of the cells whose changes the watch cannot follow now."""
         return frozenset(each.cell.uuid for each in self.coverage() if each.why_not is not None)
 
     def _begin(self, newest: Positions) -> bool:
-        """Find where to read on; whether a cell of the last id has left the fleet."""
+        """Set the reader's positions; returns whether a cell of the earlier stream has left the fleet."""
         cells = {each.cell.uuid for each in self._feed.followed()}
         since = newest if self._since is None else self._since
-        # Where a cell that does not answer was left is kept; what one without a number has, it has from the beginning.
+        # A cell that does not answer keeps its last position; a cell without one is read from the beginning.
         self._positions = {uuid: since.get(uuid, _BEGINNING) for uuid in cells if uuid in newest or uuid in since}
         self._is_replaying = True
         return not since.keys() <= cells
@@ -192,11 +196,11 @@ class Watch:
             if is_quiet:
                 async for missed in self._read_other_histories():
                     yield missed
-                # It keeps the connection, and moves the reader on over changes that are nothing to it.
+                # The heartbeat keeps the connection, and its cursor skips changes that do not concern the reader.
                 yield WatchEvent(None, cursor=self.cursor())
             batch = len(self._buffer)
             has_cursor = not batch
-            # A reader that takes its time may lose its rights within a batch.
+            # A slow reader may lose its rights within a batch.
             while batch and self._buffer and not self._is_overrun and not self._rights.are_old:
                 batch -= 1
                 async for event in self._taken(self._buffer.popleft()):
@@ -206,19 +210,19 @@ class Watch:
                 yield WatchEvent("overrun", _reason("this reader is too slow"), self.cursor())
                 return
             if self._buffer or not has_cursor:
-                # What was told last may have been followed by what is nothing to this reader.
+                # Changes that do not concern the reader may have followed the last event.
                 is_quiet = not self._buffer
                 continue
             self._news.clear()
             is_quiet = not await self._is_news()
 
     async def _taken(self, buffered: "_Buffered") -> AsyncIterator[WatchEvent]:
-        """What the reader gets of what waits in the buffer."""
+        """Yield the events for one entry of the buffer."""
         match buffered:
             case WatchEvent():
                 yield buffered
             case _Reset(_, cell_uuid, Position() as position) if cell_uuid in self._positions:
-                # The feed does not know what this reader has.
+                # Only the watch knows the reader's position, so it reads the missed changes itself.
                 async for missed in self._missed(cell_uuid, position):
                     yield missed
             case _Reset(reason, cell_uuid, position):
@@ -229,18 +233,18 @@ class Watch:
                     yield event
 
     async def _changed(self, change: ChangedItem, effect: Effect) -> AsyncIterator[WatchEvent]:
-        """What the reader is told of a change; what it has already is not told again."""
+        """Yield the event of a change, unless the reader has it already."""
         cell_uuid, at = change.cell_uuid, self._feed.current_name(change.cell_uuid, change.position)
         known = self._known(cell_uuid)
         if cell_uuid in self._behind or (known is not None and _is_at_least(known, at)):
             return
         if known is not None and known.epoch != at.epoch:
-            # They may be numbers of two histories: only the cell knows what follows in it.
+            # The numbers may belong to two histories: only the cell's changelog can tell what follows.
             async for missed in self._missed(cell_uuid, at):
                 yield missed
             return
         self._positions[cell_uuid] = at
-        # Not before it is told: what is dropped here is told when it is read again.
+        # Only here, since changes dropped above are reported when the changelog is read again.
         if (event := self._event_of(change, effect)) is not None:
             yield event
 
@@ -253,7 +257,7 @@ class Watch:
         return True
 
     async def _read_behind(self) -> AsyncIterator[WatchEvent]:
-        """What was missed of cells that did not answer, if they do now."""
+        """Yield the missed changes of cells that did not answer, if they answer now."""
         if not self._behind or time.monotonic() < self._read_behind_at:
             return
         self._read_behind_at = time.monotonic() + _RETRY_S
@@ -265,9 +269,9 @@ class Watch:
         self.report()
 
     async def _read_other_histories(self) -> AsyncIterator[WatchEvent]:
-        """What follows, by the changelog, where this process follows a cell in an epoch that the reader is not in.
+        """Yield the changes of cells that the feed follows in another epoch than the reader's position has.
 
-        It may lag behind the reader's, or the reader may be where no history leads any more.
+        The feed may lag behind the reader, or the reader's epoch may be part of no history any more.
         """
         for cell_uuid, until in tuple(self._feed.positions.items()):
             known = self._known(cell_uuid)
@@ -276,11 +280,10 @@ class Watch:
                     yield missed
 
     async def _missed(self, cell_uuid: str, until: Position) -> AsyncIterator[WatchEvent]:
-        """What follows the position of the reader in a cell, from its changelog, up to `until` or a later change.
+        """Yield a cell's changes after the reader's position, from its changelog, up to `until` or a later change.
 
-        until: up to where this process has followed the cell, so that all after it comes among what is new. A reader
-        that another process has told more is past it: the changelog, which all of them read, says what follows then, or
-        that there was never such a change.
+        until: the feed's position in the cell; the feed offers all later changes. A reader that another process has
+        sent more is past it: the changelog, which all processes read, has what follows, or does not know the position.
         """
         self._behind.pop(cell_uuid, None)
         was_replaying, self._is_replaying = self._is_replaying, True
@@ -308,7 +311,7 @@ class Watch:
         self._is_replaying = was_replaying
 
     def _event_of(self, change: ChangedItem, effect: Effect) -> WatchEvent | None:
-        """None for what is nothing to this reader."""
+        """Make the event of a change; None if the change does not concern the reader."""
         if effect is Effect.NOTHING or change.row is None:
             return None
         if effect is Effect.UNKNOWN:
@@ -319,20 +322,17 @@ class Watch:
         elif effect is Effect.LEAVES_PERHAPS and uuid in self._removed:
             return None
         else:
-            self._remember_removal(uuid)
+            self._removed[uuid] = None
+            if len(self._removed) > _REMEMBERED_REMOVALS:
+                self._removed.popitem(last=False)
         try:
             return WatchEvent(*self.watched.event(kind, change, change.row))
         except UnreadableRowError:
             return lost(ResetReason.UNREADABLE_ROW)
 
-    def _remember_removal(self, uuid: str) -> None:
-        self._removed[uuid] = None
-        if len(self._removed) > _REMEMBERED_REMOVALS:
-            self._removed.popitem(last=False)
-
     def _put(self, event: "_Buffered") -> None:
         if len(self._buffer) == _BUFFERED_EVENTS:
-            # What it would still get is old; it goes on from the last id, or lists again.
+            # The buffered events are old by now; the reader resumes from its last cursor, or lists again.
             self._is_overrun = True
             self._buffer.clear()
         if not self._is_overrun:
@@ -340,7 +340,7 @@ class Watch:
         self._news.set()
 
     def _known(self, cell_uuid: str) -> Position | None:
-        """Where the reader is, by the epoch that the feed follows if it can be told."""
+        """Return the reader's position in a cell, in the epoch that the feed follows where that is possible."""
         known = self._positions.get(cell_uuid)
         return None if known is None else self._feed.current_name(cell_uuid, known)
 
@@ -353,7 +353,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class _Changed:
-    """A change, which is told by its effect."""
+    """A change and its effect on the list."""
 
     change: ChangedItem
     effect: Effect
@@ -361,7 +361,7 @@ class _Changed:
 
 @dataclass(frozen=True, slots=True)
 class _Reset:
-    """Changes of a cell were missed by the feed, which follows it from `position` on, if at all."""
+    """The feed missed changes of a cell. position: where it resumes; None if it does not."""
 
     reason: ResetReason
     cell_uuid: str
@@ -372,17 +372,17 @@ _Buffered = WatchEvent | _Changed | _Reset
 
 
 def _is_at_least(position: Position, other: Position) -> bool:
-    """Whether what is known up to `position` is known to have all up to `other`; False where epochs differ."""
+    """Whether `position` includes every change up to `other`; False if the epochs differ."""
     return position.epoch == other.epoch and position.sequence >= other.sequence
 
 
 def lost(reason: ResetReason) -> WatchEvent:
-    """The event of a reader that has to list again."""
+    """Make the event that tells the reader to list again."""
     return WatchEvent("reset", _reason(reason.text), reset=reason)
 
 
 def ended(reason: str) -> WatchEvent:
-    """The event of a reader that gets nothing more."""
+    """Make the last event of a reader that may not read on."""
     return WatchEvent("ended", _reason(reason))
 
 

@@ -1,7 +1,7 @@
-"""Which watches a change may be about, so that a change costs as much as the watches that it is about.
+"""An index of watches by field values, so that a change is checked only against watches that it may concern.
 
-Of each condition one part is taken that names the values which a field must have; where a row has another value, before
-and after, the condition is not even looked at. Watches of one condition share what comes out.
+Each condition is indexed by one of its parts that names the values of a field (its anchor). If a row has none of these
+values before or after a change, the condition is not evaluated. Watches with equal conditions share the evaluation.
 """
 
 from collections import defaultdict
@@ -31,14 +31,14 @@ W = TypeVar("W", bound=Watching)
 
 @dataclass(frozen=True, slots=True)
 class _Label:
-    """The first part of a name, which an abbreviation has too."""
+    """The first label of a host name, which abbreviations share with the full name."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """Values one of which a field of the record has wherever a condition is true."""
+    """A field, and the values of which it has one wherever the condition is true."""
 
     field: str
     values: Set[Hashable]
@@ -46,7 +46,7 @@ class Anchor:
 
 @dataclass(slots=True)
 class _Group(Generic[W]):
-    """Watches of lists with one condition. by_wanted, by_visible: anchors of what the list has, and may show."""
+    """Watches of lists with one condition. by_wanted, by_visible: anchors of the listed and of the visible items."""
 
     condition: Condition
     by_wanted: Anchor | None
@@ -55,7 +55,7 @@ class _Group(Generic[W]):
 
 
 class _Anchored(Generic[W]):
-    """Groups by one of their anchors."""
+    """Groups of watches, indexed by one of their anchors."""
 
     def __init__(self) -> None:
         self._by_value: dict[str, dict[Hashable, dict[int, _Group[W]]]] = {}
@@ -78,7 +78,7 @@ class _Anchored(Generic[W]):
             del self._by_value[anchor.field]
 
     def of(self, records: Iterable[Record]) -> Mapping[int, _Group[W]]:
-        """Those whose condition may be true of one of the records. Raises UnreadableRowError."""
+        """Return the groups whose condition may be true of a record. Raises UnreadableRowError for a damaged one."""
         found = dict(self._others)
         for record in records:
             for name, by_value in self._by_value.items():
@@ -138,7 +138,7 @@ class WatchIndex(Generic[W]):
         self._by_type.clear()
 
     def concerned(self, change: ChangedItem) -> Iterator[tuple[W, Effect]]:
-        """Each watch that the change is something to, and what it is."""
+        """Yield each watch that the change concerns, with its effect there."""
         for group in self._may_be_concerned(change):
             effect = effect_of(change, next(iter(group.members)).watched)
             if effect is not Effect.NOTHING:
@@ -153,14 +153,14 @@ class WatchIndex(Generic[W]):
                 return by_wanted.of((change.row.record, change.before)).values()
             if change.is_new:
                 return by_wanted.of((change.row.record,)).values()
-            # What the list had is not known: an item may leave it that has never been what is wanted.
+            # The record before is unknown: report a possible removal to every list that could have shown the item.
             return by_visible.of((change.row.record,)).values()
         except UnreadableRowError:
             return tuple(group for group in self._groups.values() if group.condition.item_type == change.item_type)
 
 
 def _anchor_of(node: Filter, item_type: str) -> Anchor | None:
-    """The best one of the parts of a conjunction. Nodes change so seldom that nothing is looked up."""
+    """Choose the most selective anchor of a conjunction; None for nodes, which change too seldom to be indexed."""
     if item_type != INSTANCE_FIELDS.name:
         return None
     parts = node.terms if isinstance(node, And) else (node,)
@@ -169,7 +169,7 @@ def _anchor_of(node: Filter, item_type: str) -> Anchor | None:
 
 
 def _instances_of(anchor: Anchor) -> int:
-    """The smaller, the fewer instances have the same value there."""
+    """Rank an anchor: the smaller, the fewer instances share a value of its field."""
     return _FEW_FIRST.index(anchor.field) if anchor.field in _FEW_FIRST else len(_FEW_FIRST)
 
 
@@ -191,7 +191,7 @@ def _anchor_of_part(part: Filter) -> Anchor | None:
 
 
 def _anchor_of_all(terms: Iterable[Filter]) -> Anchor | None:
-    """That of a disjunction, if all of it is about one field."""
+    """Return the anchor of a disjunction; None unless all its terms are about one field."""
     anchors = [_anchor_of_part(term) for term in terms]
     found = [anchor for anchor in anchors if anchor is not None]
     if len(found) < len(anchors) or len({anchor.field for anchor in found}) > 1:
@@ -200,7 +200,7 @@ def _anchor_of_all(terms: Iterable[Filter]) -> Anchor | None:
 
 
 def _values_of(value: object) -> Iterator[Hashable]:
-    """Under which values of an anchor a value of a record is found."""
+    """Yield the anchor values under which a record's value is indexed."""
     if isinstance(value, list):
         yield from (element for element in value if isinstance(element, str))
     elif isinstance(value, str):

@@ -1,4 +1,4 @@
-"""A list that is watched, and what a change is to it."""
+"""A watched list, and the effect of a change on it."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from fleetlight.query.filters import EVERYTHING, Filter
 
 
 class ChangeKind(StrEnum):
-    """What a change is to a list.
+    """How a change of an item appears in a list.
 
-    ENTER: the list has it from now on. CHANGE: it has it, and may have had it before. LEAVE: it does not have it, and
-    may have had it before.
+    ENTER: the item is new in the list. CHANGE: the list has the item, and may have had it before. LEAVE: the list does
+    not have the item, and may have had it before.
     """
 
     ENTER = "enter"
@@ -26,9 +26,9 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CoveredCell:
-    """Up to where a reader has every change of a cell.
+    """The position up to which a reader has every change of a cell.
 
-    position: None where that is not known. why_not: what keeps later ones from it; None while they come.
+    position: None if unknown. why_not: why later changes do not come; None while they do.
     """
 
     cell: Cell
@@ -38,11 +38,11 @@ class CoveredCell:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Which items a list has; lists with equal conditions have the same.
+    """The condition that a list's items meet; lists with equal conditions have equal items.
 
-    item_type: their type. cells: uuids of the cells that they are in; None for all. visible: what the caller may see at
-    all, of fields of the record. wanted: what of that the list has, of fields of the record too; rest: and of fields
-    that are made of it.
+    item_type: the items' type. cells: uuids of the cells; None for all. visible: filter of the items that the caller
+    may see. wanted: filter of the items that the list has; both on stored fields. rest: further filter, on computed
+    fields.
     """
 
     item_type: str
@@ -59,23 +59,23 @@ class WatchedList(Protocol):
     def condition(self) -> Condition: ...
 
     def shows(self, row: InstanceRow) -> bool:
-        """Whether the caller may see it at all. Raises UnreadableRowError."""
+        """Whether the caller may see the row. Raises UnreadableRowError for a damaged row."""
 
     def has(self, row: InstanceRow) -> bool:
-        """Whether the list has what the caller may see. Raises UnreadableRowError."""
+        """Whether the list has the row, if the caller may see it. Raises UnreadableRowError for a damaged row."""
 
     def event(self, kind: ChangeKind, change: ChangedItem, row: InstanceRow) -> tuple[str, bytes]:
-        """Name and data of an event. row: of the change. Raises UnreadableRowError."""
+        """Return name and data of an event. row: the row of `change`. Raises UnreadableRowError for a damaged row."""
 
     def coverage(self, cells: Sequence[CoveredCell], cursor: str | None) -> bytes:
-        """Data of `ready`, which has a cursor, `complete` and `incomplete`."""
+        """Return the data of `ready`, which has a cursor, `complete` or `incomplete`."""
 
 
 class Effect(Enum):
-    """What a change is to all lists of one condition.
+    """The effect of a change on all lists of one condition.
 
-    LEAVES_PERHAPS: the list does not have the item, and it is not known whether it did. UNKNOWN: the row is damaged,
-    and it is not known whether the caller may see it.
+    LEAVES_PERHAPS: the list does not have the item, and may have had it. UNKNOWN: the row is damaged, so that its
+    visibility is unknown.
     """
 
     NOTHING = 0
@@ -87,7 +87,7 @@ class Effect(Enum):
 
 
 def effect_of(change: ChangedItem, watched: WatchedList) -> Effect:
-    """Where the state before is not known, the list is right in any case after what is said."""
+    """Return the effect of a change on a list. If the earlier state is unknown, the effect is right in either case."""
     if change.row is None or change.item_type != watched.condition.item_type:
         return Effect.NOTHING
     try:
@@ -106,7 +106,7 @@ def _effect_of(change: ChangedItem, row: InstanceRow, watched: WatchedList) -> E
 
 
 def _had(change: ChangedItem, row: InstanceRow, watched: WatchedList) -> bool | None:
-    """Whether the list had the item before the change; None where that is not known."""
+    """Whether the list had the item before the change; None if unknown."""
     if change.is_new:
         return False
     if change.before is None:
