@@ -5,9 +5,9 @@ Fields that the API does not show are kept from the existing document (docs/deci
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from fleetlight.cells.kinds.nova_api.client import MarkerGoneError, Query, ServerPage
+from fleetlight.cells.kinds.nova_api.client import ComputeApi, MarkerGoneError, Query
 from fleetlight.cells.kinds.nova_api.items import read_item
 from fleetlight.indexer.backends.base import Document, Rejection
 from fleetlight.indexer.reconcile.fill import SourcePage
@@ -24,12 +24,6 @@ _PAGE_SIZE = 1000
 _UNKNOWN = "?"
 
 
-class ListsServers(Protocol):
-    """The part of fleetlight.cells.kinds.nova_api.client.ComputeApi that a source uses."""
-
-    def servers(self, query: Query, *, limit: int, after: str | None = None) -> ServerPage: ...
-
-
 class ApiSource:
     """fleetlight.indexer.reconcile.fill.Source; raises UpstreamError, and what `read` and `own` raise.
 
@@ -42,7 +36,7 @@ class ApiSource:
 
     def __init__(
         self,
-        api: ListsServers,
+        api: ComputeApi,
         cell_uuid: str,
         *,
         read: Callable[[Collection[str]], Mapping[str, Document]],
@@ -68,6 +62,7 @@ class ApiSource:
         return True
 
     def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
+        """Yield first the servers that live, then the deleted ones. Raises UpstreamError."""
         stage, after = position or (_LIVE, "")
         if stage == _LIVE:
             yield from self._stage(_LIVE, after)

@@ -63,4 +63,5 @@ class Verification:
 
     @property
     def remaining(self) -> tuple[Difference, ...]:
+        """The differences that were not repaired."""
         return tuple(difference for difference in self.differences if not difference.is_repaired)

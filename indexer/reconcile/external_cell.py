@@ -9,14 +9,13 @@ when its row is gone, since Nova archives deleted rows, and `index.deleted_reten
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import structlog
 
 from fleetlight.cells.batched import batched
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.model import CellAdapter, InstanceRow, PartialRows
-from fleetlight.indexer.backends.base import CellProgress, Document, IndexWriter, Rejection
+from fleetlight.indexer.backends.base import Document, IndexWriter, Rejection
 from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind
 from fleetlight.indexer.reconcile.ranges import IndexRanges, beside_rows, ignore
 from fleetlight.indexer.reconcile.reconcile import Comparison, DifferenceBatch, reconcile
@@ -33,12 +32,6 @@ _log = structlog.get_logger(__name__)
 
 _BATCH = 500
 _PAUSE_S = 0.2
-
-
-class KnowsProgress(Protocol):
-    """The part of an IndexWriter that has the progress of cells."""
-
-    def load_progress(self) -> Mapping[str, CellProgress]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +94,7 @@ class UnindexedMoves:
     index raises.
     """
 
-    def __init__(
-        self, adapter: CellAdapter, index: KnowsProgress, owners: KnowsOwners, seen_at: dict[str, int]
-    ) -> None:
+    def __init__(self, adapter: CellAdapter, index: IndexWriter, owners: KnowsOwners, seen_at: dict[str, int]) -> None:
         self._adapter = adapter
         self._index = index
         self._owners = owners
@@ -212,6 +203,7 @@ class ExternalComparison(Comparison):
         self._confirm_timeout_s = confirm_timeout_s
 
     def found(self, on_step: Callable[[], None]) -> Iterator[DifferenceBatch]:
+        """Yield differences page by page, or, with a timeout to confirm them, when all rows have been read."""
         if self._only is not None:
             return self._among(self._only, on_step)
         if self._confirm_timeout_s is None:
@@ -224,6 +216,7 @@ class ExternalComparison(Comparison):
         return self._look_for(uuids).differences
 
     def remove(self, versions: Mapping[str, int]) -> None:
+        """Remove documents, and record the removals in the journal."""
         if self._journal is not None:
             self._journal.record_deleted(self.index.read(versions).values())
         self.index.remove(versions)

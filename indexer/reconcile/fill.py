@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.model import ChangelogAdapter
@@ -32,66 +32,6 @@ _IDLE_INTERVAL_S = 1.0
 # wait.
 _CHECKPOINT_INTERVAL_S = 5.0
 _LOOK_INTERVAL_S = 1.0
-
-
-class PageOfDocuments(Protocol):
-    """Documents that were read together."""
-
-    @property
-    def documents(self) -> Iterable[Document]: ...
-
-
-P = TypeVar("P", bound=PageOfDocuments)
-
-
-def write_pages(
-    pages: Iterator[P],
-    writer: WritesDocuments,
-    *,
-    on_written: Callable[[P, WriteResult], None],
-    on_idle: Callable[[], None],
-) -> None:
-    """Write all pages; return when they are written.
-
-    The next page is read while two others are written: a writer that took one page after the other would leave the
-    index idle while it reads, and be idle itself while the index works. pages: is iterated by another thread, one page
-    ahead of the writes. on_written: called in the order of the pages, once everything up to that page is written.
-    on_idle: called each second while nothing else happens. Both run in the caller's thread; an error that they raise
-    ends the work. Raises what `pages` and the writer raise, after the writes under way have ended.
-    """
-
-    def finish(future: Future[Any]) -> None:
-        while not wait([future], _IDLE_INTERVAL_S).done:
-            on_idle()
-
-    writing: deque[tuple[P, Future[WriteResult]]] = deque()
-
-    def finish_oldest() -> None:
-        page, write = writing.popleft()
-        try:
-            finish(write)
-            on_written(page, write.result())
-        except BaseException:
-            # Pages after one that was not written must not count.
-            writing.clear()
-            raise
-
-    with ThreadPoolExecutor(1 + _IN_FLIGHT, thread_name_prefix="index-pages") as threads:
-        try:
-            reading = threads.submit(next, pages, None)
-            while True:
-                finish(reading)
-                page = reading.result()
-                if page is None:
-                    break
-                reading = threads.submit(next, pages, None)
-                if len(writing) == _IN_FLIGHT:
-                    finish_oldest()
-                writing.append((page, threads.submit(writer.write, page.documents)))
-        finally:
-            # Pages that were written count even if reading failed.
-            while writing:
-                finish_oldest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +83,56 @@ class RowSource(Protocol):
 
     def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
         """Yield all rows, or those after `position`; runs in a thread of its own."""
+
+
+def write_pages(
+    pages: Iterator[SourcePage],
+    writer: WritesDocuments,
+    *,
+    on_written: Callable[[SourcePage, WriteResult], None],
+    on_idle: Callable[[], None],
+) -> None:
+    """Write all pages; return when they are written.
+
+    The next page is read while two others are written: a writer that took one page after the other would leave the
+    index idle while it reads, and be idle itself while the index works. pages: is iterated by another thread, one page
+    ahead of the writes. on_written: called in the order of the pages, once everything up to that page is written.
+    on_idle: called each second while nothing else happens. Both run in the caller's thread; an error that they raise
+    ends the work. Raises what `pages` and the writer raise, after the writes under way have ended.
+    """
+
+    def finish(future: Future[Any]) -> None:
+        while not wait([future], _IDLE_INTERVAL_S).done:
+            on_idle()
+
+    writing: deque[tuple[SourcePage, Future[WriteResult]]] = deque()
+
+    def finish_oldest() -> None:
+        page, write = writing.popleft()
+        try:
+            finish(write)
+            on_written(page, write.result())
+        except BaseException:
+            # Pages after one that was not written must not count.
+            writing.clear()
+            raise
+
+    with ThreadPoolExecutor(1 + _IN_FLIGHT, thread_name_prefix="index-pages") as threads:
+        try:
+            reading = threads.submit(next, pages, None)
+            while True:
+                finish(reading)
+                page = reading.result()
+                if page is None:
+                    break
+                reading = threads.submit(next, pages, None)
+                if len(writing) == _IN_FLIGHT:
+                    finish_oldest()
+                writing.append((page, threads.submit(writer.write, page.documents)))
+        finally:
+            # Pages that were written count even if reading failed.
+            while writing:
+                finish_oldest()
 
 
 class CellRows:
@@ -201,6 +191,7 @@ class CellRows:
             self.look()
 
     def start(self, watermark: int) -> int:
+        """The cell's sequence, or the one before the first notification from outside after `watermark`."""
         sequence = self.look().sequence
         external = self._adapter.first_external_sequence(watermark)
         # A notification from outside is in no row, only in the changelog, which has to be read from there.
@@ -214,6 +205,7 @@ class CellRows:
         return reaches_back and checkpoint.sequence <= self._adapter.published_sequence()
 
     def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
+        """Yield the rows by uuid, and look at the position of the cell now and then."""
         after = None if position is None else tuple(position)
         for rows, is_last in pages_of_rows(self._adapter.scan, self._filter, self._batch_size, after):
             if is_last:

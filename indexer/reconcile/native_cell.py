@@ -1,8 +1,8 @@
-"""A cell that numbers its changes, beside the index (fleetlight.indexer.reconcile.reconcile): its rows have revisions.
+"""Compares a cell that numbers its changes with the index (fleetlight.indexer.reconcile.reconcile), by revisions.
 
-A difference that is only lag is none: rows are read, then it is waited until the index has caught up with everything
-that the cell had announced by then, and only then documents are read. Documents that only external notifications speak
-of are no rows of the cell; they are counted apart, and touched only where they are in the place of a row.
+Lag does not count as a difference: the comparison reads rows, waits until the index has every change that the cell had
+announced by then, and only then reads documents. Documents of external notifications are no rows of the cell: the
+comparison counts them separately, and removes one only if it prevents the index from taking a row.
 """
 
 import time
@@ -35,17 +35,15 @@ _PAUSE_S = 0.05
 
 
 class NativeComparison(Comparison):
-    """Calls raise CellUnreachableError, and what owners and writer raise.
+    """Compares a native cell; calls raise CellUnreachableError, and what owners and writer raise.
 
-    catch_up_timeout_s: how long to wait for the index to get as far as the cell; waited in vain only once.
-    extras: knows fields that no row has (fleetlight.indexer.writing.kept_extras); the writer, unless said
-        otherwise.
-    owners: where it is known which cell an instance lives in; None where all rows are its own.
-    contents_at_once: every row is compared with what the index says, so many at once, since the same revision may not
-        mean the same; None: revisions alone, by digests.
-    first: instances that are looked at before all others, by content, since they are known to differ.
-    pause: as of WarnedLists; None where no list relies on the cell.
-    What is suspected is compared by content in any case.
+    catch_up_timeout_s: how long to wait for the index to get as far as the cell; after one timeout it waits no more.
+    extras: knows fields that no row has (fleetlight.indexer.writing.kept_extras); the writer by default.
+    owners: knows the cell of each instance; None if all rows are the cell's own.
+    contents_at_once: compare every row by content, in pages of this size, since equal revisions may not mean equal
+        rows; None: compare digests of revisions, and by content only instances that differ in them.
+    first: instances known to differ, compared by content before all others.
+    pause: as for WarnedLists; None if no list relies on the cell.
     """
 
     def __init__(
@@ -69,7 +67,7 @@ class NativeComparison(Comparison):
         self._owners = owners
         self._contents_at_once = contents_at_once
         self._first = frozenset(first)
-        # It does not move meanwhile, as far as removals are concerned: those wait for the lease that our caller has.
+        # Nothing is purged by a later horizon meanwhile: a purge waits for the lease that the caller holds.
         self._horizon = load_horizons(writer).get(self._cell_uuid, 0)
         self._index = IndexRanges(writer, self._cell_uuid, self._horizon, external=False)
         self._is_forgotten = matcher(forgotten(self._horizon), INSTANCE_FIELDS)
@@ -83,11 +81,11 @@ class NativeComparison(Comparison):
         self.seen.external = self._writer.count_external(self._cell_uuid)
 
     def differing_among(self, uuids: Collection[str]) -> Sequence[Difference]:
-        """Which of these instances differ, by content; nothing is repaired."""
+        """The differences among these instances, by content, without repairing them."""
         return self._confirmed(sorted(uuids))
 
     def count_deleted(self) -> int:
-        # Digests do not show it.
+        """The number of deleted rows, by a count in the cell, since digests do not show it."""
         is_deleted = And((Eq("deleted", True), remembered(self._horizon)))
         return sum(count_rows(self._adapter, CountRequest(is_deleted, INSTANCE_FIELDS)).groups.values())
 
@@ -97,7 +95,7 @@ class NativeComparison(Comparison):
     def write(self, found: DifferenceBatch, own: Set[str]) -> Mapping[str, str]:
         uuids = {difference.uuid for difference in found.differences}
         reasons, remaining = self._write_rows(uuids, own)
-        # The index remembers what was deleted from it for a while, and takes for older what is not newer than that.
+        # The index keeps the version of a removed document for a while, and refuses a row that is not newer.
         gone = {each.uuid: each.revision for each in remaining if each.kind is DifferenceKind.MISSING}
         forgettable = {uuid: revision for uuid, revision in gone.items() if revision and uuid in own - reasons.keys()}
         if forgettable:
@@ -108,8 +106,8 @@ class NativeComparison(Comparison):
         return {each.uuid: reasons.get(each.uuid) or _SOMETHING_ELSE for each in remaining}
 
     def _write_rows(self, uuids: Collection[str], own: Collection[str]) -> tuple[dict[str, str], Sequence[Difference]]:
-        """Why rows of `own` are rejected, by uuid, and what differs afterwards."""
-        # As the cell has them now: a change that came before its document made place was stale to the index.
+        """Returns why rows of `own` are rejected, by uuid, and the differences that remain."""
+        # Read them again: the index refused changes that arrived while the old document was still there.
         rows = self._rows(uuids)
         documents, rejected = render_rows([row for uuid, row in rows.items() if uuid in own])
         rejected += self._keeper.write(documents).rejected
@@ -132,27 +130,28 @@ class NativeComparison(Comparison):
             on_step()
 
     def differing_in_range(self, prefix: str, on_step: Callable[[], None]) -> Iterator[Sequence[str]]:
-        """Which instances whose uuid begins with `prefix` differ at first sight, by digests."""
+        """Yield the instances whose uuid begins with `prefix` that differ at first sight, by digests."""
         yield from differing(_RowsOfCell(self._adapter, self._horizon), self._index, self.seen, on_step, prefix)
 
     def differing_in_page(self, after: str | None, size: int) -> tuple[Sequence[str], str | None]:
-        """Which of at most `size` rows behind the uuid `after` differ at first sight, by content.
-
-        And the uuid of the last one; None where there were no more. Digests show what only the index has.
+        """Returns which of the next `size` rows after the uuid `after` differ at first sight, by content, and the last
+        uuid; None if no row follows. Documents without a row are left to digests.
         """
         position = None if after is None else (after,)
         rows, is_last = next(pages_of_rows(self._adapter.read_page, remembered(self._horizon), size, position))
         return self._differing_in(rows), None if is_last else rows[-1].uuid
 
     def look(self, uuids: Collection[str]) -> "Suspects":
-        """The cell as it has them now: what the index has to have got to before it can be said that they differ."""
+        """Read suspected instances in the cell, and the sequence that the index must reach before they count."""
         rows = self._rows(uuids)
-        # Asked for after the rows: what they show and is numbered now has at most this sequence.
+        # Read the sequence after the rows: each numbered change that they contain has at most this one.
         unnumbered = frozenset(self._adapter.unnumbered(uuids))
         return Suspects(frozenset(uuids) - unnumbered, unnumbered, rows, self._adapter.published_sequence())
 
     def differing_of(self, suspects: "Suspects") -> Sequence[Difference]:
-        """Which of them differ, once the index has got to their sequence; what is mapped elsewhere is right so."""
+        """The suspects that differ. Call it when the index has reached their sequence; instances whose mapping names
+        another cell count only if the cell has no row of them.
+        """
         found = self._differing_now(suspects.uuids, suspects.rows)
         elsewhere = self.living_elsewhere([each.uuid for each in found]) if found else {}
         return [each for each in found if each.kind is DifferenceKind.ONLY_IN_INDEX or each.uuid not in elsewhere]
@@ -163,7 +162,7 @@ class NativeComparison(Comparison):
         return [uuid for uuid, row in by_uuid.items() if self._difference(uuid, row, documents.get(uuid))]
 
     def _confirmed(self, uuids: Sequence[str]) -> list[Difference]:
-        """What differs among `uuids` although the index has caught up."""
+        """The differences among `uuids` that remain after the index has caught up, or the timeout has passed."""
         found: list[Difference] = []
         deadline_s = time.monotonic() + self._catch_up_timeout_s
         waiting = set(uuids)
@@ -180,7 +179,7 @@ class NativeComparison(Comparison):
         return sorted(found, key=lambda difference: difference.uuid)
 
     def _wait_for(self, sequence: int, deadline_s: float) -> None:
-        """Return when every change up to `sequence` is in the index, or it is clear that this takes too long."""
+        """Wait until every change up to `sequence` is in the index, or until the deadline."""
         while self.has_caught_up:
             progress = self._writer.load_progress().get(self._cell_uuid)
             if (progress.watermark if progress else 0) >= sequence:
@@ -191,10 +190,10 @@ class NativeComparison(Comparison):
             time.sleep(_PAUSE_S)
 
     def _differing_now(self, uuids: Collection[str], rows: Mapping[str, InstanceRow]) -> list[Difference]:
-        """rows: as the cell had them before the index got at least as far."""
+        """rows: read before the index had caught up with them."""
         documents = self._documents(uuids)
         suspects = {uuid for uuid in uuids if self._difference(uuid, rows.get(uuid), documents.get(uuid)) is not None}
-        # Meanwhile the index may have got further than those rows: it is too new only if it is newer than the row now.
+        # The index may have overtaken those rows; a document is too new only if it is newer than the row is now.
         rows_now = self._rows(suspects)
         found = []
         for uuid in suspects:
@@ -203,7 +202,7 @@ class NativeComparison(Comparison):
             if difference is not None and difference.kind in (DifferenceKind.NEWER, DifferenceKind.ONLY_IN_INDEX):
                 difference = self._difference(uuid, row_now, document)
                 if difference is not None and difference.kind is DifferenceKind.OLDER:
-                    # The index is newer than the row was, and older than it is: both go on.
+                    # Newer than the row was, and older than it is now: changes are still arriving.
                     difference = None
             if difference is not None:
                 found.append(difference)
@@ -231,7 +230,7 @@ class NativeComparison(Comparison):
         try:
             return bool(self._is_forgotten(row.record))
         except UnreadableRowError:
-            # No list by the index shows what cannot be indexed, so it does lack the row.
+            # The index cannot hold an unreadable row, so lists do miss it.
             return False
 
     def _says_something_else(self, row: InstanceRow | None, document: Document | None) -> bool:
@@ -246,11 +245,11 @@ class NativeComparison(Comparison):
         return rows
 
     def _documents(self, uuids: Collection[str]) -> Mapping[str, Document]:
-        """What the index has of them, in the place of one that cannot be read one that says nothing."""
+        """Documents by uuid; for an unreadable one, a document with nothing but its uuid and version."""
         documents = self._writer.read(uuids) if uuids else {}
         self.seen.rows_read += len(documents)
         missing = sorted(set(uuids) - documents.keys())
-        # What another program has written may name any cell.
+        # A document of another program may name any cell.
         versions = self._writer.versions(missing)
         damaged = {uuid: Document("", version, {"uuid": uuid}, ()) for uuid, version in versions.items()}
         for batch in batched(missing, _PREFIXES_AT_ONCE):
@@ -263,7 +262,7 @@ class NativeComparison(Comparison):
 class Suspects:
     """Instances that differ at first sight.
 
-    uuids: of those whose changes have a sequence, at most `sequence`; unnumbered: of others. rows: what the cell had.
+    uuids: those whose changes have a sequence, at most `sequence`. unnumbered: all others. rows: as the cell had them.
     """
 
     uuids: frozenset[str]
@@ -274,9 +273,7 @@ class Suspects:
 
 @dataclass(frozen=True, slots=True)
 class _RowsOfCell:
-    """The cell as it is compared (fleetlight.indexer.reconcile.ranges.Comparable), without what the index need not
-    have.
-    """
+    """A cell as a fleetlight.indexer.reconcile.ranges.Comparable, without the rows that are forgotten at `horizon`."""
 
     adapter: ChangelogAdapter
     horizon: int

@@ -1,7 +1,7 @@
-"""Another index beside the index (fleetlight.indexer.reconcile.reconcile): for what no cell can give.
+"""Copies documents that no cell can give from another index (fleetlight.indexer.reconcile.reconcile).
 
-The stores compare digests, so copying costs what differs, and copying once more, while writing is paused, costs next to
-nothing. What changes meanwhile is not waited for: it is copied the next time.
+The stores compare digests, so a copy costs as much as differs, and a second copy, while writing is paused, next to
+nothing. A copy does not wait for changes that arrive meanwhile: the next one has them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,13 +25,12 @@ def copy_differing(
     external: bool,
     on_step: Callable[[], None],
 ) -> Mapping[str, str]:
-    """Give `target` the searchable documents of the cell that `source` has, and take away those that it has not.
+    """Copy the searchable documents of the cell from `source` to `target`, and remove those that `source` lacks.
 
-    horizon: those that are forgotten at it (fleetlight.query.retention) are left alone.
-    external: those that come from notifications without a revision; else all others. A row that `target` has from the
-    cell itself stays: the cell knows it better. on_step: called between two requests.
-    Returns what `target` did not take, by uuid, and why; what it took is not searchable yet. Raises what the two
-    writers raise.
+    horizon: documents that are forgotten at it (fleetlight.query.retention) stay as they are.
+    external: copy documents of notifications without a revision; False: all others. A row that `target` has from the
+    cell itself stays, since the cell knows it better. on_step: called between two requests.
+    Returns why `target` rejected a document, by uuid; the others are not searchable yet. Raises what the writers raise.
     """
     comparison = CopyComparison(
         IndexRanges(source, cell_uuid, horizon, external), IndexRanges(target, cell_uuid, horizon, external)
@@ -43,7 +42,9 @@ def copy_differing(
 def copy_bare(
     batches: Iterable[Sequence[BareDocument]], target: IndexWriter, cell_uuid: str, on_step: Callable[[], None]
 ) -> Mapping[str, str]:
-    """The same for an index that cannot be compared, all of it: documents are made anew from their fields."""
+    """Copy all documents of an index that cannot be compared; each is made anew from its fields. Returns and raises as
+    `copy_differing`.
+    """
     rejected: list[Rejection] = []
     for batch in batches:
         documents = [remade(cell_uuid, bare) for bare in batch]
@@ -55,7 +56,7 @@ def copy_bare(
 
 
 class CopyComparison(Comparison):
-    """Of two indexes: `source` is right. The writers of both have checked which cell an instance lives in."""
+    """Compares two indexes; `source` is right. Their writers have already checked the cell of each instance."""
 
     def __init__(self, source: IndexRanges, target: IndexRanges) -> None:
         super().__init__(target.index)
@@ -74,7 +75,7 @@ class CopyComparison(Comparison):
         for uuid in uuids:
             document, old = self._compared(documents.get(uuid)), self._compared(known.get(uuid))
             revision, version = (None if each is None else each.version for each in (document, old))
-            # Another document than those that are compared is in its place, and stays.
+            # A document of the other sort has this uuid in the target, and stays.
             is_taken = old is None and uuid in known
             if revision != version and not is_taken:
                 kind = DifferenceKind.MISSING if old is None else DifferenceKind.CHANGED
@@ -83,7 +84,7 @@ class CopyComparison(Comparison):
         return DifferenceBatch([each for each, _ in found], [document for _, document in found if document is not None])
 
     def _compared(self, document: Document | None) -> Document | None:
-        """The document, if it is one of those that are compared."""
+        """The document, if it is of the cell and of the sort that is compared; None otherwise."""
         if document is None or document.cell_uuid != self._source.cell_uuid:
             return None
         return document if is_time(document.version) is self._source.external else None

@@ -1,8 +1,9 @@
-"""Items of one type in a cell that numbers its changes, beside the index (fleetlight.indexer.reconcile.reconcile).
+"""Compares the items of one type in a cell that numbers its changes with the index
+(fleetlight.indexer.reconcile.reconcile).
 
-They are some thousand at most, so each is compared with what the index says, and a restored cell needs nothing else.
-Documents are read before rows: what only the index has, or has newer, is not on its way then, but gone from the cell.
-Deleted items stay in the index, marked so, that no late message brings one back; they are no difference.
+A cell has some thousand items at most, so each is compared by content, which also suffices for a restored cell.
+Documents are read before rows: an item that the index alone has, or has newer, was then removed from the cell. Deleted
+items stay in the index as tombstones, so that no late message brings one back; they are no difference.
 """
 
 import time
@@ -20,9 +21,9 @@ _REMEMBERED = "the index has it otherwise, and does not take what the cell has"
 
 
 class OtherItemComparison(Comparison):
-    """Calls raise CellUnreachableError, and what the writer raises.
+    """Compares items; calls raise CellUnreachableError, and what the writer raises.
 
-    catch_up_timeout_s: how long to wait for the index to get as far as the cell; 0: what differs at first sight counts.
+    catch_up_timeout_s: how long to wait for the index to get as far as the cell; 0: differences count at first sight.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class OtherItemComparison(Comparison):
             on_step()
             has_caught_up, before = self._wait(deadline_s), set(differences)
             differences = self._differences()
-            # What was on its way has arrived, and what differs now did so before.
+            # Changes under way have arrived, and nothing differs now that did not before.
             if (has_caught_up and before.issuperset(differences)) or time.monotonic() >= deadline_s:
                 self.has_caught_up = has_caught_up
                 break
@@ -51,13 +52,13 @@ class OtherItemComparison(Comparison):
         on_step()
 
     def differing(self) -> Sequence[str]:
-        """Which differ at first sight; nothing while the cell has a change without a sequence."""
+        """Items that differ at first sight; none while the cell has a change without a sequence."""
         if self._adapter.item_rows(self._item_type).has_unnumbered:
             return ()
         return [each.uuid for each in self._differences()]
 
     def remove(self, versions: Mapping[str, int]) -> None:
-        # A list that reads them meanwhile asks the cell.
+        """Remove documents of items. Lists ask the cell for items of this type from then on."""
         self.index.mark_items(self._item_type, self._cell_uuid, are_whole=False)
         self.index.remove_items(self._item_type, self._cell_uuid, versions)
 
@@ -106,9 +107,9 @@ class OtherItemComparison(Comparison):
         return other_item_document(self._cell_uuid, OtherItemChange(self._item_type, row.revision, row.record))
 
     def _wait(self, deadline_s: float) -> bool:
-        """Return when the index has all that the cell has committed by now; False if that takes too long."""
+        """Wait until the index has every change that the cell has committed; False if the deadline comes first."""
         while True:
-            # Asked for before the sequence: what is numbered by then has at most this one.
+            # Read this before the sequence: changes that have numbers by then have at most that one.
             has_unnumbered = self._adapter.item_rows(self._item_type).has_unnumbered
             progress = self.index.load_progress().get(self._cell_uuid)
             reached = progress.watermark if progress else 0
@@ -128,9 +129,9 @@ def verify_other_items(
     *,
     repair: bool,
 ) -> Verification:
-    """Compare the index with a cell, and with `repair` make it have the items of the cell, and say whether it has them.
+    """Compare the index with the items of a cell. With `repair`, make them equal, and record whether they are.
 
-    on_progress, repair: as of `verify`.
+    on_progress, repair: as for `verify`. Raises CellUnreachableError, and what the writer raises.
     """
     comparison = OtherItemComparison(adapter, writer, item_type, catch_up_timeout_s=catch_up_timeout_s)
     verification = verify(comparison, repair=repair, on_progress=on_progress)
@@ -142,9 +143,5 @@ def verify_other_items(
 def reconcile_other_items(
     adapter: ChangelogAdapter, writer: IndexWriter, item_type: str, on_step: Callable[[], None] = lambda: None
 ) -> Verification:
-    """Make the index have the items of a cell, and say there whether it has them all. on_step: as of `reconcile`."""
-
-    def on_progress(_compared: int, _differences: int) -> None:
-        on_step()
-
-    return verify_other_items(adapter, writer, item_type, 0, on_progress, repair=True)
+    """As `verify_other_items` with repair and without a wait. on_step: as for `reconcile`."""
+    return verify_other_items(adapter, writer, item_type, 0, lambda _steps, _differences: on_step(), repair=True)

@@ -1,8 +1,8 @@
-"""The two ways to find where two stores differ, by ranges of uuids; never more than a batch is in memory.
+"""Two ways to find the differences between two stores, by ranges of uuids, with at most one batch in memory.
 
-By digests, where both stores can give them: a range that differs is divided by the next hexadecimal digit of the uuid,
-until it has few enough rows to read their revisions. So what is read grows with the differences, not with the fleet.
-By rows, where a revision does not show it (or there is none): every row is read, and what the index has beside them.
+By digests, if both stores compute them: a range that differs is divided by the next hexadecimal digit of the uuid,
+until it has few enough rows to read their revisions. So the reads grow with the differences, not with the fleet.
+By rows, if equal revisions prove nothing (or rows have none): every row is read, and the uuids that the index has.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,22 +19,20 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.retention import remembered
 from fleetlight.query.sort import INSTANCES_BY_UUID
 
-# A range of so few rows is read; dividing it would cost about as many digests.
+# A range of so few rows is read row by row; dividing it would cost about as many digests.
 _LEAF_ROWS = 16
 # Ranges of one request: one statement of a database, and 16 times as many buckets of an Elasticsearch aggregation.
 _RANGES_AT_ONCE = 64
 _DASHES = (8, 13, 18, 23)
 _UUID_LENGTH = 36
 _EMPTY = RangeDigest(0, 0, 0)
-# What the index has is looked at by the beginnings of uuids, so that no cell is in memory whole.
+# The uuids in the index are read by prefixes of this length, so that no cell is in memory whole.
 _RANGE_LENGTH = 2
 _DOCUMENTS_AT_ONCE = 5000
 
 
 class Comparable(Protocol):
-    """A store of instances that can be compared (fleetlight.cells.model.ChangelogAdapter says what the methods
-    return).
-    """
+    """A store of instances that can be compared; its methods are those of fleetlight.cells.model.ChangelogAdapter."""
 
     def digests(self, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]: ...
 
@@ -43,9 +41,7 @@ class Comparable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IndexRanges:
-    """What an index has of one cell, as a Comparable; the fields are as fleetlight.indexer.backends.base.IndexWriter
-    says.
-    """
+    """The documents of one cell in an index, as a Comparable (fleetlight.indexer.backends.base.IndexWriter)."""
 
     index: IndexWriter
     cell_uuid: str
@@ -61,11 +57,11 @@ class IndexRanges:
 
 @dataclass(slots=True)
 class ComparisonCounts:
-    """What was counted on the way; it grows while `differing` runs.
+    """Counters of a comparison, which grow while it runs.
 
-    rows, other_rows: of the whole stores. deleted: how many of `rows` are, where each one is read.
-    steps: ranges whose digests were compared, or rows where each one is looked at. rows_read: rows, documents and
-    revisions that were read one by one. external: documents of the index that are no rows of the cell.
+    rows, other_rows: rows of the whole stores. deleted: number of deleted ones among `rows`, if every row is read.
+    steps: ranges whose digests were compared, or rows if every row is read. rows_read: rows, documents and revisions
+    that were read one by one. external: documents in the index that are no rows of the cell.
     """
 
     rows: int = 0
@@ -77,17 +73,17 @@ class ComparisonCounts:
 
 
 def ignore(*_progress: int) -> None:
-    """For callers that do not show how far it is."""
+    """For callers that show no progress."""
 
 
 def differing(
     one: Comparable, other: Comparable, seen: ComparisonCounts, on_step: Callable[[], None], prefix: str = ""
 ) -> Iterator[list[str]]:
-    """The uuids that are not in both stores with the same revision, in batches, each uuid once.
+    """Yield the uuids that do not have the same revision in both stores, in batches, each uuid once.
 
-    seen: is counted up. on_step: called after each request to both stores. prefix: only uuids that begin with it.
-    While the stores change, a uuid may be named that is equal a moment later. Where digests differ and revisions do
-    not, what one store says of itself is not true: all of the range are named.
+    seen: counters, which this increases. on_step: called after each request to both stores. prefix: only uuids that
+    begin with it. While the stores change, a yielded uuid may be equal a moment later. If digests of a range differ
+    although all revisions are equal, one store contradicts itself: then all uuids of the range are yielded.
     """
     return _divide([prefix], one, other, seen, on_step, is_whole=True)
 
@@ -101,7 +97,7 @@ def _divide(
     *,
     is_whole: bool = False,
 ) -> Iterator[list[str]]:
-    """As `differing`, for the ranges of `prefixes`, which are equally long. is_whole: they are all that is compared."""
+    """As `differing`, for ranges whose prefixes are equally long. is_whole: nothing else is compared."""
     length = _next_length(prefixes[0])
     ones, others = one.digests(prefixes, length), other.digests(prefixes, length)
     beginnings = sorted(ones.keys() | others.keys())
@@ -110,14 +106,14 @@ def _divide(
         seen.rows = _count(ones)
         seen.other_rows = _count(others)
     on_step()
-    # A uuid that ends before the range does is no range: it is named without being read.
+    # A uuid that is shorter than the prefix of a range is damaged: it is yielded without being read.
     found: list[str] = []
     small: list[str] = []
     large: list[str] = []
     for beginning in beginnings:
         mine, theirs = ones.get(beginning, _EMPTY), others.get(beginning, _EMPTY)
         if mine != theirs:
-            # Of one uuid another program may have made any number of copies.
+            # Another program may have made any number of copies of one uuid.
             is_small = max(mine.count, theirs.count) <= _LEAF_ROWS or len(beginning) >= _UUID_LENGTH
             (found if len(beginning) < length else small if is_small else large).append(beginning)
     if found:
@@ -140,7 +136,7 @@ def _count(digests: Mapping[str, RangeDigest]) -> int:
 
 
 def _next_length(prefix: str) -> int:
-    """One more character, and a dash that every uuid has in that place."""
+    """One character more than the prefix has, or two where a uuid has a dash."""
     return len(prefix) + (2 if len(prefix) in _DASHES else 1)
 
 
@@ -150,9 +146,9 @@ ReadsPage = Callable[[PageRequest], Sequence[InstanceRow]]
 def pages_of_rows(
     read: ReadsPage, condition: Filter, batch_size: int, after: tuple[str, ...] | None = None
 ) -> Iterator[tuple[Sequence[InstanceRow], bool]]:
-    """The rows of a cell by their uuids, or those after one, in pages; and of each page whether it is the last one.
+    """Yield the rows of a cell in pages, ordered by uuid, beginning after `after`; each with whether it is the last.
 
-    The last one may be empty.
+    The last page may be empty. Raises what `read` raises.
     """
     is_last = False
     while not is_last:
@@ -169,10 +165,10 @@ def beside_rows(
     seen: ComparisonCounts,
     is_indexed: Callable[[InstanceRow], bool] = lambda _row: True,
 ) -> Iterator[tuple[Sequence[InstanceRow], Sequence[str]]]:
-    """All rows of a cell in pages, and between them uuids that only the index has, of ranges that were read.
+    """Yield all rows of a cell in pages, and after each range of uuids those that only the index has.
 
-    A row that was made meanwhile may be among those. is_indexed: whether a row is one that the index is to have, so
-    that it counts.
+    A row that was added meanwhile may be among the latter. is_indexed: whether a row counts, since the index should
+    have it. Raises what `read` and the index raise.
     """
     index.index.make_searchable()
     digests = index.digests([""], _RANGE_LENGTH)

@@ -1,11 +1,11 @@
-"""A new physical index in the place of the current one, while lists and changes go on.
+"""Replaces the physical index by a new one, while lists and changes go on.
 
-The next index is filled from the cells, and from then on follows them by their changelogs, so that live changes go to
-both: the indexers write to the current one and need not know of the next one. When the two are known to be equal,
-writing to the current one pauses for a moment, what has changed last is brought over, and the next one takes its place
-in one step. So no indexer has to agree to anything, and one that does not answer cannot lose a change.
+The rebuild fills the next index from the cells, then follows their changelogs, while the indexers write live changes to
+the current index and know nothing of the next. When the two are equal, it pauses writes to the current index for a
+moment, copies the last changes, and switches in one step. So no indexer has to cooperate, and one that hangs loses no
+change.
 
-Everything can be cut off at any point and be started again: it goes on where it was.
+A rebuild that was interrupted at any point continues there when it is started again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,12 +40,12 @@ from fleetlight.indexer.writing.throttle import Throttle
 _KIND, _NAME = "rebuild", "next"
 _FOLLOW_INTERVAL_S = 0.2
 _ATTEMPTS = 5
-# How long to wait for a process that works on a cell, or on the index. What an indexer does by itself ends soon.
+# How long to wait for a process that works on a cell, or on the index. Work that an indexer starts itself ends soon.
 _LEASE_TIMEOUT_S = 10
 
 
 class RebuildPhase(StrEnum):
-    """What a rebuild is doing."""
+    """Phases of a rebuild; the values are printed."""
 
     FILLING = "filling the next index"
     CATCHING_UP = "bringing the index that was kept up to date"
@@ -54,25 +54,27 @@ class RebuildPhase(StrEnum):
 
 
 class RebuildObserver(Protocol):
-    """What a rebuild reports its progress to. Calls may come from several threads."""
+    """Receives the progress of a rebuild. Calls may come from several threads."""
 
     def on_step(self) -> None:
-        """Called often, but not in the last moments; what it raises ends the rebuild, which can be started again."""
+        """Called often, but not during the switch; an error that it raises ends the rebuild, which can be restarted."""
 
-    def on_phase(self, phase: RebuildPhase) -> None: ...
+    def on_phase(self, phase: RebuildPhase) -> None:
+        """Called when a phase begins."""
 
     def on_rows(self, cell: Cell, rows: int) -> None:
-        """So many rows of the cell are in the next index; called also when nothing is new."""
+        """Called with the number of rows of the cell in the next index, also if it has not grown."""
 
-    def on_notice(self, text: str) -> None: ...
+    def on_notice(self, text: str) -> None:
+        """Called with a sentence for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildParts:
-    """What a rebuild works with.
+    """The parts of a rebuild.
 
-    cells: every cell of the fleet. current: the index as all other processes see it. owners: knows which cell an
-        instance lives in. fill_rows: how rows are written into the next index; None: by this process.
+    cells: returns every cell of the fleet. current: the index as all other processes see it. owners: knows the cell of
+    each instance. fill_rows: writes rows into the next index; None for `filling_rows`.
     """
 
     cells: Callable[[], Sequence[Cell]]
@@ -88,11 +90,11 @@ class RebuildParts:
 
 
 def rebuild_index(parts: RebuildParts, watcher: RebuildObserver, *, back: bool) -> None:
-    """Rebuild the index, or go on with what was begun; the index that was current is kept as the previous one.
+    """Rebuild the index, or continue an interrupted rebuild; the current index is kept as the previous one.
 
-    back: take the previous index, which only lacks what has changed since, instead of a new one.
+    back: use the previous index, which only lacks later changes, instead of a new one.
     Raises RebuildError, RebuildRunningError, LeaseHeldError, LeaseLostError, CellUnreachableError,
-    FleetUnreachableError, and what the index raises. The current index stays as it is then.
+    FleetUnreachableError, and what the index raises. Then the current index stays in place.
     """
     with parts.leases.rebuild(deadline_s=_LEASE_TIMEOUT_S) as confirm:
         _begin(parts, back)
@@ -101,10 +103,10 @@ def rebuild_index(parts: RebuildParts, watcher: RebuildObserver, *, back: bool) 
 
 
 def filling_rows(parts: RebuildParts, new: IndexWriter) -> FillRows:
-    """How this process writes rows into the next index, which is `new`; the fields that no row has are kept."""
-    # Fields of newer producers in documents that this program cannot read are lost until they are sent again.
+    """A function that writes rows into the next index `new` in this process, and keeps fields that no row has."""
+    # Of documents that this program cannot read, fields of newer producers are lost until they are sent again.
     known = new if parts.generations.is_unusable() else parts.current
-    # Asked and made searchable once for all cells: each time costs as much as some thousand rows.
+    # One writer for all cells: each query and refresh costs as much as some thousand rows.
     writer = keeping_extras(new, known, known)
 
     def fill(adapter: ChangelogAdapter, horizon: int, on_progress: Callable[[int], None]) -> SyncResult:
@@ -116,7 +118,7 @@ def filling_rows(parts: RebuildParts, new: IndexWriter) -> FillRows:
 
 
 def abandon_rebuild(parts: RebuildParts) -> bool:
-    """Drop the next index; False if there is none. Raises RebuildRunningError."""
+    """Drop the next index; False if there is none. Raises RebuildRunningError, and what the index raises."""
     with parts.leases.rebuild(deadline_s=_LEASE_TIMEOUT_S):
         there_was = parts.generations.has_next()
         parts.generations.drop_next()
@@ -125,7 +127,7 @@ def abandon_rebuild(parts: RebuildParts) -> bool:
 
 
 def drop_previous(parts: RebuildParts) -> bool:
-    """Drop the index that a rebuild has kept; False if there is none. Raises RebuildRunningError."""
+    """Drop the previous index; False if there is none. Raises as `abandon_rebuild`."""
     with parts.leases.rebuild(deadline_s=_LEASE_TIMEOUT_S):
         there_was = parts.generations.has_previous()
         parts.generations.drop_previous()
@@ -137,7 +139,7 @@ def _begin(parts: RebuildParts, back: bool) -> None:
     if generations.has_next():
         begun = parts.current.load_state(_KIND).get(_NAME)
         if begun is None:
-            # What was known of it is lost, and with it how far it is.
+            # The state of that rebuild is lost, and with it how far the next index is.
             generations.drop_next()
         elif begun != {"back": back}:
             other, this = ("a way back", "a rebuild") if not back else ("a rebuild", "a way back")
@@ -188,7 +190,7 @@ class _Rebuild:
         raise RebuildError("cells keep joining the fleet: start the rebuild again when that is over")
 
     def _add_cells(self, stack: ExitStack) -> None:
-        """Fill in the cells that there are and that were not there before."""
+        """Fill the cells that joined the fleet since the last call."""
         opened = [self._open(cell, stack) for cell in self._missing_cells()]
         self._watcher.on_phase(RebuildPhase.CATCHING_UP if self._back else RebuildPhase.FILLING)
         self._fill(opened)
@@ -197,7 +199,7 @@ class _Rebuild:
 
     def _open(self, cell: Cell, stack: ExitStack) -> RebuiltCell:
         parts = self._parts
-        # No other process removes, syncs or verifies it meanwhile.
+        # No other process removes, syncs or verifies the cell meanwhile.
         self._confirms.append(stack.enter_context(parts.leases.bulk(cell, deadline_s=_LEASE_TIMEOUT_S)))
         opened = open_cell(
             cell,
@@ -213,7 +215,7 @@ class _Rebuild:
         return stack.enter_context(closing(opened))
 
     def _fill(self, cells: Sequence[RebuiltCell]) -> None:
-        """Fill several at once; when one cannot be filled, the others stop."""
+        """Fill several cells at once; if one fails, the others stop."""
         parts = self._parts
         fill_rows = parts.fill_rows or filling_rows(parts, self._new)
         stop = Event()
@@ -237,7 +239,7 @@ class _Rebuild:
             ThreadPoolExecutor(parts.parallel, thread_name_prefix="rebuild") as threads,
         ):
             filling = [threads.submit(fill, cell) for cell in cells]
-        # The first failure is the reason of the others.
+        # A RebuildError of a cell that stopped has another cell's failure as its reason.
         failures = [error for future in filling if (error := future.exception())]
         if failures:
             raise next((error for error in failures if not isinstance(error, RebuildError)), failures[0])
@@ -259,10 +261,10 @@ class _Rebuild:
     def _switch(self) -> None:
         current = self._parts.current
         epochs = current.load_state(EPOCHS)
-        # Nothing is known of what will be the previous one, should this be cut off.
+        # If this is interrupted, nothing is known of the index that will be the previous one.
         current.save_state(HISTORIES, dict.fromkeys(current.load_state(HISTORIES)))
         self._parts.generations.switch(self._finish)
-        # It is done; without this a way back takes longer.
+        # The switch is done; without these histories a way back only takes longer.
         with suppress(IndexerError):
             histories = {
                 uuid: [epoch, self._reached[uuid]]
@@ -272,7 +274,7 @@ class _Rebuild:
             current.save_state(HISTORIES, histories)
 
     def _finish(self) -> None:
-        """While writing to the current index is paused."""
+        """Bring the next index up to date, while writes to the current one are paused."""
         self._make_searchable()
         for uuid, cell in self._cells.items():
             cell.finish()
@@ -281,11 +283,11 @@ class _Rebuild:
         self._new.make_searchable()
         if self._missing_cells():
             raise _CellsChangedError
-        # A lease that is held now was held all the time, so no other process has worked on a cell.
+        # A lease that is held now was held from the beginning, so no other process has worked on a cell.
         self._confirm()
 
     def _make_searchable(self) -> None:
-        """Both indexes, for what is copied from one to the other."""
+        """Refresh both indexes, since copies read one and compare it with the other."""
         self._parts.current.make_searchable()
         self._new.make_searchable()
 
@@ -298,7 +300,7 @@ class _Rebuild:
 
     @contextmanager
     def _following(self) -> Iterator[Callable[[], None]]:
-        """Follow all cells meanwhile; what is yielded raises what went wrong with that."""
+        """Follow all cells in a thread. Yields a function that raises the error with which the thread ended, if any."""
         stop = Event()
 
         def follow_all() -> None:

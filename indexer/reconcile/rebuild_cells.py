@@ -1,7 +1,7 @@
-"""One cell in a rebuild: all of it into the next index, and then every change, until the next index is the current one.
+"""One cell in a rebuild: copies all its rows into the next index, then every change, until the indexes are switched.
 
-A cell that numbers its changes gives its own rows, and its changelog says what has happened since. Of any other cell,
-and of one that cannot be reached, the current index has all that can be had: its documents are copied.
+A cell that numbers its changes gives its rows, and its changelog gives the changes since. For any other cell, and for
+one that is down, the rebuild copies the documents of the current index.
 """
 
 import time
@@ -30,17 +30,17 @@ from fleetlight.indexer.writing.rereading import Rereader, rows_of
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 HISTORIES = "previous histories"
-"""The kind of state that has what the previous index has followed of each cell, by its uuid: the epoch
-(fleetlight.indexer.writing.epoch_history), and a sequence, as that calls it, which nothing in the index is beyond."""
+"""The kind of state that has, by cell uuid, the epoch that the previous index followed
+(fleetlight.indexer.writing.epoch_history), and a sequence of that epoch which no document in it exceeds."""
 
 BEGUN_AS = "rebuilt histories"
-"""The kind of state that has the epoch of each cell, by uuid, when the next index began to be filled."""
+"""The kind of state that has, by cell uuid, the epoch of the cell when the rebuild began to fill the next index."""
 
 FillRows = Callable[[ChangelogAdapter, int, Callable[[int], None]], SyncResult]
-"""Writes the rows of a cell into the next index: those that are not forgotten at a horizon. The function is called with
-the rows so far, and what it raises ends it."""
+"""Writes the rows of a cell that are not forgotten at a horizon into the next index. It calls the function with the
+number of rows so far; an error that this raises ends the work."""
 
-# Some rounds of the thread that follows all cells in the meantime.
+# Enough for some rounds of the thread that follows all cells.
 _CATCH_UP_TIMEOUT_S = 60.0
 _SHOWN = 5
 _ATTEMPTS = 3
@@ -58,11 +58,11 @@ def open_cell(
     is_filled: bool,
     on_notice: Callable[[str], None],
 ) -> "RebuiltCell":
-    """How this cell gets into the `new` index.
+    """Open a cell for a rebuild into the index `new`.
 
-    unusable: where documents of the current one are read if nothing else is known of it. owners: knows which cell
-    an instance lives in. is_filled: the new one was the current one once, and only lacks changes. Raises
-    CellUnreachableError when the cell alone has what is needed.
+    unusable: reads documents of the current index if this program cannot read it otherwise; else None. owners: knows
+    the cell of each instance. is_filled: the new index was the current one once, and only lacks changes. Raises
+    CellUnreachableError if the cell is down and the current index cannot stand in for it.
     """
     if cell.can.numbers_changes:
         try:
@@ -80,7 +80,7 @@ def open_cell(
 
 
 def save_progress(new: IndexWriter, cells: Iterable["RebuiltCell"]) -> None:
-    """Save how far these cells are, after what they have written was made searchable, once for all of them."""
+    """Make the writes of these cells searchable by one refresh, then save their progress. Raises what `new` raises."""
     reached = [(cell, progress) for cell in cells if (progress := cell.progress()) is not None]
     moved = [(cell, progress) for cell, progress in reached if progress != cell.saved]
     if moved:
@@ -91,11 +91,11 @@ def save_progress(new: IndexWriter, cells: Iterable["RebuiltCell"]) -> None:
 
 
 class RebuiltCell:
-    """What a rebuild does with one cell: here, to copy what it has in the current index.
+    """A cell whose documents a rebuild copies from the current index.
 
-    What is written need not be searchable afterwards: that is done once for all cells, since each time costs as much as
-    some thousand rows. saved: the progress that the new index has of the cell.
-    Every call raises CellUnreachableError, and what the writers raise.
+    Methods do not refresh the index: the rebuild does so once for all cells, since a refresh costs as much as some
+    thousand rows. saved: the progress of the cell in the new index. Every call raises CellUnreachableError, and what
+    the writers raise.
     """
 
     def __init__(self, cell: Cell, current: IndexWriter, new: IndexWriter, unusable: Generations | None) -> None:
@@ -103,48 +103,50 @@ class RebuiltCell:
         self._current = current
         self._new = new
         self._unusable = unusable
-        # Nothing is purged behind a later one before our lease on the cell has ended.
+        # Nothing is purged by a later horizon before the caller's lease on the cell has ended.
         self._horizon = load_horizons(current).get(cell.uuid, 0)
         self.saved: CellProgress | None = None
 
     def fill(self, fill_rows: FillRows, on_progress: Callable[[int], None]) -> None:
-        """Everything that there is; goes on where it was cut off."""
+        """Write every row of the cell; continues where it was interrupted."""
         self._copy_all(lambda: on_progress(0))
 
     def follow(self) -> None:
-        """What has changed since, so far; called again and again by one thread. What is copied is so at the end."""
+        """Write the changes since the last call; one thread calls it repeatedly. A copied cell waits for `finish`."""
 
     def progress(self) -> CellProgress | None:
-        """How far `follow` is; None where it does nothing."""
+        """How far `follow` is; None if the cell is copied."""
         return None
 
     def verify(self, on_step: Callable[[], None]) -> None:
-        """Compare, and repair what differs; while `follow` is called. Raises RebuildError if that cannot be done."""
+        """Compare, and repair differences, while another thread calls `follow`. Raises RebuildError if some remain."""
         self._copy_all(on_step)
 
     def finish(self) -> None:
-        """The last of it, while writing to the current index is paused. Raises RebuildError."""
+        """Write the last changes, while writes to the current index are paused. Raises RebuildError as `verify`, and if
+        the cell has already pruned some of these changes.
+        """
         self._copy_all(ignore)
 
     def reached(self) -> int | None:
-        """After `finish`: a sequence that the current index has nothing beyond; None if none is known."""
+        """After `finish`: a sequence that no document of the current index exceeds; None if it is unknown."""
         return None
 
     def close(self) -> None:
-        """End the use of the cell."""
+        """Close the adapter of the cell, if any."""
 
     def _copy_all(self, on_step: Callable[[], None]) -> None:
         for external in (False, True):
             self._copy(on_step, external=external)
 
     def _copy(self, on_step: Callable[[], None], *, external: bool) -> None:
-        """external: what notifications without a revision have brought; else what the cell itself has announced."""
+        """external: copy documents of notifications without a revision; False: those of the cell itself."""
         rejected: Mapping[str, str] = {}
         if self._unusable is None:
             rejected = copy_differing(
                 self._current, self._new, self.cell.uuid, horizon=self._horizon, external=external, on_step=on_step
             )
-        elif external:  # the rest is rows of native cells, which are here themselves
+        elif external:  # all other documents are rows of native cells, which write them themselves
             rejected = copy_bare(self._unusable.bare_documents(self.cell.uuid), self._new, self.cell.uuid, on_step)
         if rejected:
             uuid, reason = next(iter(rejected.items()))
@@ -155,7 +157,7 @@ class RebuiltCell:
 
 
 class FollowedCell(RebuiltCell):
-    """A cell that gives its own rows, and says what has changed since."""
+    """A cell that a rebuild reads itself, and follows by its changelog."""
 
     def __init__(
         self,
@@ -171,7 +173,7 @@ class FollowedCell(RebuiltCell):
         super().__init__(adapter.cell, current, new, unusable)
         self._owners = owners
         self._adapter = adapter
-        # Fields of newer producers in documents that this program cannot read are lost until they are sent again.
+        # Of documents that this program cannot read, fields of newer producers are lost until they are sent again.
         self._extras = current if unusable is None else new
         self._own = OwnWriter(new, self.cell.uuid, owners)
         self._batch_size = batch_size
@@ -179,16 +181,17 @@ class FollowedCell(RebuiltCell):
         self.saved = new.load_progress().get(self.cell.uuid)
         self._tracker = ProgressTracker(self.saved or CellProgress(self.cell.uuid, 0, 0, is_complete=False))
         self._rereader = self._new_rereader(self._tracker)
-        # How often something could only be found by comparing, and how often that was done.
+        # How often changes were pruned before `follow` read them, and how many of these gaps `verify` has covered.
         self._gaps = 0
         self._compared_gaps = 0
         self._begun_as = self._note_beginning()
 
     def fill(self, fill_rows: FillRows, on_progress: Callable[[int], None]) -> None:
+        """Write every row, unless the new index has them: from an interrupted rebuild, or as the previous index."""
         if self.saved is not None:
             return
         if self._is_filled:
-            # What has changed before that is found by comparing.
+            # `verify` finds the changes before that.
             self._tracker.advance_to(self._adapter.published_sequence())
         else:
             result = fill_rows(self._adapter, self._horizon, on_progress)
@@ -196,13 +199,13 @@ class FollowedCell(RebuiltCell):
             for uuid in result.rejected:
                 self._rereader.add(uuid)
         self._tracker.mark_synced()
-        # Not searchable yet, which is not needed before all cells are compared.
+        # The rows need not be searchable before all cells are compared.
         self.saved = self._tracker.snapshot()
         self._new.save_progress([self.saved])
 
     def follow(self) -> None:
         if not self._catch_up(self._tracker, self._rereader):
-            # Filling took longer than the changelog is kept: what is missing can only be found by comparing.
+            # Filling took longer than the cell keeps its changelog: only `verify` can find the missing changes.
             self._tracker.advance_to(self._adapter.published_sequence())
             self._gaps += 1
 
@@ -219,10 +222,10 @@ class FollowedCell(RebuiltCell):
                 break
         has_other_history = self._begun_as != self._adapter.position().epoch
         if has_other_history or (self._is_filled and not self._has_followed_this_history()):
-            # Of a future that the cell lost since, it may have rows that differ in no revision.
+            # The index may have rows of a future that the cell lost since; their revisions may be equal.
             result = self._verified(on_step, contents_at_once=self._batch_size)
         for item_type in INDEXED_ITEMS:
-            # They are not in the generations of the index, and compared all the same.
+            # Items are no part of a generation of the index; this compares them all the same.
             reconcile_other_items(self._adapter, self._new, item_type, on_step)
         if result.remaining:
             self._refuse([f"{each.uuid}: {each.problem}" for each in result.remaining])
@@ -231,8 +234,7 @@ class FollowedCell(RebuiltCell):
             save_progress(self._new, [self])
 
     def finish(self) -> None:
-        # What is written here may be taken back if something else fails, and then was never written.
-        """Raises RebuildError if the cell has forgotten changes too early."""
+        """Raises RebuildError as RebuiltCell. Uses copies, since this progress must not count if another cell fails."""
         tracker = deepcopy(self._tracker)
         rereader = self._new_rereader(tracker)
         if self._gaps != self._compared_gaps or not self._catch_up(tracker, rereader):
@@ -259,7 +261,7 @@ class FollowedCell(RebuiltCell):
         return verify(comparison, repair=True, on_progress=lambda _steps, _differences: on_step())
 
     def _note_beginning(self) -> str | None:
-        """The epoch of the cell when the first row was read, perhaps by a rebuild that was cut off."""
+        """The epoch of the cell when a rebuild, perhaps an interrupted one, read the first row."""
         begun: Mapping[str, list[str | None]] = self._current.load_state(BEGUN_AS)
         if self.cell.uuid in begun:
             return begun[self.cell.uuid][0]
@@ -268,7 +270,7 @@ class FollowedCell(RebuiltCell):
         return epoch
 
     def _has_followed_this_history(self) -> bool:
-        """Whether all that the previous index has is known to have happened in the cell."""
+        """Whether every document of the previous index is certainly part of the cell's past."""
         found = self._current.load_state(HISTORIES).get(self.cell.uuid)
         epoch_history = self._adapter.epoch_history()
         if found is None or found[0] is None:
@@ -283,7 +285,7 @@ class FollowedCell(RebuiltCell):
 
     def _catch_up(self, tracker: ProgressTracker, rereader: Rereader) -> bool:
         def read_again(dead: Sequence[tuple[Change, MalformedMessageError]]) -> None:
-            # The indexer has put the messages where a person sees them.
+            # The indexer that follows the cell keeps these messages as dead letters.
             for change, _ in dead:
                 if change.revision != NO_REVISION and change.instance_uuid:
                     rereader.add(change.instance_uuid)
@@ -302,7 +304,7 @@ class FollowedCell(RebuiltCell):
         return is_done
 
     def _refuse(self, instances: list[str]) -> None:
-        """Unless the current index has no more of the cell either."""
+        """Raise RebuildError for rejected instances, unless the current index lacks rows of the cell as well."""
         known = self._current.load_progress().get(self.cell.uuid)
         if known is not None and known.is_complete:
             shown = "; ".join(instances[:_SHOWN]) + ("; …" if len(instances) > _SHOWN else "")

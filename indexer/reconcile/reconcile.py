@@ -1,17 +1,15 @@
-"""Making the index equal to a cell, or to another index, while changes arrive and lists are answered: once, for all.
+"""The one procedure that makes the index equal to a cell, or to another index, while changes and lists go on.
 
-1. *Find* what may differ: by digests of ranges of uuids, or by looking at every row
-(fleetlight.indexer.reconcile.ranges). 2. *Confirm*: what differs at first sight may be on its way. It is looked at
-again when what was in flight has had its
-   time, and only what still differs counts.
-3. *Repair*, by one rule: the cell is right. A document of a row that the cell does not have is removed, since an index
-   that is not asked would not show it either; marking it deleted would invent a deletion. A document that the index
-   would keep rather than take the row makes place for it: it is newer, since the database of the cell went back to an
-   older copy, or another cell's, unless the mapping of the instance says so too. No index can do that in one step, so
-   lists are warned first, and ask the cell until the repair has ended. Rows that make place are read again after that.
-4. *Record* how far the index is then: that belongs to the follower of a cell, or its sync.
+1. *Find* possible differences, by digests of ranges of uuids or by every row (fleetlight.indexer.reconcile.ranges).
+2. *Confirm* them: the change may still be on its way. Compare again when changes in flight have had time to arrive.
+3. *Repair*, by one rule: the cell is right. A document without a row is removed; marking it as deleted would invent a
+   deletion. A document that the index would keep instead of the row is removed first: it is newer, since the database
+   of the cell went back to an older copy, or it is another cell's and the mapping of the instance does not name that
+   cell. No index replaces it in one step, so lists are warned before, and ask the cell until the repair has ended; the
+   row is read again after the removal.
+4. *Record* how far the index is then: the follower of the cell, or its sync, does this.
 
-What differs between kinds of cells is how 1 and 2 go, and which version a row gets. That is a Comparison:
+Kinds of cells differ in steps 1 and 2, and in the version of a row. Each has a Comparison:
 fleetlight.indexer.reconcile.native_cell, external_cell and other_index.
 """
 
@@ -27,17 +25,17 @@ from fleetlight.indexer.reconcile.retention import LISTS_DELAY_S
 
 @dataclass(frozen=True, slots=True)
 class DifferenceBatch:
-    """Instances that differ. documents: what the index is to have of them, where finding them has shown that."""
+    """Instances that differ. documents: the ones to write for them, if the comparison already knows these."""
 
     differences: Sequence[Difference]
     documents: Sequence[Document] = ()
 
 
 class Comparison(ABC):
-    """What is right of one cell, beside the index. Calls raise what the two sides raise.
+    """Compares one cell with the index, and writes to the index. Calls raise what cell and index raise.
 
-    lists: which rely on the index; None where none does. seen: what was counted on the way. has_caught_up: False if
-    what was in flight did not arrive in time, so that differences may be lag.
+    lists: warned before documents are removed; None if no list relies on the index. seen: counters. has_caught_up:
+    False if changes in flight did not arrive in time, so that differences may be lag.
     """
 
     def __init__(self, index: IndexWriter, lists: "WarnedLists | None" = None) -> None:
@@ -48,48 +46,48 @@ class Comparison(ABC):
 
     @abstractmethod
     def found(self, on_step: Callable[[], None]) -> Iterator[DifferenceBatch]:
-        """What differs, confirmed, in batches. on_step: called between two requests."""
+        """Yield confirmed differences in batches. on_step: called between two requests."""
 
     def count_deleted(self) -> int:
-        """How many rows of the cell are deleted, when all have been looked at."""
+        """The number of deleted rows of the cell; known when `found` has ended."""
         return self.seen.deleted
 
     def living_elsewhere(self, _uuids: Collection[str]) -> Mapping[str, str]:
-        """The instances of other cells, each with its cell: nothing of them makes place."""
+        """The instances whose mapping names another cell, with its uuid; their documents are not removed for a row."""
         return {}
 
     def remove(self, versions: Mapping[str, int]) -> None:
-        """Remove documents, each only if it is not newer than its version here."""
+        """Remove documents, by uuid, unless one has become newer than its version here."""
         self.index.remove(versions)
 
     def write(self, found: DifferenceBatch, _own: Set[str]) -> Mapping[str, str]:
-        """Write what the index is to have of the instances, those of `own` alone; by uuid why one still differs."""
+        """Write the documents of those instances that are in `own`; returns why an instance still differs, by uuid."""
         rejected = self.index.write(found.documents).rejected if found.documents else ()
         return {rejection.document.id: rejection.reason for rejection in rejected}
 
 
 class WarnedLists:
-    """Warns the lists that rely on the index of a cell: that it differs, and while rows of it make place for others.
+    """Makes lists ask a cell instead of its index while the index differs, or while documents are removed for rows.
 
-    pause: waits that many seconds, until every list that has begun before, or remembers what the index said, has ended.
-    If a repair ends early, lists do without the index of the cell until it is repaired another time.
+    pause: waits that many seconds, until every list that began before, or remembers the state of the index, has ended.
+    If a repair is interrupted, lists ask the cell until a later repair succeeds.
     """
 
     def __init__(self, state: IndexWriter, cell_uuid: str, pause: Callable[[float], object]) -> None:
         self._state = state
         self._cell_uuid = cell_uuid
         self._pause = pause
-        self._do_without = False
+        self._is_suspected = False
         self._are_warned = False
 
     def suspect(self) -> None:
-        """The index of the cell is not right: lists that begin now do without it."""
-        if not self._do_without:
+        """Make lists that begin from now on ask the cell. Raises what the index raises."""
+        if not self._is_suspected:
             self._state.save_state(REPAIRS, {self._cell_uuid: True})
-            self._do_without = True
+            self._is_suspected = True
 
     def warn(self) -> None:
-        """Rows are going to make place: returns when no list relies on them any more."""
+        """Call before documents are removed: returns when no list relies on them any more. Raises as `suspect`."""
         if self._are_warned:
             return
         self.suspect()
@@ -97,20 +95,20 @@ class WarnedLists:
         self._are_warned = True
 
     def end(self) -> None:
-        """Ends also the warning of an earlier repair that was cut off."""
+        """Let lists use the index again, also after an interrupted repair of another process. Raises as `suspect`."""
         if self._cell_uuid in self._state.load_state(REPAIRS):
             self._state.save_state(REPAIRS, {self._cell_uuid: None})
-        self._do_without = False
+        self._is_suspected = False
 
 
 def reconcile(
     comparison: Comparison, *, repair: bool, on_step: Callable[[], None], is_searched: bool = True
 ) -> Iterator[Sequence[Difference]]:
-    """What differs, and with `repair` what became of it, batch by batch.
+    """Yield the differences batch by batch, with `repair` after their repair.
 
-    is_searched: whether what was repaired is made searchable at the end. on_step: called between two requests; what it
-    raises ends this. Raises what the comparison raises; what was repaired until then stays and does no harm. Lists do
-    without the index of the cell for as long as some of it stays wrong.
+    is_searched: make repairs searchable at the end. on_step: called between two requests; an error that it raises ends
+    the work. Raises what the comparison raises; repairs until then stay and do no harm. With `repair`, lists ask the
+    cell while some difference remains.
     """
     is_right = True
     for found in comparison.found(on_step):
@@ -130,9 +128,10 @@ def reconcile(
 
 
 def verify(comparison: Comparison, *, repair: bool, on_progress: Callable[[int, int], None] = ignore) -> Verification:
-    """As `reconcile`, all of it at once.
+    """As `reconcile`, but returns when it has ended, with all differences.
 
-    on_progress: called often, with the numbers of ranges (or rows) compared and of differences found so far.
+    on_progress: called often, with the number of ranges (or rows) compared so far, and of differences. Raises as
+    `reconcile`.
     """
     differences: list[Difference] = []
 
@@ -153,7 +152,7 @@ def verify(comparison: Comparison, *, repair: bool, on_progress: Callable[[int, 
 
 
 def _repaired(comparison: Comparison, found: DifferenceBatch) -> list[Difference]:
-    """The same differences, and what became of them."""
+    """Repair a batch; returns its differences, each repaired or with the problem."""
     uuids = {difference.uuid for difference in found.differences}
     elsewhere = comparison.living_elsewhere(uuids)
     if comparison.lists is not None:
@@ -162,7 +161,7 @@ def _repaired(comparison: Comparison, found: DifferenceBatch) -> list[Difference
     has_to_warn = False
     for difference in found.differences:
         version, is_only_there = difference.version_in_the_way, difference.kind is DifferenceKind.ONLY_IN_INDEX
-        # A document of ours without a row belongs to no cell.
+        # A document of this cell without a row belongs to no cell.
         if version is not None and (is_only_there or difference.uuid not in elsewhere):
             in_the_way[difference.uuid] = version
             has_to_warn = has_to_warn or not is_only_there

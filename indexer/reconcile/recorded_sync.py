@@ -1,4 +1,4 @@
-"""A sync of a native cell outside the indexer: it says itself how far the index follows the cell afterwards."""
+"""A sync of a native cell outside the indexer, which records itself how far the index follows the cell afterwards."""
 
 import time
 from collections.abc import Callable
@@ -27,13 +27,12 @@ def sync_and_record(
     pause: Callable[[float], object] = time.sleep,
     owners: KnowsOwners | None = None,
 ) -> SyncResult:
-    """`sync`, then make it searchable and save the progress.
+    """Sync a cell, make its rows searchable, and save the progress; the cell is complete unless a row was rejected.
 
-    The cell is complete afterwards unless a row was rejected. If it was restored from a backup, before or meanwhile,
-    what the index has of the lost future leaves it first, as when an indexer follows the cell back (decision 0001).
-    pause: waits that many seconds, so that lists know before. owners: where it is known which cell an instance lives
-        in; None where all that the cell has is its own.
-    Raises what `sync` raises, and CellRestoredError when the cell is restored again and again.
+    If the cell was restored from a backup, before or meanwhile, the index first forgets the lost future, as when an
+    indexer follows the cell back (docs/decisions/0001). pause: waits that many seconds, so that lists notice before.
+    owners: knows the cell of each instance; None if all rows are the cell's own. Raises what `sync` raises, and
+    CellRestoredError if the cell is restored at each attempt.
     """
 
     def saved() -> CellProgress:
@@ -73,7 +72,7 @@ def sync_and_record(
 
 
 def _is_of_present(history: History, result: SyncResult) -> bool:
-    """Whether all that was read is part of the cell's past; then the index says which epoch it follows."""
+    """Whether every row that was read is part of the cell's past; if so, save the epoch that the index follows."""
     history.seen = result.seen
     try:
         history.has_read_on()

@@ -17,7 +17,7 @@ from fleetlight.resources.indexed_items import INDEXED_ITEMS
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """result: that of a sync, since each row was compared with what the index says. differences: how many differed."""
+    """result: as of a sync, since every row was compared by content. differences: number of instances that differed."""
 
     result: SyncResult
     differences: int
@@ -34,30 +34,30 @@ def forget_lost_future(
     owners: KnowsOwners | None,
     lists_delay_s: float = LISTS_DELAY_S,
 ) -> RestoreResult:
-    """Remove from the index what the cell does not have any more, and repair the rest: the index equals the cell then.
+    """Make the index equal to a restored cell: remove what the cell lost, and repair the rest.
 
-    Revisions do not show everything: a row that has reached a revision again may say something else than it did in the
-    lost future. So each row is compared with what the index says, and none has to be synced afterwards.
-    take_back: saves, as the progress of the cell, that nothing is promised. pause: waits that many seconds, what is
-    left of `lists_delay_s` when the first document has to make place. on_step: called between two requests; what it
-    raises ends this, and the next one begins anew. owners: as of
-    fleetlight.indexer.reconcile.native_cell.NativeComparison.
+    A row that reaches a revision for the second time may differ from the one of the lost future. So every row is
+    compared by content, and needs no sync afterwards. take_back: saves a progress of the cell that promises nothing.
+    pause: waits that many seconds: the rest of `lists_delay_s` when the first document is removed for a row. on_step:
+    called between two requests; an error that it raises ends the work, which begins anew when it is repeated. owners:
+    as for fleetlight.indexer.reconcile.native_cell.NativeComparison. Raises CellUnreachableError, and what writer,
+    history, owners and `on_step` raise.
     """
     cell_uuid = source.adapter.cell.uuid
     history.begin_reconcile()
     for item_type in INDEXED_ITEMS:
         writer.mark_items(item_type, cell_uuid, are_whole=False)
     forget_checkpoints(writer, cell_uuid=cell_uuid)
-    # At once: to what the cell is called by afterwards, the old watermark would be that of another history.
+    # Before the new epoch is saved: under it, the old watermark would be that of another history.
     take_back()
     writer.make_searchable()
     warned_at_s = time.monotonic()
-    # Before the first row is read: whatever is announced from now on has a higher sequence.
+    # Read the sequence before the first row: each change that is announced from now on has a higher one.
     source.forget_lost_future()
     sequence = source.start(0)
 
     def wait_for_lists(_seconds: float) -> None:
-        # They are warned since then: finding what differs and waiting for them take the longer of both times.
+        # Lists know since `warned_at_s`, so the search for differences counts as part of the wait.
         pause(max(0.0, warned_at_s + lists_delay_s - time.monotonic()))
 
     def on_progress(_steps: int, _differences: int) -> None:
@@ -75,7 +75,7 @@ def forget_lost_future(
     found = verify(comparison, repair=True, on_progress=on_progress)
     on_step()
     source.look()
-    # Again: a process that had looked whether it may save an old watermark just before has saved it by now.
+    # Again: a process that checked the epoch just before has saved an old watermark by now.
     take_back()
     history.end_reconcile()
     rejected = {each.uuid: each.problem or "" for each in found.differences if each.is_wrong}

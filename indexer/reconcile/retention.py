@@ -1,8 +1,8 @@
 """Retention of deleted instances: how long they stay in the index, and how they leave it.
 
-Each cell has a horizon, kept beside the progress: rows that are forgotten at it (fleetlight.query.retention) need not
-be in the index, and lists that may want one ask the cell. It only moves forward, and before anything is removed:
-every reader has some time to notice, so that no list relies on rows that are just leaving.
+Each cell has a horizon, saved beside its progress: rows that are forgotten at it (fleetlight.query.retention) need not
+be in the index, and lists that may want one ask the cell. A horizon only moves forward, and some time before rows are
+removed, so that every reader notices, and no list relies on rows that are being removed.
 """
 
 import time
@@ -24,23 +24,24 @@ _log = structlog.get_logger(__name__)
 _INTERVAL_S = 3600.0
 _RETRY_INTERVAL_S = 60.0
 LISTS_DELAY_S = 10.0
-"""Before something leaves the index that lists may rely on: one may have begun just before."""
+"""Wait so long before removing documents: a list that began before may still rely on them."""
 
 
 def removal_delay_s(refresh_interval_s: float) -> float:
-    """Seconds between an announcement and the removal, when indexers look at horizons that often."""
+    """Seconds from the announcement of a horizon to the removal, if indexers read horizons at this interval."""
     return refresh_interval_s + LISTS_DELAY_S
 
 
 def load_horizons(writer: IndexWriter) -> Mapping[str, int]:
-    """The horizon of each cell that has one, by its uuid; raises what the writer raises."""
+    """The horizons by cell uuid, in microseconds. Raises what the writer raises."""
     return {cell_uuid: int(horizon) for cell_uuid, horizon in writer.load_state(HORIZONS).items()}
 
 
 def announce(writer: IndexWriter, cell_uuids: Collection[str], retention_s: float, now: int) -> Mapping[str, int]:
-    """Move the horizons of some cells to `retention_s` before `now` (microseconds); returns where they are then.
+    """Move the horizons of some cells to `retention_s` before `now` (microseconds); returns the new ones.
 
-    A horizon never goes back, also when the retention was made longer: what is gone is gone.
+    A horizon never goes back, even if an operator prolongs the retention: removed rows do not return. Raises what the
+    writer raises.
     """
     known = load_horizons(writer)
     wanted = max(0, now - round(retention_s * MICROSECONDS_PER_SECOND))
@@ -50,7 +51,7 @@ def announce(writer: IndexWriter, cell_uuids: Collection[str], retention_s: floa
 
 
 def has_forgotten(writer: IndexWriter, cell_uuid: str, horizon: int) -> bool:
-    """Whether searchable rows of a cell are forgotten at `horizon`; raises what the writer raises."""
+    """Whether the index has searchable rows of a cell that are forgotten at `horizon`. Raises what it raises."""
 
     def count(horizon: int) -> int:
         ranges = [writer.digests(cell_uuid, [""], 1, horizon=horizon, external=external) for external in (False, True)]
@@ -62,10 +63,10 @@ def has_forgotten(writer: IndexWriter, cell_uuid: str, horizon: int) -> bool:
 def purge_cell(
     writer: IndexWriter, leases: CellLeases, cell: Cell, horizon: int, on_batch: Callable[[int], None]
 ) -> int:
-    """Remove what is forgotten of a cell, alone; returns how many rows there were.
+    """Remove the forgotten rows of a cell, under its lease for bulk work; returns their number.
 
-    horizon: announced some time ago. A process with a longer retention may have announced an earlier one at the same
-    moment, which counts then. Raises LeaseHeldError, LeaseLostError, and what the writer raises.
+    horizon: announced some time ago. If a process with a longer retention announced an earlier one at the same moment,
+    that one counts. Raises LeaseHeldError, LeaseLostError, and what writer and `on_batch` raise.
     """
     with leases.bulk(cell) as confirm:
         horizon = min(horizon, load_horizons(writer).get(cell.uuid, 0))
@@ -78,10 +79,9 @@ def purge_cell(
 
 
 class Purger:
-    """Purges the cells of a fleet, again and again.
+    """Purges the cells of a fleet once an hour; a purge that failed is logged, and repeated a minute later.
 
-    cells: raises FleetUnreachableError. removal_delay_s: between an announcement and the removal. What fails is logged,
-    and tried again a minute later.
+    cells: raises FleetUnreachableError. removal_delay_s: time from the announcement of a horizon to the removal.
     """
 
     def __init__(
@@ -109,9 +109,9 @@ class Purger:
             stop.wait(self._interval_s if self._purge(stop) else min(self._interval_s, _RETRY_INTERVAL_S))
 
     def _purge(self, stop: Event) -> bool:
-        """Announce, wait, purge each cell; False when some cell has to be tried again."""
+        """Announce horizons, wait, and purge each cell; False if some cell needs another attempt."""
         try:
-            # Only what is indexed: a cell that is not followed has no rows to remove, and needs no horizon.
+            # A cell that is not followed has no rows in the index, and needs no horizon.
             followed = self._writer.load_progress().keys()
             cells = [cell for cell in self._cells() if cell.uuid in followed]
             horizons = announce(self._writer, [cell.uuid for cell in cells], self._retention_s, self._clock())

@@ -1,8 +1,8 @@
-"""The sealer: it checks the seal of the index all the time, and has repaired what another program has written.
+"""The sealer: it checks the seal of the index permanently, and repairs what another program has written.
 
-One indexer does it for the whole index, under a lease. A breach (fleetlight.indexer.backends.seal) makes lists
-ask all cells at once; each is then repaired. A cell that cannot be repaired now stays suspected alone, and the index is
-sealed anew for the others.
+One indexer does it for the whole index, under a lease. A breach (fleetlight.indexer.backends.seal) makes lists ask all
+cells at once, until each cell is repaired. If a cell cannot be repaired now, only that one stays suspected, and the
+index is sealed anew for the others.
 """
 
 import time
@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 _INTERVAL_S = 0.5
 _CELLS_AT_ONCE = 4
 _RETRY_S = 5.0
-# How late a writer at work may be. On a machine that is busy all are late, and the sealer is too.
+# How late a writer may be. On a busy machine all threads are late, the sealer as well.
 _TOLERANCE_S = 1.0
 _TOLERANCE_OF_LATENESS = 8
 _MOST_TOLERANCE_S = 5.0
@@ -34,9 +34,9 @@ _LATENESS_KEPT = 0.8
 
 
 class Sealer:
-    """`run` in a thread. cells: of the fleet, with the writer of this process.
+    """Checks the seal; `run` needs a thread.
 
-    is_mending: whether it has found a breach that is not mended yet.
+    cells: repairs the cells of the fleet, with the writer of this process. is_mending: a breach is not mended yet.
     """
 
     def __init__(self, cells: CellRepair, metrics: IndexerMetrics) -> None:
@@ -46,7 +46,7 @@ class Sealer:
         self._seal: Seal | None = None
         self._problem: str | None = None
         self._late_s = 0.0
-        # What was written of cells that could not be repaired, by their uuids; None for anything.
+        # By uuid of a cell that could not be repaired: the instances that were written; None for any.
         self._suspected: dict[str, frozenset[str] | None] = {}
         self._retry_due_s = 0.0
 
@@ -64,14 +64,14 @@ class Sealer:
                 return
             except AWAY as error:
                 self._report(str(error))
-            # A late check shows how late others may be.
+            # The lateness of this check tells how late writers may be.
             self._late_s = max(self._late_s * _LATENESS_KEPT, time.monotonic() - due_s)
 
     def _is_ours(self) -> bool:
         try:
             is_ours = self._cells.leases.seal()
         except FleetUnreachableError:
-            # Two that check it do no harm; with none lists would ask the cells.
+            # Two sealers do no harm; without one, lists would ask the cells.
             return self._seal is not None
         if not is_ours:
             self._seal = None
@@ -112,7 +112,7 @@ class Sealer:
         _log.warning("indexer.seal_mended", differed=differed, cells_suspected=len(self._suspected))
 
     def _retry(self, stop: Event) -> None:
-        """Repair the cells that could not be repaired when the seal was broken, or by another process."""
+        """Repair the cells for which the repair after a breach failed, here or in another process."""
         for cell in self._cells.cells():
             if cell.uuid not in self._suspected:
                 continue
@@ -123,7 +123,7 @@ class Sealer:
         self._retry_due_s = time.monotonic() + _RETRY_S
 
     def _are_right(self, documents: Mapping[str, Collection[str]]) -> bool:
-        """fleetlight.indexer.backends.seal.AreRight."""
+        """Whether documents, by cell uuid, agree with their cells (fleetlight.indexer.backends.seal.AreRight)."""
         cells = {cell.uuid: cell for cell in self._cells.cells()}
         try:
             return all(
