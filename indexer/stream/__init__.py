@@ -1,1 +1,1 @@
-"""Following cells from start to stop: a follower for each, and the service that keeps them."""
+"""Follows cells from start to stop: a follower for each cell, and the service that runs them."""

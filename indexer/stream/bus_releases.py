@@ -1,7 +1,7 @@
-"""Buses of cells that were left: no queue goes on filling of a cell that is disabled or removed.
+"""Removes the queues of disabled and removed cells, which would fill for ever.
 
-The command that disables or removes a cell removes its queue too, when no indexer follows it. But a follower whose
-lease was lost is not waited for, and may have reconnected, and made the queue again, since then.
+The command that disables or removes a cell removes its queue when no indexer follows it. But it does not wait for a
+follower whose lease was lost, and which may have reconnected and declared the queue again.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -18,17 +18,17 @@ _log = structlog.get_logger(__name__)
 
 
 class ReleasesBus(Protocol):
-    """Removes the queue of a cell, and all else that the cell has on its bus when it is gone; raises BusError."""
+    """Removes our queue of a cell, with `is_gone` everything of ours on its bus; raises BusError."""
 
     def __call__(self, cell: Cell, *, is_gone: bool) -> None: ...
 
 
 def release_nothing(cell: Cell, *, is_gone: bool) -> None:
-    """For buses without exchanges that are not ours."""
+    """For indexers that follow no bus of another program."""
 
 
 class BusReleases:
-    """The cells that an indexer has left, and whose buses it has to look after. cells: of the fleet."""
+    """Remembers the cells that an indexer left, and removes their queues. cells: returns the cells of the fleet."""
 
     def __init__(self, cells: Callable[[], Sequence[Cell]], leases: CellLeases, release: ReleasesBus) -> None:
         self._cells = cells
@@ -37,11 +37,11 @@ class BusReleases:
         self._left: dict[str, Cell] = {}
 
     def add(self, cells: Iterable[Cell]) -> None:
-        """These were left, and are not to be followed."""
+        """Remember cells that this indexer left, and will not follow again."""
         self._left |= {cell.uuid: cell for cell in cells if not cell.can.numbers_changes and cell.transport_url}
 
     def release(self, followed: Collection[str]) -> None:
-        """Release those that are not `followed` (uuids) again. Raises FleetUnreachableError."""
+        """Remove the queues of cells that are not `followed` (uuids) again. Raises FleetUnreachableError."""
         for uuid, cell in list(self._left.items()):
             if uuid not in followed:
                 try:
@@ -50,7 +50,7 @@ class BusReleases:
                         if known is None or known.disabled:
                             self._release(cell, is_gone=known is None)
                 except LeaseHeldError:
-                    # Held by a process that leaves it last, removes it, or follows it again: the next look shows which.
+                    # Another process leaves, removes, or follows the cell: the next call shows which.
                     continue
                 except BusError as error:
                     _log.warning("indexer.queue_stays", cell=cell.name, reason=str(error))

@@ -1,9 +1,8 @@
-"""Fair shares of cells: an indexer that has more than its share leaves some to the others.
+"""Fair shares of cells: an indexer that has more than its share gives some to the others.
 
-A broker gives the messages of a cell to one receiver, the first that came, and to the next in the line when that one is
-gone. So the indexer that was started first has all cells. It knows how many others follow each cell, by their leases,
-and nothing else of them: it gives up as many cells as are too many, and an indexer that gets too many by that does the
-same.
+A broker sends the messages of a cell to its first consumer, and to the next one when that is gone. So the indexer that
+started first has all cells. From leases it knows how many indexers follow each cell, and nothing else of them: it gives
+up the cells above its share, and an indexer that thereby gets more than its share does the same.
 """
 
 import random
@@ -17,19 +16,18 @@ from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.writing.leases import CellLeases
 
-# A cell that came back has no other indexer that can reach its bus; and each cell that is given up costs a new
-# connection.
+# A cell that came back has no other indexer that can reach its bus, and each hand-over costs a new connection.
 _REST_S = 60.0
 _INTERVAL_S = 3.0
 
 
 @dataclass(slots=True)
 class CellAssignment:
-    """What one indexer knows of the messages of one cell.
+    """Whether one indexer gets the messages of one cell.
 
-    is_active: they come to this indexer. indexers: how many follow the cell, this one included. is_to_end: this one is
-    to finish what it has received, and let another one have the rest. rests_until_s: it does not have to before then,
-    on the monotonic clock.
+    is_active: this indexer gets them. indexers: number of indexers that follow the cell, including this one. is_to_end:
+    the consumer must finish what it received, then hand the cell over. rests_until_s: no hand-over before this time, on
+    the monotonic clock.
     """
 
     is_active: bool = False
@@ -38,7 +36,7 @@ class CellAssignment:
     rests_until_s: float = 0.0
 
     def end(self, now_s: float) -> None:
-        """Another indexer gets the messages now."""
+        """Note that the consumer has handed the cell over."""
         self.is_active = self.is_to_end = False
         self.rests_until_s = now_s + _REST_S
 
@@ -48,10 +46,10 @@ def surplus(
     now_s: float,
     choose: Callable[[Sequence[CellAssignment], int], list[CellAssignment]],
 ) -> list[CellAssignment]:
-    """Those that are to end, so that this indexer keeps no more than its share of all cells, rounded up.
+    """The assignments that must end, so that this indexer keeps no more than its share of all cells, rounded up.
 
-    assignments: of all cells that it follows. choose: some of several; at random, so that two indexers do not pass the
-    same cells to each other for ever.
+    assignments: of all cells that it follows. choose: picks so many of them; at random, so that two indexers do not
+    hand the same cells to each other for ever.
     """
     share = ceil(sum(Fraction(1, assignment.indexers) for assignment in assignments))
     kept = [assignment for assignment in assignments if assignment.is_active and not assignment.is_to_end]
@@ -60,7 +58,7 @@ def surplus(
 
 
 class FairShares:
-    """Lets other indexers have what this one has more of than is fair."""
+    """Hands cells above the share of this indexer over to others."""
 
     def __init__(self, leases: CellLeases, metrics: IndexerMetrics) -> None:
         self._leases = leases
@@ -68,11 +66,11 @@ class FairShares:
         self._due_s = 0.0
 
     def update(self, assignments: Mapping[str, CellAssignment], *, knows_fleet: bool) -> None:
-        """End what is too much. assignments: by uuid, of all cells that this indexer follows."""
+        """End assignments above the share, every few seconds. assignments: of all followed cells, by uuid."""
         for uuid, assignment in assignments.items():
             self._metrics.is_active.labels(uuid).set(assignment.is_active)
         now_s = time.monotonic()
-        # While the fleet database is away, no more queries are made that may take their time to fail.
+        # While the fleet database is down, a query may take long to fail.
         if now_s < self._due_s or not knows_fleet:
             return
         self._due_s = now_s + _INTERVAL_S

@@ -1,4 +1,4 @@
-"""Health of a follower: what it is doing, why not at the moment, and how long it waits after failures."""
+"""Health of a follower: its activity, its current problem, and how long it waits after a failure."""
 
 import time
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ _log = structlog.get_logger(__name__)
 
 _FIRST_WAIT_S = 0.2
 _LONGEST_EXPONENT = 10
-# Until then a rebuild is ending, and nothing is wrong.
+# A shorter pause is the end of a rebuild, and no problem.
 _USUAL_PAUSE_S = 5.0
 
 
 class Activity(StrEnum):
-    """What a follower is doing."""
+    """Activities of a follower; `/readyz` shows the values."""
 
     STARTING = "starting"
     STANDING_BY = "standing by"
@@ -30,16 +30,16 @@ class Activity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CellHealth:
-    """problem: why the cell is not followed at the moment, as a sentence; None while all is well."""
+    """problem: why the follower cannot follow the cell now, as a sentence; None if it can."""
 
     activity: Activity
     problem: str | None
 
 
 class FollowerHealth:
-    """Kept by the thread of the follower of the cell `cell` (its name); any thread may read it.
+    """The health of one follower, whose thread updates it; any thread may read it.
 
-    sign_of_life: whether its work gets done. longest_wait_s: between two attempts.
+    cell: its name. sign_of_life: of the follower's thread. longest_wait_s: between two attempts.
     """
 
     def __init__(self, cell: str, longest_wait_s: float) -> None:
@@ -53,10 +53,11 @@ class FollowerHealth:
 
     @property
     def now(self) -> CellHealth:
+        """The activity and the problem at this moment."""
         return CellHealth(self.activity, self._problem)
 
     def failed(self, error: Exception) -> float:
-        """An attempt to follow the cell has failed; returns how many seconds to wait before the next one."""
+        """Note that an attempt to follow the cell failed; returns the seconds to wait before the next one."""
         self._failures += 1
         if not isinstance(error, IndexRequestError):
             self.sign_of_life.give()
@@ -64,7 +65,7 @@ class FollowerHealth:
         return float(min(self._longest_wait_s, _FIRST_WAIT_S * 2 ** min(self._failures - 1, _LONGEST_EXPONENT)))
 
     def waits(self, error: IndexUnavailableError) -> None:
-        """A write waits for the index, which is away."""
+        """Note that a write waits for the index. A pause of the index counts as a problem after some seconds."""
         self.sign_of_life.give()
         now_s = time.monotonic()
         if isinstance(error, IndexPausedError):
@@ -74,11 +75,13 @@ class FollowerHealth:
         self.report(error)
 
     def report(self, error: Exception) -> None:
+        """Show an error as the problem, and log the first one."""
         if self._problem is None:
             _log.warning("indexer.cell_waiting", cell=self._cell, reason=str(error))
         self._problem = str(error)
 
     def recovered(self) -> None:
+        """Note that the cell is followed again; the next failure begins with a short wait."""
         self._failures = 0
         self._paused_since_s = None
         if self._problem is not None:

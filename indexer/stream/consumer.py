@@ -1,9 +1,9 @@
 """The loop of one cell: receive a batch, write it, move the watermark, acknowledge.
 
-What becomes of a message: applied, or stale (something newer is there) -> acknowledged; malformed, of an unknown
-payload, of a newer major version, rejected by the index, or such that this program fails on it -> dead letter with the
-reason, and its instance is read again from the cell; index away -> nothing is acknowledged, and nothing more is
-received until it is back.
+Outcomes of a message: applied, or stale (the index has something newer) -> the consumer acknowledges it; malformed, of
+an unknown payload or a newer major version, rejected by the index, or one on which this program fails -> it becomes a
+dead letter with the reason, and its instance is read again from the cell; index down -> the consumer acknowledges
+nothing, and receives nothing more until the index is back.
 """
 
 import time
@@ -34,13 +34,13 @@ T = TypeVar("T")
 
 _KEEP_ALIVE_INTERVAL_S = 1.0
 _DEAD_LETTERS_INTERVAL_S = 15.0
-# So many times longer the first message is waited for than others behind it: a cell without changes takes no processor.
-# That is a little longer than the time between two heartbeats, and how long a stop may take.
+# The consumer waits so many times longer for a first message than for others behind it, so that a cell without changes
+# costs no processor time: a little longer than the heartbeat interval. A stop may take as long.
 _IDLE_WAITS = 11
 
 
 class MessageSource(DeadLetterSink, Protocol):
-    """The part of fleetlight.bus.bus.Receiver that a consumer needs; `receive` raises BusError."""
+    """The part of fleetlight.bus.bus.Receiver that a consumer uses; `receive` raises BusError."""
 
     @property
     def is_active(self) -> bool: ...
@@ -54,18 +54,18 @@ class MessageSource(DeadLetterSink, Protocol):
 
 
 def _nothing() -> None:
-    """For callers that need no report."""
+    """For callers that ignore finished batches."""
 
 
 class Consumer:
-    """Consumes the bus of one cell; everything but the writes happens in the caller's thread.
+    """Consumes the bus of one cell in the caller's thread; reads and writes of cell and index run in other threads.
 
-    While there is a backlog, `settings.writes_in_flight` writes are under way at once: the next batch is decoded while
-    the index works. Batches are finished, and acknowledged, in the order in which they came.
+    During a backlog, `settings.writes_in_flight` writes are under way at once, so that the next batch is decoded while
+    the index works. Batches are finished and acknowledged in the order in which they arrived.
 
     on_done: called after each batch. assignment: whether this indexer gets the messages of the cell.
-    on_item_lost: called when a message of the cell's about something else than an instance can never be indexed.
-    traces: of the process; None: none are made.
+    on_item_lost: called if a message of the cell itself about an item can never be indexed. traces: of the process;
+    None if it makes none.
     """
 
     def __init__(
@@ -111,14 +111,14 @@ class Consumer:
     def step(self) -> int:
         """Receive and write at most one batch; returns the number of its messages.
 
-        Raises BusUnavailableError, IndexRequestError, and IndexUnavailableError when stopped while the index is away.
-        Then the consumer is done for: close it, and what was not acknowledged will be delivered again.
+        Raises BusUnavailableError, IndexRequestError, and IndexUnavailableError if stopped while the index is down.
+        After an error the consumer is unusable: close it, and the bus redelivers what was not acknowledged.
         """
         settings = self._settings
         deliveries = self._receiver.receive(
             settings.batch_max_messages,
             settings.batch_max_bytes,
-            # What comes after a rest waits for no others: heartbeats mostly, and a change is searchable sooner.
+            # The first message after a rest waits for no others, so that a change is searchable sooner.
             0.0 if self._is_resting else settings.batch_wait_s,
             first_within_s=settings.batch_wait_s * (_IDLE_WAITS if self.is_idle else 1),
         )
@@ -141,16 +141,18 @@ class Consumer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that was received is dealt with."""
+        """Whether every received message is finished."""
         return not self._pending
 
     def drain(self) -> None:
-        """Finish what has been received; raises what `step` raises."""
+        """Finish every received message. Raises as `step`."""
         while self._pending:
             self._finish_oldest()
 
     def give_up(self, changes: Sequence[tuple[Change, MalformedMessageError]]) -> None:
-        """Changes of the changelog that can never be indexed: dead letters, as if the bus had brought them."""
+        """Make dead letters of changes of the changelog that can never be indexed, as for messages of the bus. Raises
+        as `step`.
+        """
         letters = [DeadLetter.of(_message(self._cell_uuid, change), error) for change, error in changes]
         self._keep_dead(letters)
         if any(is_about_item(letter.message.headers) for letter in letters):
@@ -161,7 +163,7 @@ class Consumer:
         self._receiver.keep_alive()
 
     def close(self) -> None:
-        """Let go of the bus; what was not acknowledged goes back. Waits for the writes under way."""
+        """Wait for the writes under way, then close the receiver; messages that were not acknowledged go back."""
         self._threads.shutdown(cancel_futures=True)
         self._receiver.close()
         self._assignment.is_active = False
@@ -170,7 +172,7 @@ class Consumer:
         assignment = self._assignment
         if assignment.is_to_end:
             self.drain()
-            # Another one is active from now on, and this one comes last when it connects again.
+            # The broker makes another consumer active; this one is the last in the line when it connects again.
             self._receiver.close()
             assignment.end(time.monotonic())
         assignment.is_active = self._receiver.is_active
@@ -178,7 +180,7 @@ class Consumer:
     def _begin(self, deliveries: list[Delivery]) -> ReceivedBatch:
         received = ReceivedBatch(self._cell_uuid, deliveries, self._reading, watermark=self._tracker.watermark)
         if received.batch.to_read:
-            # What these messages are merged into may be among the documents that are still being written.
+            # These messages are merged into documents whose writes may still be under way.
             self.drain()
         documents = received.batch.documents(partial(self._in_thread, self._writer.read))
         if received.sources:
@@ -189,19 +191,19 @@ class Consumer:
         received = self._pending[0]
         if received.write is not None:
             result = self._await(received.write)
-            # What was written of them may be older than what could not be: only their cell knows.
+            # This document may be older than the change that could not be indexed: read the row in the cell.
             for instance_uuid in self._tracker.unindexed & received.sources.keys():
                 self._rereader.add(instance_uuid)
             received.note_result(result)
         for instance_uuid in (*received.batch.unreadable, *received.batch.misnamed):
             self._rereader.add(instance_uuid)
-        # Acknowledged with their batch. When the connection breaks in between they come again, but then the watermark
-        # has passed them, so they have to be among the dead letters now.
+        # Keep dead letters before the watermark moves: if the connection breaks before the acknowledgement, redelivered
+        # messages count as duplicates.
         self._keep_dead(received.letters)
         # Messages of others cannot make the index distrust the items of the cell.
         if received.has_lost_item:
             self._on_item_lost()
-        # Only now, so that a progress seen by others never covers a message that was not dealt with.
+        # Only now, so that the progress never covers an unfinished message.
         self._tracker.add(received.sequences)
         for heartbeat in received.batch.heartbeats:
             self._tracker.heard(heartbeat.sequence, heartbeat.at)
@@ -227,7 +229,7 @@ class Consumer:
 
 
 def _message(cell_uuid: str, change: Change) -> Message:
-    """The message of a change, as the relay has published it."""
+    """The message of a change, as the relay published it."""
     headers: Headers = {CELL_HEADER: cell_uuid, SEQUENCE_HEADER: change.sequence}
     if change.revision:
         headers[REVISION_HEADER] = change.revision

@@ -1,12 +1,12 @@
-"""The follower of a cell that numbers no changes, as those of Nova: what may differ is read from the cell, now and
-then all of it.
+"""The follower of a cell that numbers no changes, such as Nova's: it reads the instances that hints name from the cell,
+and now and then all of them.
 
-What may differ is known from hints (fleetlight.cells.model). The log of the cell's database names the instances that
-each commit has touched, completely and in order, so the index is known to be whole up to what the log was read to.
-Where no log can be read, the cell is asked now and then whether anything was committed, or what has changed, as far as
-it knows; and notifications are hints that may be missing: the queue is bound before the first comparison begins, so
-that whatever changes meanwhile is announced to us, and whatever was lost on the way, or never announced
-(contracts/nova-notifications, section 10), the next comparison finds.
+A log of the cell's database names the instances that each commit touched, completely and in order, so the index is
+complete up to the position to which the log was read (fleetlight.cells.model, ChangeHints). Without a readable log, the
+follower asks the cell now and then whether anything was committed, or what has changed, and takes notifications as
+hints, some of which may be missing. It binds the queue before the first comparison begins, so that changes meanwhile
+are announced; the next comparison finds changes that were lost, or never announced (contracts/nova-notifications,
+section 10).
 """
 
 import time
@@ -39,23 +39,23 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 _log = structlog.get_logger(__name__)
 
 _LEASE_RETRY_S = 30.0
-# Another process that reads the log ends, or fails, without a word.
+# The process that reads the log does not tell others when it ends or fails.
 _LOG_LEASE_RETRY_S = 2.0
-# A log that cannot be read because of how its server is set up is looked at again after so long.
+# When to look again at a log that cannot be read because of its server's settings.
 _LOG_RETRY_S = 120.0
-# So long it may fail to be read for reasons that pass, such as a server that starts, before notifications are listened
-# to.
+# How long a log may fail for passing reasons, such as a server that starts, before the follower listens to
+# notifications.
 _LOG_AWAITED_S = 30.0
-# What the log proves a comparison only looks over, for mistakes of our own: it comes so many times less often.
+# Where a log proves that nothing is missing, a comparison only finds our own mistakes: run it so many times less often.
 _AUDITED_LESS = 6
-# How many times longer than a comparison took nothing is compared, where hints do not say what was touched: those of a
-# log nearly always do, those of a database that only says that something was committed never.
+# Rest after a comparison, as a multiple of its duration, if hints do not name the instances: hints of a log nearly
+# always name them, those of a database that only counts commits never do.
 _RESTS_OF_LOG = 1
 _RESTS = 10
 
 
 class _LogAwaited(NoBus):
-    """In the place of a bus, where the log of the cell's database tells everything."""
+    """Replaces the bus if the log of the cell's database tells everything."""
 
     def __init__(self, hints: CommitHints) -> None:
         self._hints = hints
@@ -68,10 +68,10 @@ class _LogAwaited(NoBus):
 
 
 class ExternalFollower(Follower):
-    """The follower of a cell that counts no revisions.
+    """Follows a cell without revisions.
 
-    Followed by its log, its progress is that of a cell that numbers its changes: the watermark counts commits of the
-    database server. Otherwise it has no watermark, and `fresh_as_of` is when the last comparison began.
+    With a log, the watermark counts commits of the database server. Without one, the watermark does not move, and
+    `fresh_as_of` is the moment at which the last comparison began.
     """
 
     def __init__(
@@ -85,18 +85,18 @@ class ExternalFollower(Follower):
         self._open_adapter = open_adapter
         self._journal = CellJournal(cell.uuid, parts.journals, parts.writer, clock=parts.clock)
         self._positions: Positions = {}
-        # Whether something may differ that no hint has named, so that only a comparison makes the index whole; and how
-        # often that was found out.
+        # Whether an instance may differ that no hint has named, so that only a comparison completes the index; and how
+        # often that was noticed.
         self._is_suspect = True
         self._suspicions = 0
         self._compared_s: float | None = None
         self._compare_due_s = 0.0
-        # As operators see it; None while another process reads the log, and says so.
+        # Shown to operators; None while another process reads the log, and shows it.
         self._log: LogState | None = None
         self._log_name = ""
         self._is_log_followed = False
         self._is_away = False
-        # Whether hints say of a moment that nothing else was committed, so that a comparison makes the index fresh.
+        # Whether hints prove that they name everything up to a moment, so that a comparison makes the index fresh.
         self._hints_prove = False
         self._log_failing_since_s: float | None = None
         self._log_due_s = 0.0
@@ -131,7 +131,7 @@ class ExternalFollower(Follower):
             self._consume(consumer, adapter, rereader, hints, stop)
 
     def _open_log(self, adapter: CellAdapter, stop: Event) -> CommitHints | None:
-        """The hints of the log; None while notifications are listened to instead. Raises CommitLogError."""
+        """The hints of the log; None if the follower listens to notifications instead. Raises CommitLogError."""
         if not isinstance(adapter, HintingAdapter) or time.monotonic() < self._log_due_s:
             return None
         self._log_name = adapter.log_name
@@ -143,7 +143,7 @@ class ExternalFollower(Follower):
         return hints
 
     def _leave_bus(self) -> None:
-        """No queue goes on filling that was made before the log could be read."""
+        """Remove a queue that was declared before the log could be read, and would fill for ever."""
         if self.cell.transport_url:
             try:
                 self._parts.release_bus(self.cell, is_gone=False)
@@ -151,25 +151,27 @@ class ExternalFollower(Follower):
                 _log.warning("indexer.queue_stays", cell=self.cell.name, reason=str(error))
 
     def _give_up_log(self, error: CommitLogError) -> None:
-        """Let another process read the log, and try again; raises CellUnreachableError while that may soon work."""
+        """Follow notifications for a while, and let another process read the log. Raises CellUnreachableError if the
+        log may soon be readable again.
+        """
         now_s = time.monotonic()
         if self._log_failing_since_s is None:
             self._log_failing_since_s = now_s
         if not error.is_lasting and now_s - self._log_failing_since_s < _LOG_AWAITED_S:
             raise CellUnreachableError(self.cell.name, error.reason) from error
         if not error.is_lasting:
-            # What lasts is of this cell: others of the server are still read here.
+            # A lasting problem is one of this cell only; this process still reads other cells of the server.
             self._parts.leases.leave_log(self._log_name)
         _log.warning("indexer.log_not_followed", cell=self.cell.name, reason=error.reason)
         self._log_due_s = now_s + _LOG_RETRY_S
         self._log_failing_since_s = None
         self._show_log(LogState(dict(self._positions), error.reason))
         if not error.is_lasting:
-            # There may be a place that nothing gets past.
+            # The log may have a position that no reader gets past.
             self._positions = {}
 
     def _is_log_readable(self, adapter: CellAdapter) -> bool:
-        """Whether the log can be read again, which is looked at now and then while notifications are listened to."""
+        """Whether the log can be read again; looks now and then while the follower listens to notifications."""
         if not isinstance(adapter, HintingAdapter) or time.monotonic() < self._log_due_s:
             return False
         self._log_due_s = time.monotonic() + _LOG_RETRY_S
@@ -186,7 +188,7 @@ class ExternalFollower(Follower):
         self._publish_progress()
 
     def _wait_for_log(self, name: str, stop: Event) -> None:
-        """Return when this process is the one that reads the log; what another one has reached by then counts."""
+        """Wait until this process has the lease on the log; then continue from the progress that another saved."""
         has_waited = False
         while not self._parts.leases.read_log(name):
             if not has_waited:
@@ -215,7 +217,7 @@ class ExternalFollower(Follower):
         hints: ChangeHints | None,
         stop: Event,
     ) -> None:
-        # While the bus was away, or the queue was not bound yet, changes may have been announced to no queue.
+        # While the bus was down, or before the queue was bound, changes may have been announced to no queue.
         due_s = 0.0
         for instance_uuid in self._tracker.unindexed:
             rereader.add(instance_uuid)
@@ -228,7 +230,7 @@ class ExternalFollower(Follower):
             try:
                 consumer.step()
             except BusError as error:
-                # Without a bus the comparisons are all there is.
+                # Without a bus, only comparisons show changes.
                 bus_failure = error
                 due_s = max(due_s, self._next_comparison_s())
             try:
@@ -239,7 +241,7 @@ class ExternalFollower(Follower):
                 if now_s >= due_s or (is_forced and now_s >= self._compare_due_s):
                     due_s = self._compare(consumer, adapter, rereader, hints, stop)
             except CellUnreachableError as error:
-                # What is announced meanwhile is believed, and read from the cell when it is back.
+                # Believe notifications until the cell is back, then read their instances from it.
                 self._believe_bus_after(error)
                 due_s = self._compare_due_s = time.monotonic() + self._parts.settings.retry_wait_max_s
             self._publish_progress()
@@ -257,14 +259,14 @@ class ExternalFollower(Follower):
         self._publish_progress()
 
     def _look(self, hints: ChangeHints, adapter: CellAdapter, rereader: Rereader) -> None:
-        """As `_take`. A cell that does not say what has changed may be compared all the same."""
+        """As `_take`; a cell that is down raises only if the follower has nothing else to listen to."""
         try:
             self._take(hints, adapter, rereader)
         except CellUnreachableError as error:
             self._believe_bus_after(error)
 
     def _believe_bus_after(self, error: CellUnreachableError) -> None:
-        """Go on while a cell does not answer; raises `error` where its log is all that is listened to."""
+        """Listen to the bus while the cell is down; raises `error` if the follower reads the log instead."""
         if self._is_log_followed:
             raise error
         self._is_away = True
@@ -272,7 +274,9 @@ class ExternalFollower(Follower):
         self._health.report(error)
 
     def _take(self, hints: ChangeHints, adapter: CellAdapter, rereader: Rereader) -> None:
-        """Read what commits have touched, and write it; raises CommitLogError, CellUnreachableError, IndexerError."""
+        """Read the instances that commits touched, and write them. Raises CommitLogError, CellUnreachableError, and
+        IndexerError.
+        """
         taken = hints.take()
         if taken is None:
             return
@@ -280,7 +284,7 @@ class ExternalFollower(Follower):
         self._log_failing_since_s = None
         self._hints_prove = taken.at is not None
         if taken.number is not None and taken.number < self._tracker.watermark:
-            # The database went back to an older copy, or another one took its place.
+            # The database was restored from an older copy, or replaced by another.
             self._start_over()
             self._suspect()
         if taken.uuids is None:
@@ -297,7 +301,7 @@ class ExternalFollower(Follower):
         self._tracker.heard(self._tracker.watermark, taken.at)
 
     def _suspect(self) -> None:
-        """From now until a comparison that has not begun yet, the index may lack something."""
+        """Note that the index may lack a change, until a comparison that begins after this call has ended."""
         self._is_suspect = True
         self._suspicions += 1
 
@@ -319,11 +323,11 @@ class ExternalFollower(Follower):
 
     @property
     def _was_whole(self) -> bool:
-        """Whether the index has had all of the cell once, also where it lacks an instance since."""
+        """Whether the index had the whole cell at some time, even if it lacks an instance now."""
         return self._tracker.snapshot().fresh_as_of > 0
 
     def _keep_up_journal(self) -> None:
-        # There is none before the index has all of the cell.
+        # A cell has no journal before the index has the whole of it.
         if not self._tracker.needs_sync:
             self._journal.keep_up()
 
@@ -332,9 +336,9 @@ class ExternalFollower(Follower):
         return self._parts.settings.interval_s(self.cell) * (_AUDITED_LESS if self._is_log_followed else 1)
 
     def _next_comparison_s(self) -> float:
-        """When the next one is due, on the monotonic clock, as if nothing had been missed since the last one."""
+        """When the next comparison is due, on the monotonic clock, if no change was missed since the last one."""
         if self._is_log_followed:
-            # A process that has just begun does not know when there was one.
+            # A process that has just started does not know when the last comparison was.
             soon_s = time.monotonic() + self._parts.settings.interval_s(self.cell)
             return soon_s if self._compared_s is None else self._compared_s + self._interval_s
         compared_at = self._tracker.snapshot().fresh_as_of
@@ -346,9 +350,9 @@ class ExternalFollower(Follower):
     def _compare(
         self, consumer: Consumer, adapter: CellAdapter, rereader: Rereader, hints: ChangeHints | None, stop: Event
     ) -> float:
-        """Compare the whole cell with the index; returns when to do that again, on the monotonic clock.
+        """Compare the whole cell with the index; returns when the next comparison is due, on the monotonic clock.
 
-        What commits touch meanwhile is read in between, so that the index stays as fresh as it was.
+        Between pages it takes hints, so that the index stays as fresh as it was.
         """
 
         def between_pages(_rows: int) -> None:
@@ -379,15 +383,15 @@ class ExternalFollower(Follower):
                     on_progress=between_pages,
                     clock=self._parts.clock,
                 )
-                # What was found out meanwhile needs another comparison.
+                # Suspicions that arose meanwhile need another comparison.
                 self._is_suspect = self._suspicions != suspicions
         except LeaseHeldError:
-            # Most likely by another indexer that does the same; if it has ended, its result counts for both.
+            # Most likely another indexer compares the cell; its result counts for both.
             self._compare_due_s = time.monotonic() + min(_LEASE_RETRY_S, self._interval_s)
             return self._compare_due_s
         self._is_away = False
         self._compared_s = time.monotonic()
-        # Hints that never say what was touched must not have the cell compared without a rest.
+        # Hints that never name instances must not cause one comparison after the other.
         rests = _RESTS_OF_LOG if self._is_log_followed else _RESTS
         self._compare_due_s = self._compared_s + rests * (self._compared_s - begun_s)
         for instance_uuid in (*compared.rejected, *self._moves.unsettled(compared.homeless.values())):

@@ -1,4 +1,4 @@
-"""The base of all followers of a cell: they start again after failures, and report how far they are."""
+"""The base of the followers of cells, which restart after failures and report their progress."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -17,10 +17,7 @@ from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
 from fleetlight.cells.fleet.restored_cells import RestoredCell
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import CellProgress, IndexWriter
-from fleetlight.indexer.errors import (
-    IndexerError,
-    StopRequestedError,
-)
+from fleetlight.indexer.errors import IndexerError, StopRequestedError
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile.retention import LISTS_DELAY_S
 from fleetlight.indexer.settings import IndexerSettings
@@ -50,20 +47,19 @@ _log = structlog.get_logger(__name__)
 
 
 def note_nothing(_cell_uuid: str, _restored: RestoredCell) -> None:
-    """For cells that have no log of their own."""
+    """For callers that keep no log of restored cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowerParts:
-    """What the followers of an indexer work with. open_receiver raises BusError.
+    """The parts that all followers of an indexer share. open_receiver raises BusError.
 
-    owners: knows which cell an instance lives in. is_of_relay: whether a message on the bus of a cell, with these
-        headers and this body, was made by the cell's relay. announcer: finds the producer of any other message.
-        failures: keep dead letters. journals: get the changes of cells that number nothing.
-    clock: of the fleet, since that of this machine may be wrong. saving: held while progress is saved. lists_delay_s:
-        how long a list may still rely on what the index has just taken back. release_bus: removes the queue of a cell
-        whose notifications are not listened to.
-    traces: of the process; None: none are made. note_restored: keeps that a cell went back to a backup, by its uuid.
+    owners: knows the cell of each instance. is_of_relay: whether the relay of a cell made a message with these headers
+    and this body. announcer: finds the producer of any other message. failures: keeps dead letters. journals: receive
+    the changes of cells without numbers. clock: of the fleet, since this machine's may be wrong. saving: held while
+    progress is saved. lists_delay_s: how long a list may rely on a promise that was just withdrawn. release_bus:
+    removes the queue of a cell whose log is followed. traces: of the process; None if it makes none. note_restored:
+    records that the cell with this uuid was restored from a backup.
     """
 
     open_receiver: Callable[[Cell], MessageSource]
@@ -85,9 +81,9 @@ class FollowerParts:
 
 
 class Follower(ABC):
-    """Keeps the index equal to one cell. `run` in a thread; the properties may be read by any thread.
+    """Keeps the index equal to one cell; `run` needs a thread, and any thread may read the properties.
 
-    horizon: of the cell (fleetlight.indexer.reconcile.retention), as last read; any thread may set it.
+    horizon: the last known one of the cell (fleetlight.indexer.reconcile.retention); any thread may set it.
     assignment: whether this indexer gets the messages of the cell.
     """
 
@@ -107,12 +103,12 @@ class Follower(ABC):
 
     @property
     def progress(self) -> CellProgress:
-        """What has been written; a promise only once the index has been made searchable after reading this."""
+        """What the follower has written; it may be saved only after a refresh of the index that follows this call."""
         return self._reached.progress
 
     @property
     def reached(self) -> ReachedProgress:
-        """The same, with what has to be known to save it."""
+        """`progress`, with everything that SavedProgress needs."""
         return self._reached
 
     @property
@@ -122,15 +118,16 @@ class Follower(ABC):
 
     @property
     def health(self) -> CellHealth:
+        """What the follower is doing now, and its problem if it has one."""
         return self._health.now
 
     @property
     def sign_of_life(self) -> SignOfLife:
-        """Whether its work gets done."""
+        """Tells whether the thread of the follower hangs."""
         return self._health.sign_of_life
 
     def run(self, stop: Event) -> None:
-        """Follow the cell until `stop` is set; a failure of bus, cell or index is waited out, longer and longer."""
+        """Follow the cell until `stop` is set; after a failure of bus, cell or index, wait and begin again."""
         while not stop.is_set():
             self._health.activity = Activity.STARTING
             try:
@@ -146,7 +143,7 @@ class Follower(ABC):
 
     @abstractmethod
     def _follow(self, stop: Event) -> None:
-        """Follow the cell until `stop` is set; raises what `run` waits out."""
+        """Follow the cell until `stop` is set. Raises the errors after which `run` begins again."""
 
     def _open_writer(self, stop: Event) -> RetryingWriter:
         return RetryingWriter(
@@ -171,13 +168,13 @@ class Follower(ABC):
         on_item_lost: Callable[[], None] = lambda: None,
         receiver: MessageSource | None = None,
     ) -> Iterator[tuple[Consumer, Rereader]]:
-        """The consumer of the cell's bus, and what reads instances again that it could not index.
+        """Yield the consumer of the cell's bus, and the rereader of instances that it could not index.
 
-        rereads_to: writes those; the writer by default. receiver: in the place of the cell's bus. The rest is as of
-        Consumer and Rereader. Raises BusError.
+        rereads_to: writer of the rereader; `writer` by default. receiver: instead of the cell's bus. Other parameters
+        are those of Consumer and Rereader. Raises BusError.
         """
         receiver = receiver or self._parts.open_receiver(self.cell)
-        # What has no relay comes from a broker that several cells may share.
+        # Several cells without a relay may share a broker.
         is_shared = bool(self.cell.transport_url) and not self.cell.can.numbers_changes
         source = source_of(self.cell.transport_url) if is_shared else None
         dead_letters = DeadLetters(
@@ -216,11 +213,11 @@ class Follower(ABC):
         self._reached = ReachedProgress(self._tracker.snapshot(), self._started_over, self._epoch_history())
 
     def _start_over(self) -> None:
-        """What was promised is not true any more, so that a lower progress is the right one."""
+        """Withdraw the promise of the saved progress, so that a lower one replaces it."""
         self._tracker.start_over()
         self._started_over += 1
         self._publish_progress()
 
     def _epoch_history(self) -> EpochHistory | None:
-        """The epochs of the cell that are known; None where there are none."""
+        """The known epochs of the cell; None if it has none."""
         return None

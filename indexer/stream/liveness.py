@@ -1,4 +1,4 @@
-"""Signs of life: a process that hangs gives none, one that waits or has nothing to do does."""
+"""Signs of life: a thread that waits or is idle gives them, and one that hangs does not."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,8 +9,8 @@ from typing import Protocol
 class SignOfLife:
     """The last sign of life of one working thread; any thread may read it.
 
-    The thread gives one when it has done something, when it has nothing to do, and while it waits for a server that is
-    away: starting the process again would help none of those. clock: seconds that only go forward.
+    The thread gives one after a piece of work, when it is idle, and while it waits for a server that is down, since a
+    restart of the process would not help then. clock: monotonic, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -18,6 +18,7 @@ class SignOfLife:
         self._last_s = clock()
 
     def give(self) -> None:
+        """Give a sign of life now."""
         self._last_s = self._clock()
 
     @property
@@ -28,7 +29,7 @@ class SignOfLife:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The answer to an orchestrator: 200 or 503, and what is said with it, as JSON."""
+    """The answer to an orchestrator: 200 if `is_well`, else 503. body: sent as JSON."""
 
     is_well: bool
     body: Mapping[str, object]
@@ -38,7 +39,7 @@ ALIVE = Probe(True, {"status": "ok"})
 
 
 class Probes(Protocol):
-    """What answers `/healthz` (must the process be started again?) and `/readyz` (can it do its work?)."""
+    """Answers `/healthz` (must the process be restarted?) and `/readyz` (can it do its work?)."""
 
     def healthz(self) -> Probe: ...
     def readyz(self) -> Probe: ...

@@ -1,5 +1,4 @@
-"""The follower of a cell that numbers its changes: it catches up or syncs, then consumes and repairs, and starts again
-after failures."""
+"""The follower of a cell that numbers its changes: it catches up or syncs, then consumes messages and repairs holes."""
 
 import time
 from collections.abc import Callable
@@ -38,18 +37,18 @@ from fleetlight.resources.indexed_items import INDEXED_ITEMS
 _log = structlog.get_logger(__name__)
 
 _OTHERS_INTERVAL_S = 1.0
-# As often the connection to the bus is kept alive while nothing is taken from it.
+# How often the connection to the bus is kept alive while no message is received.
 _WAIT_STEP_S = 0.5
-# So long lists ask a cell for items of which the index has lost some.
+# How long lists may ask a cell for items of which the index lost some.
 _ITEMS_INTERVAL_S = 15.0
-# So often what was deleted long ago leaves the journal; so soon it is read again while the fleet database is away, for
-# one that hangs takes 15 s to be given up, in which no message is taken.
+# How often the journal is pruned. If the fleet database is down the next attempt is earlier, but not soon: one that
+# hangs costs 15 s, in which no message is received.
 _ANNOUNCED_INTERVAL_S = 3600.0
 _ANNOUNCED_RETRY_S = 60.0
 
 
 class CellFollower(Follower):
-    """The follower of a cell that numbers its changes."""
+    """Follows a cell that numbers its changes."""
 
     def __init__(
         self, cell: Cell, saved: CellProgress, parts: FollowerParts, open_adapter: Callable[[Cell], ChangelogAdapter]
@@ -140,7 +139,7 @@ class CellFollower(Follower):
                 consumer.drain()
                 repair()
             elif hole_age_s and now_s >= others_due_s and consumer.is_idle:
-                # Most likely the indexer that we have taken over from had it, and saves that in a moment.
+                # Most likely the indexer before this one had the missing change, and saves its progress in a moment.
                 others_due_s = now_s + _OTHERS_INTERVAL_S
                 self._learn_from_others(adapter, history)
         consumer.drain()
@@ -156,7 +155,7 @@ class CellFollower(Follower):
         history: History,
         stop: Event,
     ) -> None:
-        """Everything that the cell has published until now is in the index afterwards, without the bus."""
+        """Write every change that the cell has published until now, from its rows and changelog instead of the bus."""
 
         def between_batches() -> None:
             self.sign_of_life.give()
@@ -170,11 +169,11 @@ class CellFollower(Follower):
             between_batches()
 
         tracker = self._tracker
-        # An indexer that has stood by for long would write again what has been forgotten since, and show it until it
-        # gets to where that was deleted.
+        # An indexer that stood by for long would write forgotten rows again, and show them until it reaches the change
+        # that deleted them.
         if not tracker.needs_sync:
             self._learn_from_others(adapter, history)
-        # Only from the very beginning: a change before the watermark may be one that could not be indexed.
+        # Replay only from the very beginning: a change before the watermark may be one that could not be indexed.
         replays_everything = tracker.watermark == 0 and reaches_back_to_the_beginning(adapter)
         if tracker.needs_sync and (replays_everything or is_empty(adapter)):
             tracker.mark_synced()
@@ -198,8 +197,8 @@ class CellFollower(Follower):
             needs_sync = not self._learn_from_others(adapter, history)
         for instance_uuid in tracker.unindexed:
             rereader.add(instance_uuid)
-        # Numbers are given out before they are published, so a higher one that a message named is none of this cell's,
-        # and a hole up to it would stay open for ever.
+        # The relay assigns sequences before it publishes them, so a message that named a higher one is not this cell's,
+        # and its hole would stay open for ever.
         tracker.disbelieve_beyond(adapter.published_sequence())
         tracker.forget_hole()
         self._complete_items(adapter, between_batches)
@@ -216,11 +215,11 @@ class CellFollower(Follower):
         history: History,
         between_batches: Callable[[], None],
     ) -> None:
-        """All rows of the cell are in the index afterwards, as of some moment since this began."""
+        """Write all rows of the cell, each as of some moment after this began. Raises LeaseHeldError."""
         tracker = self._tracker
         with self._parts.leases.bulk(self.cell) as confirm:
             if not self._started_over and self._learn_from_others(adapter, history):
-                # The holder of the lease before has synced it; what it saved must not be taken back.
+                # The previous holder of the lease has synced the cell; its progress must stay.
                 tracker.mark_synced()
                 return
 
@@ -244,7 +243,7 @@ class CellFollower(Follower):
         _log.info("indexer.sync_finished", cell=self.cell.name, rows=result.rows)
 
     def _go_on_from(self, result: SyncResult, rereader: Rereader, history: History) -> None:
-        """All rows of the cell are in the index, as they were at some moment since the beginning of that."""
+        """Continue after a sync. Raises CellRestoredError if the cell was restored meanwhile."""
         if result.has_gone_back:
             history.begin_reconcile()
             raise CellRestoredError(self.cell.name)
@@ -258,7 +257,7 @@ class CellFollower(Follower):
     def _forget_lost_future(
         self, consumer: Consumer, adapter: ChangelogAdapter, rereader: Rereader, *, history: History, stop: Event
     ) -> None:
-        """Make the index equal to the cell, and forget what the cell does not have any more since it was restored."""
+        """Make the index equal to a restored cell, without the changes that the cell lost. Raises LeaseHeldError."""
 
         def between_steps() -> None:
             consumer.keep_alive()
@@ -289,7 +288,7 @@ class CellFollower(Follower):
                 return
             watermark, last = self._tracker.watermark, adapter.published_sequence()
             _log.warning("indexer.cell_was_restored", cell=self.cell.name, watermark=watermark, last_sequence=last)
-            # First: nothing tells of it once the index is repaired.
+            # Record it first: nothing shows it after the repair of the index.
             self._parts.note_restored(self.cell.uuid, RestoredCell(self._parts.clock(), watermark, last))
             followed = forget_lost_future(
                 CellRows(adapter, batch_size=self._parts.settings.sync_batch_size, horizon=self.horizon),
@@ -303,7 +302,7 @@ class CellFollower(Follower):
             )
             self._go_on_from(followed.result, rereader, history)
             self._publish_progress()
-            # While no other indexer may look at it: the next one to do so goes on from here.
+            # Save under the lease: the next indexer with the lease continues from here.
             save()
             self._parts.metrics.restores.labels(self.cell.uuid).inc()
             _log.info("indexer.cell_reconciled", cell=self.cell.name, differences=followed.differences)
@@ -315,9 +314,10 @@ class CellFollower(Follower):
         pause: Callable[[float], object],
         on_step: Callable[[], None],
     ) -> None:
-        """Go on from what another indexer, which has followed the cell back, has saved, and take nothing of it back.
+        """Continue from the progress of another indexer, which has already made the index equal to the restored cell.
 
-        What this one had under way of the lost future meanwhile has another revision than what was repaired.
+        Changes of the lost future that this indexer wrote meanwhile differ in revision from the repaired rows, so
+        digests find them.
         """
         comparison = NativeComparison(
             adapter,
@@ -337,19 +337,18 @@ class CellFollower(Follower):
         _log.info("indexer.cell_reconciled_by_another", cell=self.cell.name, differences=len(found.differences))
 
     def _distrust_items(self) -> None:
-        """The index may lack items other than instances: until they are compared lists ask the cell for them."""
+        """Make lists ask the cell for items until they are compared, since the index may lack some."""
         for item_type in INDEXED_ITEMS:
             self._parts.writer.mark_items(item_type, self.cell.uuid, are_whole=False)
         self._items_due_s = 0.0
 
     def _complete_items(self, adapter: ChangelogAdapter, on_step: Callable[[], None]) -> None:
-        """Make the index have all items of the types that it lacks some of."""
+        """Repair the items of each type of which the index lacks some."""
         self._items_due_s = time.monotonic() + _ITEMS_INTERVAL_S
         for item_type in INDEXED_ITEMS:
             if self._parts.writer.are_items_whole(item_type, self.cell.uuid):
                 continue
-            # Without the lease for bulk work: it takes a moment, and another indexer that does it at the same time does
-            # the same.
+            # No lease for bulk work: it takes a moment, and two indexers that do it at once do no harm.
             verification = reconcile_other_items(adapter, self._parts.writer, item_type, on_step)
             for difference in verification.remaining:
                 _log.error(
@@ -364,7 +363,7 @@ class CellFollower(Follower):
     def _complete_announced(
         self, adapter: ChangelogAdapter, writer: WritesAndReads, on_step: Callable[[], None]
     ) -> None:
-        """Make index and journal equal in the instances that only notifications from outside announce."""
+        """Make index and journal agree on instances that only notifications from outside announce."""
         self._announced_due_s = time.monotonic() + _ANNOUNCED_RETRY_S
         try:
             self._parts.writer.make_searchable()
@@ -387,7 +386,7 @@ class CellFollower(Follower):
             _log.info("indexer.announced_restored", cell=self.cell.name, count=restored)
 
     def _learn_from_others(self, adapter: ChangelogAdapter, history: History) -> bool:
-        """Go on from where another indexer has got to while this one stood by; False if none has got further."""
+        """Continue from the progress of another indexer, if that is ahead of this one; False if none is."""
         saved = self._parts.writer.load_progress().get(self.cell.uuid)
         if saved is None or not saved.is_complete:
             return False

@@ -1,6 +1,6 @@
-"""`/healthz` and `/readyz` of an indexer: whether its work gets done, and whether the index takes it.
+"""`/healthz` and `/readyz` of an indexer: whether its threads work, and whether the index takes their writes.
 
-What is wrong is named, why is in the log: these addresses answer every caller.
+The answers name what is wrong; only the log says why, since these addresses answer every caller.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,12 +11,12 @@ from fleetlight.indexer.stream.service import IndexerService
 
 
 def never() -> bool:
-    """Of an indexer without a sealer."""
+    """For an indexer without a sealer."""
     return False
 
 
 class IndexerProbes:
-    """The probes of one process; it is alive, and not ready, until its indexer has been made."""
+    """The probes of one process, which is alive and not ready until it has built its indexer."""
 
     def __init__(self) -> None:
         self._service: IndexerService | None = None
@@ -24,9 +24,9 @@ class IndexerProbes:
 
     @contextmanager
     def watching(self, service: IndexerService, is_suspected: Callable[[], bool] = never) -> Iterator[None]:
-        """While it runs; one that has failed and is to be started again waits for something, and is alive.
+        """Answer for this indexer inside the context; outside it, the process waits for a restart, and is alive.
 
-        is_suspected: whether another program has written to the index, and it is not compared with the cells yet.
+        is_suspected: whether another program wrote to the index, and the repair has not ended yet.
         """
         self._service, self._is_suspected = service, is_suspected
         try:
@@ -35,7 +35,7 @@ class IndexerProbes:
             self._service = None
 
     def healthz(self) -> Probe:
-        """Not alive when there is work and none of it gets done; waiting for what is away is alive."""
+        """Not alive if a thread has work and makes no progress; a thread that waits for a server is alive."""
         service = self._service
         if service is None or not (stuck := service.stuck):
             return ALIVE
@@ -43,9 +43,8 @@ class IndexerProbes:
         return Probe(False, {"status": "stuck", "cells": cells})
 
     def readyz(self) -> Probe:
-        """Ready when the index takes what comes.
-
-        Cells that are waited for make it degraded, and name themselves; so does an index that is suspected.
+        """Ready if the index takes writes; degraded if a cell, which is named, is not followed, or the index is
+        suspected.
         """
         service = self._service
         is_ready = service is not None and service.is_ready

@@ -1,4 +1,4 @@
-"""Messages of one cell that were received together: which of them count, and what becomes of each."""
+"""A batch of messages from the bus of one cell: which of them count, and the outcome of each."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -21,15 +21,14 @@ _Dead = tuple[Delivery, MalformedMessageError]
 
 @dataclass(frozen=True, slots=True)
 class MessageReading:
-    """How the messages on the bus of a cell are read.
+    """How to read the messages on the bus of a cell.
 
-    is_of_relay: whether a message with these headers and this body was made by the cell's relay. What was not says
-        nothing of sequences and revisions, whatever is in its headers, nor how far the cell is.
-    horizon: of the cell (fleetlight.indexer.reconcile.retention), as far as it is known at the moment.
-    accepts: whether what a message of the relay says has happened, by its headers.
-    announcers: of a cell whose notifications have revisions: which producers may announce instances that it does not
-        have.
-    rows: how the rows are read of a cell whose notifications have no revisions. own_rows: those of one whose have.
+    is_of_relay: whether the cell's relay made a message with these headers and this body. Sequences, revisions and
+        heartbeats in other messages are ignored.
+    horizon: returns the last known horizon of the cell (fleetlight.indexer.reconcile.retention).
+    accepts: whether the change of a relay's message is part of the cell's history, by its headers.
+    announcers: for a native cell: finds the producers that may announce instances without a row; else None.
+    rows: reads rows of a cell whose notifications have no revisions; else None. own_rows: the same for a native cell.
     clock: of the fleet.
     """
 
@@ -42,7 +41,7 @@ class MessageReading:
     clock: Clock = system_clock
 
     def announcer(self, delivery: Delivery, *, is_of_relay: bool) -> Announcer | None:
-        """The producer of a message without a revision; None where there is none."""
+        """The producer of a message without a revision; None if the cell is not native."""
         if self.announcers is None:
             return None
         if is_of_relay:
@@ -51,11 +50,11 @@ class MessageReading:
 
 
 class ReceivedBatch:
-    """The messages `deliveries`, read when this is made; may raise CellUnreachableError then.
+    """A batch of messages, interpreted by the constructor, which may raise CellUnreachableError.
 
-    sequences: of the messages that count. sources: uuid -> the message that its document came from. dead: messages that
-    gave no document, and why. received_at: microseconds, by the clock of `reading`. write: the write of
-    the documents, once it has begun.
+    sequences: of the messages that count. sources: the message of each document, by uuid. dead: messages that gave no
+    document, and why. received_at: in microseconds, by the clock of `reading`. write: the write of the documents, after
+    it has begun.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class ReceivedBatch:
         self.dead = kept if reading.rows is None else self._of_cell(kept, reading.rows)
 
     def _of_cell(self, dead: list[_Dead], rows: RowReading) -> list[_Dead]:
-        """Those of `dead` that are of this cell: of the others on its broker each is a dead letter of its own cell."""
+        """The members of `dead` that are about this cell; other cells on the same broker keep their own."""
         named = [instance_of(_message(delivery)) for delivery, _ in dead]
         uuids = {uuid for uuid in named if uuid is not None}
         try:
@@ -95,25 +94,26 @@ class ReceivedBatch:
 
     @property
     def letters(self) -> Sequence[DeadLetter]:
+        """A dead letter for each message that gave no document."""
         return [DeadLetter.of(_message(delivery), error) for delivery, error in self.dead]
 
     @property
     def traced(self) -> Sequence[Delivery]:
-        """The messages of the relay that are part of a trace (fleetlight.bus.traces) and not dead, duplicates too: the
-        change of one may have been read from the changelog first.
+        """The messages of the relay that are part of a trace (fleetlight.bus.traces) and not dead. Duplicates count,
+        since the indexer may have read the change from the changelog first.
         """
         return [each for each in self._traced if all(each is not dead for dead, _ in self.dead)]
 
     @property
     def has_lost_item(self) -> bool:
-        """Whether a message of the cell itself about something else than an instance is among the dead ones."""
+        """Whether a message of the cell itself about an item is dead."""
         return any(
             is_about_item(each.headers) and self._reading.is_of_relay(each.headers, each.body) for each, _ in self.dead
         )
 
     @property
     def outcomes(self) -> Sequence[tuple[str, int]]:
-        """How many messages ended how (fleetlight.indexer.metrics), but for dead letters."""
+        """The number of messages by outcome (fleetlight.indexer.metrics), without dead letters."""
         batch = self.batch
         return (
             ("applied", batch.count_applied(self._refused)),
@@ -127,7 +127,7 @@ class ReceivedBatch:
         )
 
     def note_result(self, result: WriteResult) -> None:
-        """What the index did not take is dead."""
+        """Count documents that the index rejected as dead."""
         self._refused = self.batch.failed | {
             rejection.document.id: MalformedMessageError(DeadLetterReason.REJECTED, rejection.reason)
             for rejection in result.rejected
@@ -154,7 +154,7 @@ class ReceivedBatch:
                 delivery.body,
                 revision,
                 instance_uuid,
-                # What the relay passes on for another producer has a sequence, and is no heartbeat of the cell.
+                # A message that the relay forwards for another producer has a sequence, and is no heartbeat.
                 reports_progress=is_of_relay and sequence is None,
                 announcer=self._reading.announcer(delivery, is_of_relay=is_of_relay) if revision is None else None,
             )
@@ -170,5 +170,5 @@ def _message(delivery: Delivery) -> Message:
 
 
 def is_about_item(headers: Headers) -> bool:
-    """Whether a change of the cell's has a revision, but of no instance."""
+    """Whether a change of the cell is one of an item: it has a revision, and names no instance."""
     return REVISION_HEADER in headers and RESOURCE_HEADER not in headers

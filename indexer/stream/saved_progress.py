@@ -1,4 +1,4 @@
-"""Saved progress of the cells in the index, as one indexer among several keeps it."""
+"""Saves the progress of cells in the index, beside other indexers that follow the same cells."""
 
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -12,11 +12,11 @@ from fleetlight.resources.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class ReachedProgress:
-    """How far a follower is, as of one moment.
+    """How far a follower is, at one moment.
 
-    started_over: how often what it had promised was not true any more, until then.
-    epoch_history: the epochs of the cell that it knows; None for a cell that has none.
-    log: how the cell is followed, where its databases may have a log; None while this follower does not know.
+    started_over: how often it has withdrawn its promises so far. epoch_history: the known epochs of the cell; None if
+    the cell has none. log: how the commit logs of the cell's databases are followed; None if this follower does not
+    know.
     """
 
     progress: CellProgress
@@ -26,12 +26,12 @@ class ReachedProgress:
 
 
 def saved_log(writer: IndexWriter, cell_uuid: str) -> LogState:
-    """What was saved last of the logs of a cell; raises what the writer raises."""
+    """The last saved state of the commit logs of a cell. Raises what the writer raises."""
     return LogState.of(writer.load_state(COMMIT_LOGS).get(cell_uuid)) or LogState()
 
 
 class SavedProgress:
-    """Not for several threads at once. `learn` and `save` raise what the writer raises."""
+    """Saves progress; not thread-safe. `learn` and `save` raise what the writer raises."""
 
     def __init__(self, writer: IndexWriter, clock: Clock) -> None:
         self._writer = writer
@@ -42,7 +42,7 @@ class SavedProgress:
         self._promised_again: dict[str, int] = {}
 
     def learn(self, cell_uuids: Collection[str]) -> None:
-        """Read what the index says of these cells; of some it may say nothing."""
+        """Read the saved progress of these cells, some of which may have none."""
         saved = self._writer.load_progress()
         for uuid in cell_uuids:
             self.forget(uuid)
@@ -50,19 +50,20 @@ class SavedProgress:
                 self._saved[uuid] = saved[uuid]
 
     def forget(self, cell_uuid: str) -> None:
+        """Forget a cell that this indexer does not follow any more."""
         self._saved.pop(cell_uuid, None)
         self._saved_logs.pop(cell_uuid, None)
         self._promised_again.pop(cell_uuid, None)
 
     def of(self, cell_uuid: str) -> CellProgress:
-        """What a follower of the cell begins with."""
+        """The progress with which a follower of the cell begins."""
         return self._saved.get(cell_uuid, _beginning_of(cell_uuid))
 
     def save(self, followed: Sequence[ReachedProgress]) -> Set[str]:
-        """Save what has changed; a promise, so everything up to there has to be searchable.
+        """Save progress that has changed. It is a promise, so everything up to it must be searchable.
 
-        Returns the cells of which another process has taken back what was promised: nothing is saved of them, and their
-        followers have to begin anew with what the index says.
+        Returns the cells for which another process has withdrawn the promise: their progress is not saved, and their
+        followers must begin anew with the progress in the index.
         """
         changed = [reached for reached in followed if self._last_of(reached) != reached.progress]
         refused: set[str] = set()
@@ -78,7 +79,7 @@ class SavedProgress:
             refused |= taken_back
             believed = [reached for reached in changed if reached.progress.cell_uuid not in refused]
             self._writer.save_progress(self._not_behind_others(believed, saved))
-        # Afterwards: a position that is behind has some of the log read twice.
+        # Save logs last: with an older position a follower reads part of the log twice, which does no harm.
         self._save_logs({each.progress.cell_uuid: each.log for each in followed if each.log is not None}, refused)
         for reached in followed:
             cell = reached.progress
@@ -95,15 +96,15 @@ class SavedProgress:
             self._saved_logs |= changed
 
     def _last_of(self, reached: ReachedProgress) -> CellProgress | None:
-        """What a follower begins with, and has nothing to add to, must not be saved over another indexer's progress."""
+        """The progress to compare with. A follower that has only begun must not overwrite that of another indexer."""
         cell_uuid = reached.progress.cell_uuid
         if cell_uuid in self._saved or self._takes_back(reached):
             return self._saved.get(cell_uuid)
         return _beginning_of(cell_uuid)
 
     def _may_promise(self, reached: ReachedProgress, epoch: object) -> bool:
-        """Not while the index is called by an epoch of which the follower does not know: the cell may have been
-        restored, and its watermark be that of another history. epoch: None while none was saved.
+        """Whether the follower knows the epoch in the index. Otherwise the cell may have been restored, and the
+        follower's watermark is one of another history. epoch: None if none is saved.
         """
         if epoch is None or reached.epoch_history is None:
             return True
@@ -111,12 +112,12 @@ class SavedProgress:
         return takes_back_only or reached.epoch_history.knows(str(epoch))
 
     def _was_taken_back(self, reached: ReachedProgress, saved: CellProgress | None) -> bool:
-        """Whether the index promises less than this follower relies on: another process has begun the cell anew.
+        """Whether the index promises less than this follower relies on, since another process began the cell anew.
 
-        The epoch alone does not show it: a cell that was restored keeps its last one until its relay notices. Nor does
-        a promise that is there: the other process may have repaired the cell meanwhile, and then promises less than was
-        saved before. A follower that began with an incomplete cell, or has started over itself, has completed it; a
-        follower of a cell without epochs completes it by comparing all its rows.
+        The epoch alone does not show it: a restored cell keeps its epoch until its relay notices. Nor does an existing
+        promise: if the other process has repaired the cell meanwhile, its promise is lower than the saved one. A
+        follower that began with an incomplete cell, or started over itself, has completed the cell; for a cell without
+        epochs, a comparison of all rows completes it.
         """
         if reached.epoch_history is None or not reached.progress.is_complete or self._takes_back(reached):
             return False
@@ -127,16 +128,16 @@ class SavedProgress:
         return went_back or not saved.is_complete
 
     def _takes_back(self, reached: ReachedProgress) -> bool:
-        """Whether what was promised is not true any more, and was not replaced by another promise yet."""
+        """Whether the follower has withdrawn its promise, and made no new one since."""
         return reached.started_over > self._promised_again.get(reached.progress.cell_uuid, 0)
 
     def _not_behind_others(
         self, followed: Sequence[ReachedProgress], saved: Mapping[str, CellProgress]
     ) -> list[CellProgress]:
-        """Never less than what another indexer that follows the same cell has promised.
+        """The progress of followers that are not behind what another indexer has saved for the same cell.
 
-        An indexer that stands by knows less than the active one; only a follower that takes back what was promised
-        knows that the higher progress is not true any more.
+        An indexer that stands by knows less than the active one; only a follower that withdraws a promise knows that
+        the higher progress is no longer true.
         """
         not_behind = []
         for reached in followed:
@@ -145,7 +146,7 @@ class SavedProgress:
             if self._takes_back(reached):
                 not_behind.append(cell)
             elif other.watermark <= cell.watermark:
-                # A moment that has not come yet is that of a clock which was put right since.
+                # A moment in the future came from a clock that was wrong, and has been corrected since.
                 theirs = other.fresh_as_of if other.fresh_as_of <= self._clock() else 0
                 not_behind.append(replace(cell, fresh_as_of=max(cell.fresh_as_of, theirs)))
         return not_behind

@@ -1,5 +1,5 @@
-"""The indexer: a follower for each cell of the fleet, and what they share. What was written is made searchable for all
-of them at once, and only then their progress is saved, so that a search finds all that a saved watermark promises.
+"""The indexer: it runs a follower for each cell of the fleet. It refreshes the index for all of them at once, and only
+then saves their progress, so that a search finds everything that a saved watermark promises.
 """
 
 import time
@@ -37,7 +37,7 @@ from fleetlight.indexer.writing.ownership import PromptOwners
 
 _log = structlog.get_logger(__name__)
 
-# A write that is under way ends sooner. All cells wait for it.
+# A write under way usually ends sooner. All cells wait so long for a follower to stop.
 _LEAVE_TIMEOUT_S = 2.0
 
 
@@ -52,16 +52,17 @@ class _Running:
 class IndexerService:
     """Follows every enabled cell of a fleet.
 
-    cells: the cells of the fleet; raises FleetUnreachableError. open_adapter, for native cells, and open_external, for
-    all others, raise CellUnreachableError. parts: for all followers; closed by the caller. release_bus: called for a
-    cell with a bus that is not ours, when it was left and is not to be followed.
+    cells: returns the cells of the fleet; raises FleetUnreachableError. open_adapter, for native cells, and
+    open_external, for all others, raise CellUnreachableError. parts: for all followers; the caller closes them.
+    release_bus: removes the queue of a cell with a bus of another program after this indexer left the cell.
 
-    A cell is followed under a lease, so that no process removes it meanwhile. When the leases were lost with the
-    connection to the fleet database the followers go on, since a removal needs that database too; as soon as it is back
-    they all start anew, from the progress that is saved then.
+    A follower holds a lease on its cell, so that no process removes the cell meanwhile. If the leases are lost with the
+    connection to the fleet database, the followers continue, since a removal needs that database too; when it is back,
+    all of them start anew from the saved progress.
 
-    A bus, cell or index that fails is waited out, for its cell alone; `health` says so. Anything else is a mistake of
-    this program: `run` stops all followers and raises it, since a silent drift is worse than an indexer that stops.
+    If a bus, cell or index fails, only the follower of that cell waits; `health` shows it. Any other error is a mistake
+    of this program: `run` stops all followers and raises it, since an index that drifts in silence is worse than an
+    indexer that stops.
     """
 
     def __init__(
@@ -93,12 +94,11 @@ class IndexerService:
         self._beside: Collection[Future[None]] = ()
 
     def run(self, stop: Event, beside: Collection[Future[None]] = ()) -> None:
-        """Follow the cells until `stop` is set; then finish what was received, save the progress and return.
+        """Follow the cells until `stop` is set; then finish received messages, save the progress and return.
 
-        beside: what else this process does for the index; a mistake there is one of this program too.
-
-        When another index took the place of the one that was prepared, nothing that the followers know is true of that
-        one, so all start again with what it says. Raises IndexRequestError when the index cannot be prepared.
+        beside: other work of this process for the index; its errors are raised as well. If another index replaces the
+        prepared one, all followers start anew with the progress in that index. Raises IndexRequestError if the index
+        cannot be prepared.
         """
         self._beside = beside
         while not stop.is_set():
@@ -111,7 +111,7 @@ class IndexerService:
                 self._abandon_all()
 
     def _follow_all(self, stop: Event) -> None:
-        """As `run`, of the index that was prepared; raises IndexReplacedError with followers that still run."""
+        """As `run`, for one prepared index. Raises IndexReplacedError while followers still run."""
         cells_due_s = 0.0
         refresh_due_s = time.monotonic()
         try:
@@ -120,7 +120,7 @@ class IndexerService:
                     pause_s = self._cells_refresh_interval_s if self._update_cells() else self._refresh_interval_s
                     cells_due_s = time.monotonic() + pause_s
                 self._sign_of_life.give()
-                # What a refresh takes does not come on top of the interval, unless it takes longer than that.
+                # The duration of a refresh is part of the interval, unless it is longer.
                 refresh_due_s = max(refresh_due_s + self._refresh_interval_s, time.monotonic())
                 stop.wait(refresh_due_s - time.monotonic())
                 self._refresh()
@@ -136,7 +136,7 @@ class IndexerService:
         self._leave(set(self._running))
 
     def _abandon_all(self) -> None:
-        """Stop all followers; what they have reached is not saved."""
+        """Stop all followers without saving their progress."""
         running, self._running = self._running, {}
         for each in running.values():
             each.stop.set()
@@ -148,12 +148,12 @@ class IndexerService:
 
     @property
     def health(self) -> Mapping[str, CellHealth]:
-        """How it stands with each cell that is followed, by uuid."""
+        """The health of each follower, by the uuid of its cell."""
         return {uuid: running.follower.health for uuid, running in list(self._running.items())}
 
     @property
     def audited(self) -> Mapping[str, AuditedCell]:
-        """The cells that number their changes and that this indexer keeps up now, by uuid."""
+        """The native cells that this indexer follows actively and without a problem, by uuid."""
         followers = {uuid: running.follower for uuid, running in list(self._running.items())}
         return {
             uuid: AuditedCell(follower.cell, partial(_watermark, follower))
@@ -165,12 +165,12 @@ class IndexerService:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with the index or the fleet database, for all cells; None while all is well."""
+        """The problem of the index or the fleet database, for all cells; None if there is none."""
         return self._index_problem or self._fleet_problem
 
     @property
     def cell_states(self) -> Mapping[str, str]:
-        """What is done about each cell, by its name; `waiting` while it is not followed for some reason."""
+        """The activity of each follower, by the name of its cell; `waiting` if it has a problem."""
         followers = [running.follower for running in list(self._running.values())]
         return {
             follower.cell.name: "waiting" if follower.health.problem else follower.health.activity.value
@@ -179,19 +179,18 @@ class IndexerService:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether the index has everything that is written to or read from."""
+        """Whether the index has all its parts for reads and writes."""
         return self._is_prepared
 
     @property
     def is_ready(self) -> bool:
-        """Whether the index takes what the followers bring."""
+        """Whether the index takes the writes of the followers."""
         return self._is_prepared and self._index_problem is None
 
     @property
     def stuck(self) -> Sequence[str]:
-        """Names of the cells whose work has not got done for `liveness_timeout_s` although nothing is waited for.
-
-        An empty name stands for what is done for all cells.
+        """Names of the cells whose follower gave no sign of life for `liveness_timeout_s`; an empty name for the thread
+        of this service.
         """
         followers = {
             running.follower.cell.name: running.follower.sign_of_life for running in list(self._running.values())
@@ -216,13 +215,13 @@ class IndexerService:
 
         self._sign_of_life.give()
         longest_wait_s = min(self._refresh_interval_s, self._parts.settings.retry_wait_max_s)
-        # What is refused at the start a person has to put right; later it may be half of what an operator does to it.
+        # An operator must fix what the index refuses at the start; later an operator may be working on the index.
         waited_out = IndexerError if self._is_prepared else IndexUnavailableError
         retrying_until(stop, waited_out, before_wait, longest_wait_s=longest_wait_s)(prepare)
         return self._is_prepared and not stop.is_set()
 
     def _update_cells(self) -> bool:
-        """Follow the cells that there are now; False when that has to be done again soon."""
+        """Follow the enabled cells of the fleet; False if the index was down, so that another attempt is due soon."""
         try:
             lost = [uuid for uuid in self._running if not self._parts.leases.is_following(uuid)]
             cells = self._wanted_cells()
@@ -262,9 +261,9 @@ class IndexerService:
         return True
 
     def _show_complete(self) -> None:
-        """What the index says, as for lists: another process may have taken back or found wrong what we promised."""
+        """Show which cells are complete for lists: another process may have withdrawn or disproved our promise."""
         writer, metrics = self._parts.writer, self._parts.metrics
-        # First, as searchers read it.
+        # Read the facts before the progress, as searchers do.
         facts = {(kind, uuid): fact for kind in CELL_FACTS for uuid, fact in writer.load_state(kind).items()}
         saved, seal = writer.load_progress(), SealState.of(facts)
         for uuid in self._running:
@@ -276,7 +275,7 @@ class IndexerService:
         return any(running.stop.is_set() for running in self._running.values())
 
     def _allow_writes(self) -> None:
-        """A rebuild that was killed at its end, or an operator, may have left an index that takes nothing."""
+        """Lift a block of writes, which a rebuild that was killed at its end, or an operator, may have left."""
         if time.monotonic() < self._allow_due_s:
             return
         self._allow_due_s = time.monotonic() + self._cells_refresh_interval_s
@@ -292,10 +291,10 @@ class IndexerService:
         return {cell.uuid: cell for cell in self._cells() if not cell.disabled}
 
     def _leave(self, uuids: Collection[str], deadline_s: float | None = None) -> Set[str]:
-        """Stop to follow; a lease is given back when nothing more is written for its cell, not even its progress.
+        """Stop the followers of these cells; release each lease after the last write, including the progress.
 
-        deadline_s: None waits for all of them. Returns which were left: others go on waiting, for a cell that hangs as
-        it may, and are left the next time; no other cell waits for them meanwhile.
+        deadline_s: None waits for all of them. Returns the cells whose follower has ended; followers that hang longer
+        are left to a later call, so that no other cell waits for them.
         """
         if not uuids:
             return set()
@@ -314,15 +313,14 @@ class IndexerService:
         return left
 
     def _start_followers(self, uuids: Collection[str]) -> None:
-        """Follow the cells that no process is removing, unless they were disabled or removed before we had the
-        lease."""
+        """Follow the cells that no process removes, unless one was disabled or removed before we had its lease."""
         leased = set()
         try:
             for uuid in uuids:
                 if self._parts.leases.follow(uuid):
                     leased.add(uuid)
             cells = self._wanted_cells()
-            # Another process may have followed, synced or removed a cell since we read its progress last.
+            # Another process may have followed, synced or removed a cell since we last read its progress.
             self._saved.learn(cells.keys() & leased)
             horizons = load_horizons(self._parts.writer)
             for uuid in cells.keys() & leased:
@@ -346,13 +344,13 @@ class IndexerService:
         _log.info("indexer.cell_started", cell=cell.name)
 
     def _refresh(self) -> None:
-        """Make what was written searchable, then save the progress that was true before that."""
+        """Refresh the index, then save the progress that the followers had before."""
         followed = [running.follower.reached for running in self._running.values()]
         highest_known = {uuid: running.follower.highest_known for uuid, running in self._running.items()}
         try:
             self._parts.writer.make_searchable()
             with self._parts.saving:
-                # A follower that has gone back meanwhile has said so itself: what it had promised is not true any more.
+                # A follower that has gone back meanwhile has saved that itself.
                 taken_back = self._saved.save(
                     [reached for reached in followed if not self._has_gone_back(reached.progress)]
                 )
@@ -367,7 +365,7 @@ class IndexerService:
             running = self._running[uuid]
             if not running.stop.is_set():
                 _log.info("indexer.progress_taken_back", cell=running.follower.cell.name)
-                # It is left then, and followed anew from what the index says.
+                # The next update starts a new follower, which begins with the progress in the index.
                 running.stop.set()
         for reached in followed:
             self._parts.metrics.searchable(reached.progress, highest_known[reached.progress.cell_uuid])
@@ -381,7 +379,7 @@ class IndexerService:
         if self._index_problem is None:
             _log.warning("indexer.index_unavailable", reason=str(error))
         self._index_problem = str(error)
-        # Also where no change comes that the index would have to take.
+        # Count the failure for every cell, also for one without changes.
         for uuid in list(self._running):
             self._parts.metrics.failures.labels(uuid, type(error).__name__).inc()
             self._parts.metrics.is_complete.labels(uuid).set(0)
