@@ -19,9 +19,10 @@ from fleetlight.indexer.reconcile.differences import Difference, DifferenceKind
 from fleetlight.indexer.reconcile.ranges import IndexRanges, beside_rows, differing, pages_of_rows
 from fleetlight.indexer.reconcile.reconcile import Comparison, DifferenceBatch, WarnedLists
 from fleetlight.indexer.reconcile.retention import load_horizons
-from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper, ReadsDocuments
+from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper
 from fleetlight.indexer.writing.ownership import KnowsOwners
 from fleetlight.indexer.writing.rereading import render_rows, rows_of
+from fleetlight.indexer.writing.retrying_writer import WritesAndReads
 from fleetlight.query.counts import CountRequest
 from fleetlight.query.evaluate import matcher
 from fleetlight.query.filters import And, Eq
@@ -52,7 +53,7 @@ class NativeComparison(Comparison):
         writer: IndexWriter,
         *,
         catch_up_timeout_s: float,
-        extras: ReadsDocuments | None = None,
+        extras: WritesAndReads | None = None,
         owners: KnowsOwners | None = None,
         contents_at_once: int | None = None,
         first: Collection[str] = (),

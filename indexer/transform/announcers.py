@@ -1,4 +1,4 @@
-"""Producers that may announce instances that no database of a native cell has, and their names in documents; pure."""
+"""Which producers may announce instances without a row in a native cell, and their names in documents; pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,10 +11,10 @@ from fleetlight.indexer.extra_fields import Extra
 from fleetlight.indexer.transform.documents import ExternalChange
 
 ANNOUNCED_BY = "announced_by"
-"""The field of a document, beside its record, that says which producer has announced it last."""
+"""The field of a document, beside its record, with the producer that announced it last."""
 
 KnowsAnnouncers = Callable[[str, Mapping[str, Any], bytes], Announcer]
-"""Finds the producer of a message on the bus of a cell, by the uuid of the cell, headers and body
+"""Finds the producer of a message on a cell's bus, from the uuid of the cell, headers and body
 (fleetlight.cells.fleet.producer_keys)."""
 
 _UNKNOWN = RefusedAnnouncement("this process knows of no producer")
@@ -26,15 +26,15 @@ def no_producers(_cell_uuid: str, _headers: Mapping[str, Any], _body: bytes) -> 
 
 
 class Announcers:
-    """The producers of one native cell. announcer: finds the one that made a message."""
+    """Finds the producers of one native cell. announcer: finds that of a message which the relay did not make."""
 
     def __init__(self, cell: Cell, announcer: KnowsAnnouncers = no_producers) -> None:
         self._cell_uuid = cell.uuid
         self._announcer = announcer
         remedy = f"`fleetlight cell set {cell.name} --announcements`"
-        # Its publisher calls itself so, and no producer can.
+        # The publisher of the outbox uses this name, which no producer can have.
         self.outbox: Announcer = f"fleetlight-cell:{cell.name}"
-        """The producer of what the outbox passes on: writing there takes an account in the database of the cell."""
+        """The producer of notifications in the outbox; only an account of the cell's database can write there."""
         self._refusal = None
         if not cell.takes_announcements:
             self._refusal = self.outbox = RefusedAnnouncement(
@@ -42,12 +42,12 @@ class Announcers:
             )
 
     def of_message(self, headers: Mapping[str, Any], body: bytes) -> Announcer:
-        """The producer of a message that the relay of the cell has not made."""
+        """The producer of a message that the relay did not make, or why it is refused."""
         return self._refusal or self._announcer(self._cell_uuid, headers, body)
 
 
 def announced(change: ExternalChange, announcer: Announcer | None) -> ExternalChange:
-    """The change with the name of its producer. Raises RefusedAnnouncementError."""
+    """Add the name of its producer to a change. Raises RefusedAnnouncementError if there is none, or it is refused."""
     match announcer or _UNKNOWN:
         case RefusedAnnouncement(why):
             raise RefusedAnnouncementError(change.uuid, why)

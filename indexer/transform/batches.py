@@ -1,7 +1,7 @@
-"""The documents of a batch of messages: at most one per instance, whatever the order; pure.
+"""Turns a batch of messages into documents, at most one per instance, whatever the order; pure.
 
-Of the messages that name their instance and its revision only the newest of each instance is read, and not before its
-document is written: what one step leaves near the processor the next one finds there.
+If messages name their instance and its revision, only the newest of each instance is decoded, just before its document
+is written, so that its data is still in the processor's caches.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,21 +23,20 @@ from fleetlight.indexer.transform.messages import Heartbeat, Hint, Meaning, Othe
 from fleetlight.indexer.transform.other_items import OtherItemChange, other_item_document
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
-# Clocks of hosts differ. What is refused is read from its cell instead, so nothing is lost with it.
+# Clocks of hosts differ. The instance of a refused message is read from its cell, so nothing is lost.
 _MOST_AHEAD_S = 600
 
 Source = TypeVar("Source")
 
 ReadsRows = Callable[[Collection[str]], Mapping[str, InstanceRow]]
-"""The rows there are among some uuids, in one request; raises CellUnreachableError."""
+"""Reads the rows of some uuids, as far as they exist, in one request; raises CellUnreachableError."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowReading:
-    """Reads the rows of a cell whose notifications have no revisions.
+    """How to read rows of a cell whose notifications have no revisions.
 
-    read: the rows there are among some uuids, in one request; raises CellUnreachableError. kept: fields that they do
-    not have (fleetlight.indexer.transform.external_rows).
+    kept: fields that rows lack, and documents keep (fleetlight.indexer.transform.external_rows).
     """
 
     read: ReadsRows
@@ -45,7 +44,7 @@ class RowReading:
 
 
 class _RawChange(msgspec.Struct, gc=False):
-    """The message of a change with a revision, not yet read."""
+    """The message of a change with a revision, not yet decoded."""
 
     revision: int
     body: bytes
@@ -57,19 +56,19 @@ _Change = TypeVar("_Change", NativeChange | _RawChange, OtherItemChange)
 class Batch:
     """Collects messages of one cell.
 
-    horizon: of the cell (fleetlight.indexer.reconcile.retention). A notification without a revision from before it, of
-        an instance that is not there, is left out: the instance may have been deleted and forgotten since.
-    rows: reads the rows of a cell whose notifications have no revisions; None for other cells.
-    own: reads the rows that the cell itself announces with revisions; None if it announces none. A notification without
-        a revision about one of them is refused, since it would be believed for ever: its time is a higher version than
-        any revision. Any other has to be of a known producer, unless rows decide.
-    now: microseconds. What says that it was sent much later would be newer than all that is said until then.
-    failed: after all of `documents`, by uuid, why there is no document of an instance that there should be one of.
-    unreadable: after `documents`, the instances whose rows could not be read, so that only the messages were believed.
-    misnamed: after all of `documents`, the instances whose messages named another one, which is among `failed`.
-    elsewhere: after `documents`, how many instances that messages were about are not of this cell.
-    forgotten: after `documents`, how many messages were left out because of the horizon.
-    superseded: how many messages were left out for a newer one of the same instance; most of them were not read.
+    horizon: of the cell (fleetlight.indexer.reconcile.retention). A notification without a revision that is older, of
+        an instance without a document, is ignored: the instance may have been deleted and forgotten since.
+    rows: reads rows of a cell whose notifications have no revisions; None for a native cell.
+    own: reads rows of a native cell; None for other cells. A notification without a revision about such a row is
+        ignored: its version is a time, higher than any revision, so no later change of the row would be applied. Any
+        other notification without a revision must be of a known producer, unless `rows` is given.
+    now: in microseconds. A message with a much later time is refused, since it would win over all messages until then.
+    failed: known after an iteration of `documents`: why an instance has no document, by uuid.
+    unreadable: known after `documents`: instances whose rows could not be read, so that messages alone were believed.
+    misnamed: known after an iteration of `documents`: instances in messages whose headers name another, failed one.
+    elsewhere: known after `documents`: number of instances that are not of this cell.
+    forgotten: known after `documents`: number of messages that were ignored because of the horizon.
+    superseded: number of messages that were ignored for a newer one of their instance; most were not decoded.
     """
 
     def __init__(
@@ -108,11 +107,11 @@ class Batch:
         reports_progress: bool,
         announcer: Announcer | None = None,
     ) -> Sequence[str]:
-        """Take one message in; returns the uuids of the instances whose documents may come from it.
+        """Add one message; returns the uuids of the instances whose documents may come from it.
 
-        revision, instance_uuid: what is said beside the message; None where nothing is. reports_progress: whether a
-        heartbeat is to be believed. announcer: its producer, if it has no revision; None: it has none. Raises
-        MalformedMessageError for what is read at once and can never be indexed.
+        revision, instance_uuid: from the headers; None if they name none. reports_progress: believe it if it is a
+        heartbeat. announcer: producer of a message without a revision; None for no producer. Raises
+        MalformedMessageError if the message is decoded at once and can never be indexed.
         """
         if revision is None or instance_uuid is None:
             return self.add(interpret(body, revision), reports_progress=reports_progress, announcer=announcer)
@@ -121,9 +120,8 @@ class Batch:
     def add(
         self, meaning: Meaning, *, reports_progress: bool = False, announcer: Announcer | None = None
     ) -> Sequence[str]:
-        """As `take`, for a message that was read.
-
-        Raises MalformedMessageError for one that is not sent yet, and RefusedAnnouncementError.
+        """As `take`, for a decoded message. Raises MalformedMessageError if its time is far in the future, and
+        RefusedAnnouncementError.
         """
         match meaning:
             case NativeChange():
@@ -143,7 +141,7 @@ class Batch:
                     self._external.setdefault(uuid, [])
                 return meaning.uuids
             case Heartbeat():
-                # Every sender can put one on this bus, and one of another cell says nothing here.
+                # Any sender can put a heartbeat on this bus; one that names another cell counts for nothing.
                 if reports_progress and meaning.cell_uuid == self._cell_uuid:
                     self.heartbeats.append(meaning)
                 else:
@@ -157,19 +155,19 @@ class Batch:
 
     @property
     def to_read(self) -> Collection[str]:
-        """Uuids whose present documents are needed to make the new ones."""
+        """Uuids of the documents that must be read to make the new ones."""
         return [uuid for uuid in self._external if uuid not in self._native]
 
     def count_applied(self, dead: Collection[str]) -> int:
-        """How many messages about instances were applied. dead: uuids of those of which one is a dead letter."""
+        """The number of applied messages. dead: uuids of instances and items of which one message is a dead letter."""
         return self.changes - sum(
             1 for uuid in dead if uuid in self._native or uuid in self._items or self._external.get(uuid)
         )
 
     def documents(self, read: Callable[[Collection[str]], Mapping[str, Document]]) -> Iterable[Document]:
-        """The documents to write, which can be gone through again and again; each is made when it is read.
+        """The documents to write; they can be iterated repeatedly, and most are made during the iteration.
 
-        read: the documents there are among some uuids; called at most once, now, with `to_read`.
+        read: returns the existing documents among some uuids; called at most once, during this call, with `to_read`.
         Raises what `read` and `own` raise.
         """
         items = [other_item_document(self._cell_uuid, change) for change in self._items.values()]
@@ -201,13 +199,13 @@ class Batch:
                 document = to_document(self._cell_uuid, change.revision, change.record, change.extra)
             except MalformedMessageError as error:
                 self.failed[uuid] = error
-            except Exception as error:  # noqa: BLE001  # it is about this instance, and the others go on
+            except Exception as error:  # noqa: BLE001  # only this instance fails
                 self.failed[uuid] = MalformedMessageError.unexpected(error)
             else:
                 yield document
 
     def _read_change(self, uuid: str, message: _RawChange) -> NativeChange:
-        """Raises MalformedMessageError."""
+        """Decode a message. Raises MalformedMessageError, also if its headers name another instance."""
         meaning = interpret(message.body, message.revision)
         if not isinstance(meaning, NativeChange):
             raise MalformedMessageError(
@@ -245,7 +243,9 @@ class Batch:
         return documents
 
     def _read_rows(self, uuids: Collection[str]) -> Mapping[str, InstanceRow] | None:
-        """The rows of the instances, as they are after the messages had come; None if there is nothing to read."""
+        """The rows of the instances, read after their messages arrived; None if this cell's rows are not read, or it is
+        down.
+        """
         if self._rows is None:
             return None
         try:
@@ -269,7 +269,7 @@ class Batch:
             self.forgotten += len(changes)
             return None
         if self._rows is not None and (existing is None or existing.cell_uuid != self._cell_uuid):
-            # It is not known now whether it is of this cell.
+            # While the cell is down, it is unknown whether the instance is its own.
             return None
         return merge(self._cell_uuid, existing, changes)
 
@@ -277,10 +277,10 @@ class Batch:
 def without_known(
     dead: list[tuple[Source, MalformedMessageError]], own: ReadsRows | None
 ) -> list[tuple[Source, MalformedMessageError]]:
-    """Those of `dead` that are to be kept: a refused message about an instance that the cell has does no harm.
+    """The members of `dead` to keep: without refused messages about instances that the cell has.
 
-    Relays have sent such messages whose keys are not accepted any more; the changelog has what they say.
-    Raises CellUnreachableError.
+    A relay whose key is no longer accepted sent such messages, and the changelog has their changes. Raises
+    CellUnreachableError.
     """
     refused = {error.instance_uuid for _, error in dead if isinstance(error, RefusedAnnouncementError)}
     known = own(refused) if own and refused else {}
@@ -292,7 +292,7 @@ def without_known(
 
 
 class _Documents:
-    """Documents that are made when they are read, and then some that are there."""
+    """Documents that each iteration makes, followed by finished ones."""
 
     def __init__(self, make: Callable[[], Iterator[Document]], made: Sequence[Document]) -> None:
         self._make = make

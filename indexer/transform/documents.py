@@ -1,8 +1,8 @@
-"""Documents of the index from records of a cell: the one transformation, for live changes, catch-up and sync; pure.
+"""The one transformation from records of a cell to documents, for live changes, catch-up and sync; pure.
 
-A native cell sends its rows whole, with a revision. A notification from elsewhere (Nova) carries a part of the fields
-and no revision: its version is the time it was sent, and what it does not carry is kept from the document that is
-there (contracts/nova-notifications, sections 9 to 12).
+A native cell sends whole rows with a revision. A notification from elsewhere (Nova) carries some fields and no
+revision: its version is the time it was sent, and the existing document keeps the other fields
+(contracts/nova-notifications, sections 9 to 12).
 """
 
 from collections.abc import Sequence
@@ -35,10 +35,10 @@ class NativeChange(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ExternalChange:
-    """What a notification without a revision says of an instance.
+    """The change of an instance in a notification without a revision.
 
-    version: the time it was sent, in microseconds, at least OLDEST_TIME_VERSION.
-    carried: field name -> stored value of the fields that the notification carries.
+    version: the time it was sent, in microseconds, at least OLDEST_TIME_VERSION. carried: stored values of the fields
+    in the notification, by name.
     """
 
     uuid: str
@@ -51,35 +51,35 @@ class ExternalChange:
 def to_document(cell_uuid: str, revision: int, record: Record, extra: Extra | None = None) -> Document:
     """The document of one row of a cell.
 
-    record: every field of INSTANCE_FIELDS. Raises KeyError naming a field that is missing.
+    record: every field of INSTANCE_FIELDS. Raises KeyError with the name of a missing field.
     """
     return Document(cell_uuid, revision, record, render_view(record), extra)
 
 
 def remade(cell_uuid: str, bare: BareDocument) -> Document:
-    """The document of an instance as another program has left it; fields that it did not know are blank."""
+    """The complete document for one that another version wrote; fields that this version did not know are blank."""
     known = {name: bare.record[name] for name in INSTANCE_FIELDS if bare.record.get(name) is not None}
     record = {**BLANK_INSTANCE, **known}
     return to_document(cell_uuid, bare.version, {**record, **derived_values(record), **known})
 
 
 def merge(cell_uuid: str, existing: Document | None, changes: Sequence[ExternalChange]) -> Document | None:
-    """The document after `changes` of one instance, at least one, in whichever order they arrived.
+    """The document after one or more `changes` of one instance, in any order of arrival.
 
-    existing: the document that is there, if any. Returns None when nothing in `changes` is newer.
+    existing: the document in the index, if any. Returns None if no change is newer.
     """
     if existing is None:
         version, record, extra = 0, dict(BLANK_INSTANCE), None
     elif existing.record["deleted"] or existing.version < OLDEST_TIME_VERSION:
-        # A deletion is final, and uuids are never used again (section 11). And an instance whose cell counts its
-        # revisions is known better from there.
+        # A deletion is final, and uuids are never used again (section 11). A row with a revision is better known from
+        # its cell.
         return None
     else:
         version, record, extra = existing.version, dict(existing.record), existing.extra
     found = version
     for change in sorted(changes, key=_moment):
         if change.event_type == INSTANCE_DELETE_END:
-            # Clocks of hosts differ, so the end may look older than what came before it.
+            # Clocks of hosts differ, so the deletion may look older than earlier changes.
             record |= _deleted(change)
             extra = merged(extra, change.extra)
             version = max(change.version, version + 1)
@@ -93,16 +93,16 @@ def merge(cell_uuid: str, existing: Document | None, changes: Sequence[ExternalC
 
 
 def _moment(change: ExternalChange) -> tuple[bool, int, int]:
-    """By what the changes of one instance are ordered: the end of it, the second of its row, and when it was sent."""
+    """Sort key for the changes of one instance: deletions last, then by the second of the row, then by sending time."""
     return change.event_type == INSTANCE_DELETE_END, _second(change.carried.get("updated_at")), change.version
 
 
 def _news(change: ExternalChange, record: Record, version: int) -> Record:
-    """What to take from a change for a record of that version (section 11).
+    """The fields that a change contributes to a record of that version (section 11).
 
-    A notification shows what a process had in memory, which may be older than what another one has sent before. The
-    time of its row decides, in whole seconds; where that is the same or not known, and for what does not move it, the
-    time of sending decides.
+    A notification shows the memory of a process, which may be older than an earlier notification of another. The
+    `updated_at` of the row decides, in whole seconds; the time of sending decides if that is equal or unknown, and for
+    fields that do not change it.
     """
     past = _ABOUT_THE_PAST.get(change.event_type, frozenset())
     carried = {name: value for name, value in change.carried.items() if name not in past}
@@ -117,13 +117,13 @@ def _news(change: ExternalChange, record: Record, version: int) -> Record:
 
 
 def _second(time: int | None) -> int:
-    """Nulls are lowest; databases keep more of a second than notifications carry."""
+    """The time in whole seconds, as notifications carry it; 0 for None."""
     return 0 if time is None else time // MICROSECONDS_PER_SECOND
 
 
-# What can change without a new time of the row (section 11).
+# Fields that change without a new `updated_at` of the row (section 11).
 _TIMELESS = frozenset({"tags", "ip_addresses", "block_devices", "shares"})
-# What the source of a move still says of it when the destination has said otherwise (section 12).
+# Fields that the source of a move still sends with old values after the destination has sent new ones (section 12).
 _ABOUT_THE_PAST = {
     "instance.live_migration_post.end": frozenset({"host", "node", "task_state"}),
     "instance.resize.end": frozenset({"host", "node", "task_state", "flavor", *DERIVED_FIELDS}),
@@ -131,7 +131,7 @@ _ABOUT_THE_PAST = {
 
 
 def _deleted(change: ExternalChange) -> dict[str, Any]:
-    """`deleted_at` is only set where a compute service did the deletion; without it the row would have no age."""
+    """The fields of a deletion. Only a compute service sets `deleted_at`; otherwise the time of sending replaces it."""
     return {
         **change.carried,
         "deleted": True,

@@ -1,9 +1,8 @@
-"""Documents of the rows of a cell that counts no revisions, as those of Nova; pure.
+"""Documents for rows of a cell without revisions, such as Nova's; pure.
 
-A row is as new as the moment before it was read, which its adapter gives it as revision. So a row that was read after a
-notification had come says at least as much as the notification, however old what that shows may be; a notification by
-itself is only believed while its cell cannot be read (fleetlight.indexer.transform.documents.merge). See
-docs/decisions/0013.
+The adapter gives a row the moment before it was read as its revision. So a row that was read after a notification
+arrived is at least as new as the notification. A notification alone is believed only while its cell is down
+(fleetlight.indexer.transform.documents.merge, docs/decisions/0013).
 """
 
 from collections.abc import Collection, Sequence
@@ -24,17 +23,17 @@ def settle(
     *,
     kept: Collection[str] = (),
 ) -> Document | None:
-    """The document of an instance whose row was looked for after `changes` had come; None: it stays as it is.
+    """The document of an instance whose row was read after `changes` arrived; None if the index keeps its document.
 
-    A row that is hidden makes no document: while an instance moves between cells both have a row of it, and that of the
-    other one is shown. Which of the two is read first says nothing then (fleetlight.indexer.reconcile.external_cell has
-    the rest).
-    existing: the document that was there before that. row: None if the cell has none. kept: see `kept_fields`.
+    A hidden row makes no document: while an instance moves between cells, both have a row of it, in any order of
+    reading, and the one that is not hidden counts (fleetlight.indexer.reconcile.external_cell).
+    existing: the document before the row was read. row: None if the cell has none. kept: fields that rows lack; they
+    are taken from changes or the existing document.
     """
     own = existing if existing is not None and existing.cell_uuid == cell_uuid else None
     if row is None:
-        # Another cell's, which shares the bus; or archived, and what is there says all that will ever be known. Its
-        # end may still be news.
+        # The instance is of another cell on the same bus, or archived: then its document is final, except for a
+        # deletion that it does not show yet.
         ends = [change for change in changes if change.event_type == INSTANCE_DELETE_END]
         return merge(cell_uuid, own, ends) if own is not None and ends else None
     if is_hidden(row):
@@ -52,7 +51,7 @@ def settle(
 
 
 def is_hidden(row: InstanceRow) -> bool:
-    """Of a row that is too damaged to say: no."""
+    """Whether the cell hides the row; False for a damaged one."""
     try:
         return bool(row.record["hidden"])
     except UnreadableRowError:

@@ -1,4 +1,4 @@
-"""Meanings of messages from a cell's bus for the index; pure."""
+"""Interprets messages from a cell's bus; pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ _LONGEST_SEQUENCE = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """At the moment `at` (microseconds) the cell had given out `sequence` and no higher one."""
+    """The highest sequence of a cell at the moment `at` (microseconds) was `sequence`."""
 
     cell_uuid: str
     sequence: int
@@ -45,7 +45,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """A notification after which rows of these instances may be different, and does not say how."""
+    """A notification after which the rows of these instances may differ; it does not carry the change."""
 
     event_type: str
     uuids: tuple[str, ...]
@@ -53,7 +53,7 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class OtherNotification:
-    """A valid notification that says nothing about an instance's record."""
+    """A valid notification that changes no document."""
 
     event_type: str
 
@@ -62,10 +62,10 @@ Meaning = NativeChange | OtherItemChange | ExternalChange | Hint | Heartbeat | O
 
 
 def read_headers(cell_uuid: str, headers: Mapping[str, Any]) -> tuple[int | None, int | None, str | None]:
-    """Sequence, revision and instance of a message on the bus of a cell; None where the message says nothing.
+    """Sequence, revision and instance of a message on the bus of a cell; None for each that its headers lack.
 
-    A header that is no number is as good as none: any sender may have put it there. A number that cannot be one of the
-    cell's would do harm, as would numbers of another cell: raises MalformedMessageError.
+    A header of a wrong type counts as missing, since any sender may have set it. Raises MalformedMessageError if the
+    headers name another cell, or a number is out of range.
     """
     cell = headers.get(CELL_HEADER)
     if cell is not None and cell != cell_uuid:
@@ -92,11 +92,10 @@ def _number(headers: Mapping[str, Any], header: str, highest: int) -> int | None
 
 
 def interpret(body: bytes, revision: int | None) -> Meaning:
-    """Read one message.
+    """Decode one message.
 
-    revision: what the message's headers say; None for a notification from outside, which has no such header.
-    Raises MalformedMessageError for what can never be read, also if that was not foreseen: one message must not stop
-    the stream.
+    revision: from the headers; None for a notification from outside. Raises MalformedMessageError if the message can
+    never be read; an unforeseen error becomes one as well, since one message must not stop the stream.
     """
     if problem := size_problem(body):
         raise MalformedMessageError(DeadLetterReason.TOO_LARGE, f"message: {problem}")
@@ -137,15 +136,15 @@ def _interpret(body: bytes, revision: int | None) -> Meaning:
         case fleetlight.CellHeartbeatPayload():
             return Heartbeat(payload.cell_uuid, payload.sequence, to_microseconds(payload.at))
         case _:
-            # A message without a revision is not of the cell itself.
+            # A message without a revision is not from the cell itself.
             change = None if revision is None else read_other_item_change(payload, revision)
             return change or OtherNotification(notification.event_type)
 
 
 def _aside(notification: Notification) -> Hint | OtherNotification | None:
-    """The meaning of what Nova says of something else than an instance, in whichever version; None for all others.
+    """The meaning of a notification of Nova, in any version, that is not about an instance; None for all others.
 
-    Unversioned notifications are for other receivers too: they have another topic, unless an operator configured it.
+    An unversioned notification is for other consumers; it has another topic, unless an operator configured ours.
     """
     event_type, payload = notification.event_type, notification.payload
     if not any(key.startswith(_OBJECT_KEYS) for key in payload):
@@ -155,7 +154,7 @@ def _aside(notification: Notification) -> Hint | OtherNotification | None:
     data = payload.get(DATA_KEY)
     if not isinstance(data, dict):
         return OtherNotification(event_type)
-    # For what could not be built this may be the only message (section 8); members are the other way round.
+    # For an instance that could not be built this may be the only message (section 8). A group names its members.
     named = [data.get("instance_uuid")] if event_type.startswith("compute_task.") else []
     if event_type.startswith("server_group.") and isinstance(data.get("members"), list):
         named = data["members"]
@@ -178,5 +177,5 @@ def _external_change(
 
 
 def _canonical(uuid: str) -> str:
-    """Nova takes several spellings of a uuid, which must not become several instances."""
+    """The uuid in lower case with dashes. Nova accepts other spellings, which must not become other instances."""
     return uuid if len(uuid) == _UUID_LENGTH and uuid.islower() else str(UUID(uuid))

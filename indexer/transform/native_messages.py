@@ -1,9 +1,9 @@
-"""The short way from a message of a native cell to its record: one pass of msgspec, no objects in between.
+"""The fast decoder of messages of a native cell: one pass of msgspec from bytes to record, no objects in between.
 
-Nearly every message is of this kind, and the general way (fleetlight.notifications.registry,
-fleetlight.cells.payloads.instance_payload) costs several times as much as everything else that is done with a
-message. What is read here is derived from the same payload class. Whatever is not exactly as expected, a newer version
-or a wrong value, is left to the general way, which keeps what is newer and says what is wrong.
+Nearly every message is of this kind, and the general decoder (fleetlight.notifications.registry,
+fleetlight.cells.payloads.instance_payload) costs several times as much as all other work on a message. The types here
+are derived from the same payload class. A message of a newer version, or with an unexpected value, is left to the
+general decoder, which keeps new fields and explains errors.
 """
 
 from datetime import datetime
@@ -32,12 +32,12 @@ _CanonicalUuid = Annotated[
     str, msgspec.Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
 ]
 _Time = Annotated[datetime, msgspec.Meta(tz=True)]
-# Each is as strict as what it stands for, or stricter. No dict, since these cannot be hashed.
+# Each type is at least as strict as the one that it replaces. Not a dict, since these types cannot be hashed.
 _READ_AS = ((Uuid, _CanonicalUuid), (PreciseTime, _Time), (WireTime, _Time))
 
 
 def _type_of(annotation: Any) -> Any:
-    """The type that msgspec reads where a payload has `annotation`."""
+    """The type that msgspec reads for a field of a payload with this annotation."""
     for known, read_as in _READ_AS:
         if annotation == known:
             return read_as
@@ -52,14 +52,14 @@ def _type_of(annotation: Any) -> Any:
 
 
 def _part_of(payload: type[VersionedPayload]) -> Any:
-    """What reads a part of a message: as `_wrapper_of`, and `data` becomes a dict with the names of the wire."""
+    """The type of a nested payload: as `_wrapper_of`, with `data` as a dict whose keys are the names on the wire."""
     new_typed_dict: Any = TypedDict  # a function, which type checkers take for a form of declaration
     types = {wire_name(payload, name): type_ for name, type_ in _types_of(payload).items()}
     return _wrapper_of(payload, new_typed_dict(f"{payload.__name__}Data", types))
 
 
 def _wrapper_of(payload: type[VersionedPayload], data_type: Any) -> Any:
-    """What reads a wrapped payload of exactly its present version."""
+    """The type of a wrapped payload of exactly its current version."""
     return msgspec.defstruct(
         payload.__name__,
         [
@@ -73,7 +73,7 @@ def _wrapper_of(payload: type[VersionedPayload], data_type: Any) -> Any:
 
 
 def _types_of(payload: type[VersionedPayload]) -> dict[str, Any]:
-    """By the names of its fields, what msgspec reads there."""
+    """The types that msgspec reads for the fields of a payload, by name."""
     hints = get_type_hints(payload, include_extras=True)
     return {name: _type_of(hints[name]) for name in payload.model_fields}
 
@@ -89,7 +89,7 @@ class _Outer(msgspec.Struct, gc=False):
     message: str = msgspec.field(name="oslo.message")
 
 
-# A dict that is made of a structure takes less time than one that is read by its names, and has ours.
+# Decoding to a structure and converting it to a dict is faster than decoding to a dict, and gives our names.
 _Data = msgspec.defstruct(
     "_Data",
     [
@@ -113,7 +113,7 @@ _decode_inner = msgspec.json.Decoder(
 
 
 def read_record(body: bytes) -> Record | None:
-    """The complete record in a message of a native cell; None if the message has to be read the general way."""
+    """The complete record in a message of a native cell; None if the general decoder must read the message."""
     try:
         inner: Any = _decode_inner(_decode_outer(body).message)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Documents of the items other than instances (nodes), from the messages of a cell; pure."""
+"""Documents of items other than instances (nodes), from messages of a cell; pure."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from fleetlight.resources.query_fields.node import NODE
 ITEM_PAYLOADS: Mapping[type[VersionedPayload], tuple[str, Callable[[Any], Record]]] = {
     HypervisorPayload: (NODE.name, from_payload)
 }
-"""By payload: the type of the item that it has the whole state of, and what reads its record."""
+"""By payload with the whole state of an item: the type of the item, and the function that reads its record."""
 
 
 class OtherItemChange(msgspec.Struct, frozen=True, gc=False):
@@ -31,7 +31,7 @@ class OtherItemChange(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_other_item_change(payload: VersionedPayload, revision: int) -> OtherItemChange | None:
-    """None for a payload of something else."""
+    """The change of an item in a payload; None if the payload has no item."""
     known = ITEM_PAYLOADS.get(type(payload))
     if known is None:
         return None

@@ -1,1 +1,1 @@
-"""Writing to the index, the same for all writers: retries, progress, catching up, reading again."""
+"""What all writers to the index share: retries, leases, progress, catching up, reading rows again."""

@@ -1,8 +1,7 @@
-"""Copies of what only the index would have: instances that notifications from outside announce, and that no cell has.
+"""Copies of instances that only notifications from outside announce, which no cell database has.
 
-Their newest states are in the journal of their cell (fleetlight.cells.fleet.announced_instances), so that an index
-which was lost, or is an older one, gets them back. The index never waits for that: what could not be kept meanwhile is
-kept later.
+The journal of their cell keeps their newest states (fleetlight.cells.fleet.announced_instances), so that a lost or
+older index gets them back. The index does not wait for the journal: the follower copies missing ones later.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,7 +22,9 @@ _log = structlog.get_logger(__name__)
 
 
 class AnnouncedStore(Protocol):
-    """What is needed of fleetlight.cells.fleet.announced_instances.AnnouncedInstances; raises FleetUnreachableError."""
+    """The part of fleetlight.cells.fleet.announced_instances.AnnouncedInstances that the indexer uses; raises
+    FleetUnreachableError.
+    """
 
     def keep(self, cell_uuid: str, announced: Sequence[AnnouncedInstance]) -> None: ...
     def versions(self, cell_uuid: str) -> Mapping[str, int]: ...
@@ -33,11 +34,10 @@ class AnnouncedStore(Protocol):
 
 
 class AnnouncedKeeper:
-    """Writes documents of one cell after what only was announced has been kept.
+    """Writes documents of one cell after the journal has those of announced instances.
 
-    needs_comparison: both have to be compared (fleetlight.indexer.reconcile.announced), by the follower, which
-        then sets it back; nothing is kept until then, since what a lost index has of an instance may be less than what
-        is kept of it.
+    needs_comparison: the follower must compare index and journal (fleetlight.indexer.reconcile.announced), and then
+    reset this. Until then the journal gets nothing, since a lost index may have less of an instance than the journal.
     """
 
     def __init__(self, writer: WritesAndReads, cell_uuid: str, store: AnnouncedStore) -> None:
@@ -47,6 +47,7 @@ class AnnouncedKeeper:
         self.needs_comparison = True
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
+        """Write documents; if the fleet database is down, the journal lacks them until the next comparison."""
         documents = list(documents)
         announced = [to_announced(each) for each in documents if each.is_instance and is_time(each.version)]
         if announced and not self.needs_comparison:
@@ -62,12 +63,12 @@ class AnnouncedKeeper:
 
 
 def to_announced(document: Document) -> AnnouncedInstance:
-    """What is kept of a document."""
+    """The part of a document that the journal keeps."""
     extra = None if document.extra is None else msgspec.json.encode(document.extra)
     return AnnouncedInstance(document.id, document.version, document.record, extra)
 
 
 def of_announced(cell_uuid: str, announced: AnnouncedInstance) -> Document:
-    """The document of what was kept; fields that the program did not know then are blank."""
+    """The document for a state in the journal; fields that an older program did not know are blank."""
     extra = None if announced.extra is None else msgspec.json.decode(announced.extra, type=Extra)
     return to_document(cell_uuid, announced.version, {**BLANK_INSTANCE, **announced.record}, extra)

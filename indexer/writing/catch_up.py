@@ -1,4 +1,4 @@
-"""Changes that the bus lost, from the cell's changelog: at the start, and when a hole does not close."""
+"""Reads changes that the bus lost from the cell's changelog: at the start, and when a hole does not close."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,16 +27,15 @@ def catch_up(
     horizon: int = 0,
     clock: Clock = system_clock,
 ) -> bool:
-    """Write every change after the watermark, and move it.
+    """Write every change after the watermark, and move the watermark.
 
-    announcer: the producer of what the outbox of the cell passes on (fleetlight.indexer.transform.announcers).
-    dead_letters: called for the changes of a batch that can never be indexed, each with what is wrong with it.
-    on_batch: called after each batch. horizon: see Batch. clock: of the fleet.
-    Returns False when the changelog no longer reaches back to the watermark, or does
-    not know it: then the cell has to be synced. Raises CellUnreachableError, and what the writer raises.
+    announcer: producer of notifications in the outbox (fleetlight.indexer.transform.announcers). dead_letters: receives
+    the changes of each batch that can never be indexed, with the error. on_batch: called after each batch. horizon: as
+    for Batch. clock: of the fleet. Returns False if the changelog does not reach back to the watermark, or ends before
+    it: then the cell needs a sync. Raises CellUnreachableError, and what writer and callbacks raise.
     """
     if adapter.published_sequence() < tracker.watermark:
-        # The database is an older copy of itself, which will give the same numbers to other changes.
+        # The database was restored from an older copy, and will give the same sequences to other changes.
         return False
     if adapter.oldest_kept_sequence() > tracker.watermark + 1:
         return False
@@ -56,7 +55,7 @@ def catch_up(
 
 
 def reaches_back_to_the_beginning(adapter: ChangelogAdapter) -> bool:
-    """Whether every row of the cell has come from a change that the changelog still has."""
+    """Whether the changelog still has every change of the cell. Raises CellUnreachableError."""
     return adapter.oldest_kept_sequence() == 1 and adapter.published_sequence() > 0
 
 
@@ -67,12 +66,12 @@ def _write(
     tracker: ProgressTracker,
     announcer: Announcer,
 ) -> list[tuple[Change, MalformedMessageError]]:
-    """Write the changes; returns those that can never be indexed, each with what is wrong with it."""
+    """Write the changes; returns those that can never be indexed, each with the error."""
     sources: dict[str, Change] = {}
     dead: list[tuple[Change, MalformedMessageError]] = []
     for change in changes:
         try:
-            # A notification that another producer wrote has no revision.
+            # A notification of another producer has no revision.
             about = batch.take(
                 change.message,
                 change.revision or None,
@@ -86,7 +85,7 @@ def _write(
         for instance_uuid in about:
             sources[instance_uuid] = change
     result = writer.write(batch.documents(writer.read))
-    # It is not known whether a notification without a revision is newer than what could not be indexed.
+    # A notification without a revision may be older than the state that could not be indexed.
     tracker.mark_indexed(uuid for uuid, change in sources.items() if change.revision != NO_REVISION)
     dead += [(sources[uuid], error) for uuid, error in batch.failed.items()]
     dead += [

@@ -1,4 +1,4 @@
-"""Checkpoints of a sync, kept beside the progress: a sync that was killed goes on from there."""
+"""Checkpoints of a sync, saved beside the progress: an interrupted sync continues from the last one."""
 
 import msgspec
 
@@ -10,16 +10,16 @@ FROM_API = "api"
 FOR_REBUILD = "rebuild"
 
 _KIND = "sync"
-# A sync that has more than that to complain about is not worth going on with from the middle.
+# A sync with more rejected rows saves no checkpoint, and begins anew.
 _MAX_REJECTED = 1000
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """Everything up to `position` has been written.
+    """The state of a sync that has written every row up to `position`.
 
-    position: of the last row, in the terms of the source. sequence: of the cell, from before the first row was read.
-    rows: how many there were so far. deleted: how many of them are. rejected: uuid -> why the index does not take it.
-    seen: up to where the cell had got when the last of them was read, about; None if that is not known.
+    position: of the last row, as the source defines it. sequence: of the cell before the first row was read. rows:
+    number of rows so far. deleted: number of deleted ones among them. rejected: why the index rejects a row, by uuid.
+    seen: the approximate position of the cell when the last row was read; None if unknown.
     """
 
     position: list[str]
@@ -38,7 +38,7 @@ class Checkpoints:
         self._name = f"{source}:{cell_uuid}"
 
     def load(self) -> Checkpoint | None:
-        """None if no sync was cut off, or if its checkpoint is one of another version of this program."""
+        """The checkpoint; None if no sync was interrupted, or another version of this program saved it."""
         found = self._writer.load_state(_KIND).get(self._name)
         try:
             return None if found is None else msgspec.convert(found, Checkpoint)
@@ -46,6 +46,7 @@ class Checkpoints:
             return None
 
     def save(self, checkpoint: Checkpoint) -> None:
+        """Save a checkpoint, unless it has too many rejected rows."""
         if len(checkpoint.rejected) <= _MAX_REJECTED:
             self._writer.save_state(_KIND, {self._name: msgspec.to_builtins(checkpoint)})
 
@@ -54,7 +55,7 @@ class Checkpoints:
 
 
 def forget_checkpoints(writer: IndexWriter, *, cell_uuid: str | None = None, source: str | None = None) -> None:
-    """Those of one cell, of one source, or of one source of one cell: what they are about has left the index."""
+    """Forget checkpoints whose rows left the index: of one cell, one source, or both. Raises what the writer raises."""
     names = [name.split(":") for name in writer.load_state(_KIND)]
     gone = [f"{of}:{uuid}" for of, uuid in names if source in {None, of} and cell_uuid in {None, uuid}]
     writer.save_state(_KIND, dict.fromkeys(gone))

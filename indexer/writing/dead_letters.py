@@ -1,8 +1,8 @@
-"""Messages that could not be indexed: they go to the failures in the fleet database, with the reason.
+"""Stores messages that could not be indexed as failures in the fleet database, with the reason.
 
-While that database is away they take refuge in the dead-letter queue of their bus, and are taken over from there as
-soon as it is back; so are messages that the broker itself has given up on. A bus that ends with this process is no
-refuge: there the cell waits for the database, and its changelog still has the messages after a restart.
+While that database is down, they wait in the dead-letter queue of their bus; the indexer moves them to the database
+when it is back, together with messages that the broker itself gave up. If the bus is in memory, the follower of the
+cell waits for the database instead, and the changelog still has the messages after a restart.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,13 +28,13 @@ from fleetlight.resources.clock import Clock, system_clock
 _log = structlog.get_logger(__name__)
 
 _TAKEN_AT_ONCE = 100
-# Of the sender's request context only this is kept: older senders leave tokens in the rest (contracts/
-# nova-notifications, section 3).
+# Keep only this member of the sender's request context: older senders put tokens into the rest
+# (contracts/nova-notifications, section 3).
 _CONTEXT_PREFIX = "_context_"
 _KEPT_CONTEXT = "_context_request_id"
 _MESSAGE = "oslo.message"
 
-# Two messages that were damaged in the same way are still about two changes.
+# Two equal bodies, damaged in the same way, are still two failures if these headers differ.
 _IDENTITY = (SEQUENCE_HEADER, RESOURCE_HEADER)
 
 _Object = dict[str, msgspec.Raw]
@@ -42,7 +42,7 @@ _Object = dict[str, msgspec.Raw]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that could not be indexed, and why. trace: where in this program, if that was not foreseen."""
+    """A message that could not be indexed, and why. trace: the traceback of an unforeseen error."""
 
     message: Message
     reason: DeadLetterReason
@@ -51,18 +51,19 @@ class DeadLetter:
 
     @classmethod
     def of(cls, message: Message, error: MalformedMessageError) -> "DeadLetter":
+        """The dead letter of a message and its error, without a body that is too large to keep."""
         return cls(_without_large_body(message), error.reason, str(error), error.trace)
 
 
 class RecordsFailures(Protocol):
-    """What a consumer needs of fleetlight.cells.fleet.failures.FailedMessages; raises FleetUnreachableError."""
+    """The part of fleetlight.cells.fleet.failures.FailedMessages that a consumer uses; raises FleetUnreachableError."""
 
     def add(self, found: Sequence[Failure]) -> None: ...
     def mark_reread(self, cell_uuid: str, instance_uuids: Collection[str], at: int) -> None: ...
 
 
 class KeepsFailures(RecordsFailures, Protocol):
-    """What else an indexer needs of it."""
+    """The part of fleetlight.cells.fleet.failures.FailedMessages that an indexer uses; raises FleetUnreachableError."""
 
     def drop(self, ids: Collection[str]) -> int: ...
     def counts(self) -> Mapping[str, int]: ...
@@ -70,7 +71,7 @@ class KeepsFailures(RecordsFailures, Protocol):
 
 
 class DeadLetterSink(Protocol):
-    """The part of fleetlight.bus.bus.Receiver that has to do with dead letters; raises BusError."""
+    """The part of fleetlight.bus.bus.Receiver that handles dead letters; raises BusError."""
 
     @property
     def is_durable(self) -> bool: ...
@@ -79,10 +80,10 @@ class DeadLetterSink(Protocol):
 
 
 class DeadLetters:
-    """The dead letters of one cell. source: where its messages come from (fleetlight.bus.external_exchange.source_of).
+    """Stores the dead letters of one cell. source: of its messages (fleetlight.bus.external_exchange.source_of).
 
-    Raises BusUnavailableError when neither fleet database nor bus takes one, and FleetUnreachableError when the
-    database does not and the bus would lose it.
+    Raises BusUnavailableError if neither fleet database nor bus takes a message, and FleetUnreachableError if the
+    database is down and the bus is not durable.
     """
 
     def __init__(
@@ -104,9 +105,8 @@ class DeadLetters:
         self._fleet_is_away = False
 
     def keep(self, letters: Sequence[DeadLetter]) -> list[str]:
-        """Keep dead letters; on return they are safe. Returns the uuids of the instances that they are about.
-
-        Not of announcements that were refused: the cell has no such instances.
+        """Store dead letters durably; returns the uuids of their instances, without those of refused announcements,
+        which the cell does not have.
         """
         if not letters:
             return []
@@ -132,20 +132,20 @@ class DeadLetters:
                 try:
                     self._bus.dead_letter(message, letter.reason.value, letter.detail)
                 except MessageRefusedError:
-                    # The broker has let it in once, and has a lower limit now.
+                    # The broker's size limit has become lower since it took the message.
                     self._bus.dead_letter(_without_body(message), letter.reason.value, letter.detail)
         summaries = [failure.summary for failure in found if failure.summary.reason != DeadLetterReason.REFUSED]
         return [summary.instance_uuid for summary in summaries if summary.instance_uuid is not None]
 
     def take_from_bus(self) -> None:
-        """Take over what is in the dead-letter queue; while the fleet database is away, it stays there."""
+        """Move the messages of the dead-letter queue to the fleet database; while that is down, they stay there."""
 
         def keep(messages: Sequence[Message]) -> None:
             self._failures.add(self._failed([_from_queue(message) for message in messages]))
 
         try:
             if self._fleet_is_away:
-                # What is taken and given back counts as delivered, and a RabbitMQ 4 drops what was so twenty times.
+                # Try the database first: RabbitMQ 4 drops a message that was taken and returned twenty times.
                 self._failures.mark_reread(self._cell_uuid, (), self._clock())
                 self._fleet_is_away = False
             while self._bus.take_dead(keep, _TAKEN_AT_ONCE):
@@ -155,7 +155,9 @@ class DeadLetters:
             _log.warning("indexer.dead_letters_stay_on_the_bus", cell=self._cell_uuid, reason=error.reason)
 
     def was_reread(self, instance_uuids: Collection[str]) -> None:
-        """These instances were read from the cell and indexed; that this is noted is good to know, and no more."""
+        """Note on the failures of these instances that they were read from the cell and indexed, if the fleet database
+        is up.
+        """
         try:
             self._failures.mark_reread(self._cell_uuid, instance_uuids, self._clock())
         except FleetUnreachableError as error:
@@ -175,7 +177,7 @@ class DeadLetters:
 
 
 def to_failure(cell_uuid: str, letter: DeadLetter, now: int, *, source: str | None = None) -> Failure:
-    """The failure of a message that failed at the moment `now` for the first time. source: as of `failure_id`."""
+    """The failure for a message that failed for the first time at `now` (microseconds). source: as for `failure_id`."""
     message = letter.message
     summary = FailureSummary(
         id=failure_id(source or cell_uuid, message.body, repr([message.headers.get(name) for name in _IDENTITY])),
@@ -190,7 +192,7 @@ def to_failure(cell_uuid: str, letter: DeadLetter, now: int, *, source: str | No
 
 
 def instance_of(message: Message) -> str | None:
-    """The uuid of the instance that a message is about, even if the rest cannot be read; None if it is not known."""
+    """The uuid of a message's instance, even if the rest is unreadable; None if it is unknown."""
     try:
         named = message.headers.get(RESOURCE_HEADER)
         if named is not None:
@@ -205,7 +207,7 @@ def instance_of(message: Message) -> str | None:
 
 
 def without_secrets(body: bytes) -> bytes:
-    """The body without the request context of its sender; byte for byte the same if there is none in it."""
+    """The body without the request context of its sender; a body without one stays byte for byte the same."""
     try:
         outer = msgspec.json.decode(body, type=_Object)
         if _MESSAGE not in outer:
@@ -227,7 +229,9 @@ def _without_context(text: bytes, members: _Object) -> bytes:
 
 
 def _from_queue(message: Message) -> DeadLetter:
-    """A message of the dead-letter queue: dead-lettered there by us, or by the broker, which says no more than that."""
+    """The dead letter of a message in the dead-letter queue, which an indexer put there, or the broker without a
+    reason.
+    """
     headers = dict(message.headers)
     said, detail = headers.pop(REASON_HEADER, None), headers.pop(DETAIL_HEADER, None)
     try:
@@ -242,11 +246,11 @@ def _without_large_body(message: Message) -> Message:
 
 
 def _without_body(message: Message) -> Message:
-    """The message; in the place of the body, which may have secrets, stands which one it was."""
+    """The message with the size and digest of its body instead of the body, which may contain secrets."""
     digest = sha256(message.body).hexdigest()
     return replace(message, body=f"<{len(message.body)} bytes that are not kept, SHA-256 {digest}>".encode())
 
 
 def _plain(headers: Headers) -> Headers:
-    """Headers as they can be stored; an external sender may have put anything into them."""
+    """Headers in storable types; an external sender may have put any value into them."""
     return {str(name): value if isinstance(value, int | str) else repr(value) for name, value in headers.items()}

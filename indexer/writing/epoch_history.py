@@ -1,8 +1,8 @@
-"""The epochs of a cell that the index has followed: they show that the cell was restored from a backup, and which
+"""The epochs of a cell that the index has followed. They show whether the cell was restored from a backup, and which
 messages belong to a future that it lost.
 
-What the index followed is compared with the epochs of the cell (fleetlight.cells.kinds.native.epochs). The one that was
-known when the progress was made is kept beside it.
+The index keeps, beside the progress, the epoch that was current when the progress was saved; this module compares it
+with the epochs of the cell (fleetlight.cells.kinds.native.epochs).
 """
 
 from collections.abc import Callable
@@ -14,19 +14,20 @@ from fleetlight.cells.model import ChangelogAdapter
 from fleetlight.indexer.backends.base import BEING_RECONCILED, EPOCHS, RECONCILIATIONS, IndexWriter
 from fleetlight.indexer.errors import CellRestoredError
 
-# Of epochs that are none of the cell's: enough not to query the cell for each message.
+# Unknown epochs in messages to remember, so that the cell is not queried for each message.
 _STRANGERS_REMEMBERED = 1000
-# No epoch has more; a header can have a hundred kilobytes.
+# No epoch is longer; a header can have a hundred kilobytes.
 _LONGEST_NAME = 64
 
 
 class History:
-    """The history of one cell as the index knows it; belongs to one thread.
+    """The history of one cell that the index has followed; not thread-safe.
 
-    watermark: of the follower of the cell, as it is now. followed_as: the epoch that calls it so, as far as it is
-        known from an earlier History: another indexer may have repaired the index since, and what it saved says nothing
-        of this watermark. seen: up to where the index may have rows already, beyond the watermark, as of followed_as.
-    reconciliations: how often the index had been repaired after a restore, when it was known last.
+    watermark: returns that of the cell's follower. followed_as: the epoch to which this watermark belongs, from an
+        earlier History of this follower, since the saved epoch may be that of another indexer which has repaired the
+        index; None if unknown. seen: the position in that epoch up to which the index may have rows beyond the
+        watermark.
+    reconciliations: the last known number of repairs of the index after restores.
     """
 
     def __init__(
@@ -49,24 +50,22 @@ class History:
         self._epoch_history = EpochHistory([])
         self._known: str | None = None
         self._vouched_for = 0
-        # In the order in which they came.
+        # In the order of arrival.
         self._strangers: dict[str, None] = {}
 
     @property
     def epoch_history(self) -> EpochHistory:
-        """The epochs of the cell, as of the last look."""
+        """The epochs of the cell, as last read."""
         return self._epoch_history
 
     def was_restored(self) -> bool:
-        """Whether the index has followed the cell into a future that it does not have any more.
+        """Whether the index has followed the cell into a future that the cell lost. If not, save its current epoch.
 
-        Otherwise what the cell calls its present is known from now on. Raises CellUnreachableError, and what the writer
-        raises.
+        Raises CellUnreachableError, and what the writer raises.
         """
         self._strangers.clear()
         if self.reconciliations is None:
-            # Before the look: a repair by another indexer that ends after it is seen by the indexer that gets the lease
-            # then.
+            # Count before reading the epochs, so that a repair by another indexer that ends later is noticed.
             self.reconciliations = self._count_reconciliations()
         self._epoch_history = self._adapter.epoch_history()
         found = self._writer.load_state(EPOCHS).get(self._cell.uuid)
@@ -78,22 +77,26 @@ class History:
         return False
 
     def was_reconciled_by_another(self) -> bool:
-        """Whether another indexer has repaired the index since it was known here; for the holder of the lease alone."""
+        """Whether another indexer has repaired the index since the last count; call it under the lease for bulk work.
+        Raises what the writer raises.
+        """
         if self.reconciliations is None or self._writer.load_state(EPOCHS).get(self._cell.uuid) == BEING_RECONCILED:
             return False
-        # The other one counts its repair before it says that it has ended, and the look may have been between the two.
+        # The other indexer counts its repair before it saves the epoch, and the last count may be from between the two.
         return self._known == BEING_RECONCILED or self._count_reconciliations() > self.reconciliations
 
     def follow_another(self) -> None:
-        """What was followed until now is forgotten; the watermark is one that another indexer has saved."""
+        """Forget the followed epoch, since the watermark is now one that another indexer saved. Raises as
+        `was_restored`.
+        """
         self.followed_as = self.seen = None
         self.was_restored()
 
     def has_read_on(self) -> None:
-        """The watermark has moved over what the cell itself says of its changes, by whichever epochs.
+        """Note that the watermark moved over changes that were read from the cell itself, in whichever epochs.
 
-        Raises CellRestoredError when that was not the history that the index had followed before, CellUnreachableError,
-        and what the writer raises.
+        Raises CellRestoredError if these do not continue the history that the index followed, CellUnreachableError, and
+        what the writer raises.
         """
         if self._adapter.position().epoch == self.followed_as:
             return
@@ -104,26 +107,26 @@ class History:
         self._keep_current()
 
     def covers(self, saved_watermark: int) -> bool:
-        """Whether a saved watermark is one of the cell's past; raises as `has_read_on` does."""
+        """Whether a saved watermark is part of the cell's past. Raises CellUnreachableError, and as the writer."""
         found = self._writer.load_state(EPOCHS).get(self._cell.uuid)
         return found is None or self._adapter.epoch_history().contains(found, saved_watermark)
 
     def begin_reconcile(self) -> None:
-        """Until `end_reconcile` the index says that the cell was restored, also after a crash."""
+        """Save in the index that the cell was restored; this stays until `end_reconcile`, also after a crash."""
         self._keep(BEING_RECONCILED)
 
     def end_reconcile(self) -> None:
-        """The index has nothing of a future that the cell does not have."""
+        """Save that the index has nothing left of a future that the cell lost, and the current epoch."""
         self._known = self.seen = None
         self.reconciliations = self._count_reconciliations() + 1
         self._writer.save_state(RECONCILIATIONS, {self._cell.uuid: self.reconciliations})
         self._keep_current()
 
     def accepts(self, headers: Headers) -> bool:
-        """Whether what the message says has happened, as far as its headers say.
+        """Whether the change of a message is part of the cell's history, as far as its headers show.
 
-        Raises CellRestoredError when it shows that the index has followed another future, CellUnreachableError, and
-        what the writer raises.
+        Raises CellRestoredError if the message shows that the index has followed a lost future, CellUnreachableError,
+        and what the writer raises.
         """
         epoch = headers.get(EPOCH_HEADER)
         if not isinstance(epoch, str) or epoch == self._known:
@@ -135,7 +138,7 @@ class History:
         sequence = headers.get(SEQUENCE_HEADER)
         if isinstance(sequence, int):
             return self._epoch_history.contains(epoch, sequence)
-        # A heartbeat of an earlier epoch; those of the present one say more.
+        # Ignore heartbeats of earlier epochs; those of the current one say more.
         return epoch == self._known
 
     def _count_reconciliations(self) -> int:
@@ -157,18 +160,18 @@ class History:
         return not self._is_past(self._known, self._watermark())
 
     def _is_past(self, epoch: str | None, sequence: int) -> bool:
-        """Whether what that epoch calls so has happened; as long as there is none, all has."""
+        """Whether this sequence of an epoch is part of the cell's history; True without an epoch."""
         return epoch is None or self._epoch_history.contains(epoch, sequence)
 
     def _has_happened(self, seen: Position | None) -> bool:
         return seen is None or self._is_past(seen.epoch, seen.sequence)
 
     def _keep_current(self) -> None:
-        """Whatever the watermark covers now is part of what the newest epoch has behind it."""
+        """Make the newest epoch the followed one, since everything up to the watermark is part of its past."""
         current = self._epoch_history.current
         self.followed_as, self._vouched_for = current, self._watermark()
         if self.seen is not None and current is not None:
-            # What happened under earlier ones is part of its past, and those may be forgotten.
+            # Changes of earlier epochs are part of its past, and the cell may forget those epochs.
             self.seen = Position(current, self.seen.sequence)
         if current is not None and current != self._known:
             self._keep(current)

@@ -1,12 +1,12 @@
-"""Leases: they say which processes may work on what the index has of a cell.
+"""Leases: they decide which processes may work on the documents of a cell, or on the whole index.
 
 `follow`   shared: any number of indexers follow a cell, and one of them gets its messages
-`bulk`     one alone: a sync (or a rebuild, or a verification) of the cell, so that two never work against each other
-`removal`  one alone, with no follower and no bulk work: no process writes a row of a cell that is being removed
-`unfollowed`  one alone, with no follower: no process binds the queue of a cell while it is unbound
-`rebuild`  one alone, of the whole index: only its holder changes the generations of the index, and pauses writing
-`log`      one alone, of a database server: its holder reads the log of that for all cells that are there
-`seal`     one alone, of the whole index: its holder checks whether another program has written to it
+`bulk`     exclusive: a sync, rebuild or verification of a cell, so that two never work against each other
+`removal`  exclusive, without followers and bulk work: no process writes a row of a cell that is being removed
+`unfollowed`  exclusive, without followers: no process binds the queue of a cell while another removes it
+`rebuild`  exclusive, for the whole index: only its holder changes the generations of the index, and pauses writes
+`log`      exclusive, for a database server: its holder reads the commit log for all cells on that server
+`seal`     exclusive, for the whole index: its holder checks whether another program has written to the index
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -30,39 +30,39 @@ class CellLeases:
 
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
-        # The followers of several cells of one server ask for the lease of its log.
+        # The followers of several cells on one server take the lease of its log.
         self._taking = Lock()
 
     def follow(self, cell_uuid: str) -> bool:
-        """Start to follow; False while the cell is being removed. Ask the registry after that, not before."""
+        """Take the lease of a follower; False while the cell is being removed. Read the registry afterwards."""
         return self._leases.acquire(_follow(cell_uuid), shared=True)
 
     def is_following(self, cell_uuid: str) -> bool:
-        """Whether the lease is held; False once it was lost, and the cell may have been removed since."""
+        """Whether this process still holds the lease of a follower; if it was lost, the cell may have been removed."""
         return self._leases.holds(_follow(cell_uuid))
 
     def followers(self, cell_uuids: Collection[str]) -> Mapping[str, int]:
-        """How many processes follow each of some cells, this one included; see fleetlight.cells.database.leases for
-        SQLite.
+        """The number of processes that follow each of some cells, including this one (on SQLite
+        fleetlight.cells.database.leases has the limits).
         """
         counts = self._leases.count([_follow(uuid) for uuid in cell_uuids])
         return {uuid: counts.get(_follow(uuid), 0) for uuid in cell_uuids}
 
     def follower_names(self, cell_uuids: Collection[str]) -> Mapping[str, Sequence[str]] | None:
-        """The processes that follow each of some cells; None where that cannot be seen."""
+        """The names of the processes that follow each of some cells; None if the database does not show them."""
         found = self._leases.holders([_follow(uuid) for uuid in cell_uuids])
         return None if found is None else {uuid: found.get(_follow(uuid), ()) for uuid in cell_uuids}
 
     def leave(self, cell_uuid: str) -> None:
-        """End following; nothing may be written for the cell any more."""
+        """Release the lease of a follower, which must not write for the cell any more."""
         self._leases.release(_follow(cell_uuid))
 
     @contextmanager
     def bulk(self, cell: Cell, *, deadline_s: float = 0) -> Iterator[Callable[[], None]]:
-        """Work on all rows of a cell, alone; yields a function to call between two batches.
+        """Hold the lease for work on all rows of a cell; yields a function to call between two batches.
 
-        deadline_s: how long to wait for another process that does. Raises LeaseHeldError, naming it; the function
-        raises LeaseLostError.
+        deadline_s: how long to wait for another holder. Raises LeaseHeldError with its name; the function raises
+        LeaseLostError.
         """
         self._waiting(deadline_s)(self._take, cell, _bulk(cell.uuid))
         with self._taken(cell, _bulk(cell.uuid)) as confirm:
@@ -72,9 +72,9 @@ class CellLeases:
     def removal(
         self, cell: Cell, *, deadline_s: float, on_wait: Callable[[LeaseHeldError], None]
     ) -> Iterator[Callable[[], None]]:
-        """Remove a cell, with no follower; waits at most `deadline_s` for its followers to leave.
+        """Hold the leases to remove a cell; waits at most `deadline_s` for its followers to leave.
 
-        on_wait: called once, before the wait. Raises LeaseHeldError; what is yielded is as in `bulk`.
+        on_wait: called once, before the wait. Yields a function and raises as `bulk`.
         """
         self._take(cell, _bulk(cell.uuid))
         with (
@@ -92,7 +92,7 @@ class CellLeases:
     def unfollowed(
         self, cell: Cell, *, deadline_s: float, on_wait: Callable[[LeaseHeldError], None]
     ) -> Iterator[Callable[[], None]]:
-        """Keep all processes from following a cell; as `removal`, but syncs go on."""
+        """Keep all processes from following a cell; as `removal`, but syncs continue. Raises LeaseHeldError."""
         waiting = self._waiting(deadline_s).copy(before_sleep=_once(on_wait))
         waiting(self._take, cell, _follow(cell.uuid))
         with self._taken(cell, _follow(cell.uuid)) as confirm:
@@ -100,10 +100,10 @@ class CellLeases:
 
     @contextmanager
     def rebuild(self, *, deadline_s: float = 0) -> Iterator[Callable[[], None]]:
-        """Work on the generations of the index, alone; yields a function to call now and then.
+        """Hold the lease on the generations of the index; yields a function to call now and then.
 
-        deadline_s: how long to wait for another process that does: indexers do for a moment, to see that no other does.
-        Raises RebuildRunningError, naming it; the function raises RebuildRunningError too.
+        deadline_s: how long to wait for another holder; indexers hold it for moments, to lift a block of writes. Raises
+        RebuildRunningError with the name of the holder; the function raises it if the lease was lost.
         """
         self._waiting(deadline_s)(self._take_rebuild)
 
@@ -117,20 +117,20 @@ class CellLeases:
             self._leases.release(_REBUILD)
 
     def seal(self) -> bool:
-        """Whether this process checks the seal of the index: it has that lease, or can take it now."""
+        """Whether this process holds the lease of the sealer, or could take it now."""
         return self._leases.holds(_SEAL) or self._leases.acquire(_SEAL)
 
     def read_log(self, name: str) -> bool:
-        """Whether this process reads the log of that server: it has that lease, or can take it now."""
+        """Whether this process holds the lease on the log of a server, or could take it now."""
         with self._taking:
             return self._leases.holds(_log(name)) or self._leases.acquire(_log(name))
 
     def leave_log(self, name: str) -> None:
-        """Let another process read it."""
+        """Release the lease on the log of a server."""
         self._leases.release(_log(name))
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all leases."""
         self._leases.close()
 
     def _waiting(self, deadline_s: float) -> Retrying:
@@ -166,7 +166,7 @@ def _follow(cell_uuid: str) -> str:
 
 
 def _log(name: str) -> str:
-    # An address may be longer than a name, or have characters that a file must not have.
+    # An address may be too long for the name of a lease, or have characters that a file name must not have.
     return f"index-log-{sha256(name.encode()).hexdigest()[:32]}"
 
 

@@ -1,11 +1,10 @@
-"""Owners of instances: what arrives for one cell never takes the place of another cell's document.
+"""Owners of instances: a change of one cell never replaces the document of another cell.
 
-The mapping of the fleet database decides. An instance that it gives to another cell is not written, and one that the
-index is known to have as another cell's only if the mapping says that it lives here now: it has moved. So one look at
-the mappings is enough for all that is written together, and answers with nothing as long as all is right. While the
-fleet database is away, the index itself says which cell has it; and what was only announced of an instance that it
-does not have is refused, since the time of an announcement would be a higher version than any revision of the rightful
-row.
+The mappings in the fleet database decide. An instance that is mapped to another cell is refused; one whose document is
+known to be another cell's is written only if the mapping names this cell, since it has moved. So one query for the
+instances that are mapped elsewhere covers all documents of a write, and usually returns nothing. While the fleet
+database is down, the index itself tells the cell of each instance; an announced instance without a document is then
+refused, since the time of its announcement would be a higher version than any revision of the rightful row.
 """
 
 import time
@@ -26,9 +25,9 @@ T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
-# After that long the writer of the cell that had an instance notices its move.
+# After so long the writer of the old cell of an instance notices its move.
 _REMEMBERED_S = 30.0
-# An indexer that waits for a database that is away at each write falls behind.
+# An indexer that waited for a database that is down at each write would fall behind.
 _ASK_AGAIN_S = 5.0
 # A database that hangs must not keep messages waiting.
 _TIMEOUT_S = 2.0
@@ -37,22 +36,27 @@ _UNCONFIRMED = "it was only announced, and the fleet database, which knows of wh
 _MOST_REMEMBERED = 100_000
 
 GIVES_WAY = OLDEST_TIME_VERSION
-"""The version of a document in whose place any other one of its instance is written."""
+"""The version of a document that any other document of its instance replaces."""
 
 
 class KnowsOwners(Protocol):
-    """The part of fleetlight.cells.fleet.fleet.Fleet that knows where instances live; raises FleetUnreachableError."""
+    """The part of fleetlight.cells.fleet.fleet.Fleet that has the mappings; raises FleetUnreachableError."""
 
-    def cells_of(self, instance_uuids: Collection[str]) -> Mapping[str, str]: ...
-    def living_elsewhere(self, cell_uuid: str, instance_uuids: Collection[str]) -> Mapping[str, str]: ...
-    def cells_of_deployment(self, api_database_url: str) -> Mapping[str, str]: ...
+    def cells_of(self, instance_uuids: Collection[str]) -> Mapping[str, str]:
+        """The uuid of the cell of each mapped instance."""
+
+    def living_elsewhere(self, cell_uuid: str, instance_uuids: Collection[str]) -> Mapping[str, str]:
+        """The instances that are mapped to another cell, with its uuid."""
+
+    def cells_of_deployment(self, api_database_url: str) -> Mapping[str, str]:
+        """The cells of a deployment of Nova in the fleet: their uuids here, by their uuids there."""
 
 
 class PromptOwners:
-    """Owners of instances, queried for all cells of an indexer, in a few threads and with a short timeout.
+    """Queries the owners of instances for all cells of an indexer, in a few threads, with a short timeout.
 
-    While the fleet database is away it is queried now and then; in between FleetUnreachableError comes at once. A query
-    that hangs keeps its thread until the connection gives the database up.
+    While the fleet database is down, it is queried every few seconds; calls in between raise FleetUnreachableError at
+    once. A query that hangs occupies its thread until the connection gives up.
     """
 
     def __init__(self, owners: KnowsOwners) -> None:
@@ -86,17 +90,17 @@ class PromptOwners:
 
 
 def deployment_of(adapter: CellAdapter) -> ConfirmsInstances | None:
-    """What says of a cell's own deployment where its instances live; None for a cell that has no such thing."""
+    """The adapter, if the deployment of the cell has mappings of its own; None otherwise."""
     return adapter if isinstance(adapter, ConfirmsInstances) else None
 
 
 def followed_homes(
     deployment: ConfirmsInstances | None, owners: KnowsOwners | None, uuids: Collection[str]
 ) -> Mapping[str, str]:
-    """Those that a deployment has in another cell that is followed too, by the uuid of that one in the fleet.
+    """The instances that the deployment maps to another cell of the fleet, with the uuid of that cell in the fleet.
 
-    Of a cell that is not followed nothing is waited for: what its deployment says elsewhere is shown here.
-    Raises CellUnreachableError.
+    An instance in a cell that the fleet does not follow is left out, so that this cell shows it. Raises
+    CellUnreachableError.
     """
     if not uuids or deployment is None or owners is None or (url := deployment.cell.api_database_url) is None:
         return {}
@@ -112,13 +116,12 @@ def followed_homes(
 
 
 class OwnWriter:
-    """Writes documents of one cell, and refuses those of instances that are another cell's.
+    """Writes documents of one cell, and refuses those of instances of other cells.
 
-    deployment: what else maps instances to cells, as a deployment of Nova does. What that has in another cell is
-    written so that any other document takes its place: while an instance moves, both cells may show a row, and the
-    other one may not have been read yet.
-    has_rows: all that is written has been read from rows of the cell, of which nothing is only announced. One thread at
-    a time is all it takes care of in what it remembers; that another one sees it a moment later does no harm.
+    deployment: has mappings of its own, as a deployment of Nova does. An instance that it maps to another cell is
+    written with a version that any other document replaces: while an instance moves, both cells may show a row, and
+    the other cell may not have been read yet. has_rows: every document comes from a row of the cell, and none from an
+    announcement. Threads may share one: a thread may see what another remembers a moment late, which does no harm.
     """
 
     def __init__(
@@ -140,10 +143,10 @@ class OwnWriter:
         self._forget_at_s = 0.0
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
-        """As the writer does; documents of other cells' instances are among the rejected ones."""
+        """As the writer; documents of other cells' instances are among the rejected ones."""
         documents = list(documents)
         self._forget_what_is_old()
-        # An item of another type belongs to the cell of its document: its place in the index is of that cell alone.
+        # An item of another type needs no check: no other cell's document can take its place in the index.
         unknown = {each.id: each.version for each in documents if each.is_instance and each.id not in self._own}
         refused = self._refused(unknown)
         if giving_way := self._mapped_elsewhere(unknown.keys() - refused.keys()):
@@ -158,6 +161,7 @@ class OwnWriter:
         return replace(result, rejected=result.rejected + rejected)
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
+        """As the writer; remembers the documents of other cells."""
         found = self._writer.read(ids)
         self._remember(found)
         return found
@@ -191,7 +195,7 @@ class OwnWriter:
         return _belonging_to(others)
 
     def _refused_by_index(self, versions: Mapping[str, int]) -> Mapping[str, str]:
-        """The same while the mappings cannot be read."""
+        """As `_refused`, from the index alone, while the fleet database is down."""
         found = self._writer.read(versions)
         self._remember(found)
         announced = {uuid for uuid, version in versions.items() if is_time(version) and not self._has_rows}
@@ -199,12 +203,12 @@ class OwnWriter:
         return unconfirmed | _belonging_to(self._known_elsewhere(versions))
 
     def _known_elsewhere(self, uuids: Collection[str]) -> dict[str, str]:
-        # In one step each: another thread may forget some meanwhile.
+        # One step for each uuid: another thread may forget some meanwhile.
         found = {uuid: self._elsewhere.get(uuid) for uuid in uuids}
         return {uuid: cell for uuid, cell in found.items() if cell is not None}
 
     def _mapped_elsewhere(self, uuids: Collection[str]) -> Set[str]:
-        """Those that the deployment of the cell has in another one, which is followed too and has their documents."""
+        """The instances that the deployment of the cell maps to another cell of the fleet; none while it is down."""
         try:
             return followed_homes(self._deployment, self._owners, uuids).keys()
         except CellUnreachableError as error:
@@ -212,7 +216,7 @@ class OwnWriter:
             return set()
 
     def _moved(self, uuids: Collection[str]) -> Collection[str]:
-        """Those of which it is confirmed that they live in this cell now."""
+        """The instances whose mapping, in the fleet or the deployment, confirms that they live in this cell now."""
         try:
             mapped = self._owners.cells_of(uuids)
             here = {uuid for uuid, cell in mapped.items() if cell == self._cell_uuid}

@@ -1,8 +1,8 @@
 """Progress of one cell: which sequences are in the index, and up to which moment it is complete; no I/O.
 
-The watermark moves over sequences that are there without a hole. A heartbeat says that up to a moment the cell had
-given out some sequence; when the watermark has reached it, the index is complete up to that moment, which never goes
-back unless the clock that named it was wrong.
+The watermark is the last sequence before the first hole. A heartbeat gives the highest sequence of the cell at a
+moment; when the watermark reaches that sequence, the index is complete up to the moment, which never goes back unless
+the clock that gave it was wrong.
 """
 
 from collections import deque
@@ -11,15 +11,15 @@ from collections.abc import Iterable
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.resources.clock import Clock, system_clock
 
-# Bounds of memory while a hole is open. What is forgotten is read from the changelog when the hole is closed.
+# Bounds of memory while a hole is open. Changes beyond them are read from the changelog after the hole closes.
 _MAX_BEYOND = 100_000
 _MAX_HEARTBEATS = 64
 
 
 class ProgressTracker:
-    """The progress of one cell; belongs to one thread.
+    """The progress of one cell; not thread-safe.
 
-    Raises nothing: sequences and heartbeats may come in any order and any number of times.
+    Sequences and heartbeats may come in any order and any number of times.
     """
 
     def __init__(self, saved: CellProgress, clock: Clock = system_clock) -> None:
@@ -46,21 +46,22 @@ class ProgressTracker:
 
     @property
     def unindexed(self) -> frozenset[str]:
-        """Uuids of instances whose newest state could not be indexed; while there is one, the cell is not complete."""
+        """Uuids of instances whose newest state could not be indexed; the cell is incomplete while it has any."""
         return frozenset(self._unindexed)
 
     @property
     def needs_sync(self) -> bool:
-        """Whether the rows that were there before the first change have never been synced."""
+        """Whether the rows from before the first change were never synced."""
         return not self._is_synced
 
     def snapshot(self) -> CellProgress:
+        """The progress at this moment; incomplete if an instance could not be indexed."""
         return CellProgress(
             self._cell_uuid, self._watermark, self._fresh_as_of, self._is_synced and not self._unindexed
         )
 
     def add(self, sequences: Iterable[int]) -> None:
-        """These changes have been written."""
+        """Note that these changes have been written."""
         for sequence in sequences:
             self._highest_known = max(self._highest_known, sequence)
             if sequence == self._watermark + 1:
@@ -71,16 +72,16 @@ class ProgressTracker:
         self._freshen()
 
     def heard(self, sequence: int, at: int) -> None:
-        """A heartbeat: at the moment `at` (microseconds) the cell had given out `sequence` and no higher one."""
+        """Note a heartbeat: the highest sequence of the cell at the moment `at` (microseconds) was `sequence`."""
         self._highest_known = max(self._highest_known, sequence)
         if len(self._heartbeats) == _MAX_HEARTBEATS:
-            # The oldest are reached first; the newest says most. So one between them goes.
+            # The watermark reaches the oldest first, and the newest says most: drop one between them.
             self._heartbeats.pop()
         self._heartbeats.append((sequence, at))
         self._freshen()
 
     def advance_to(self, sequence: int) -> None:
-        """Every change up to `sequence` has been written."""
+        """Note that every change up to `sequence` has been written."""
         self._highest_known = max(self._highest_known, sequence)
         if sequence > self._watermark:
             self._watermark = sequence
@@ -89,14 +90,14 @@ class ProgressTracker:
         self._freshen()
 
     def disbelieve_beyond(self, sequence: int) -> None:
-        """The cell has given out no higher number than `sequence`: a message that named one was wrong."""
+        """Forget higher sequences than `sequence`, the highest of the cell: a message with such a one was wrong."""
         limit = max(sequence, self._watermark)
         self._highest_known = min(self._highest_known, limit)
         self._beyond = {beyond for beyond in self._beyond if beyond <= limit}
         self._heartbeats = deque(heartbeat for heartbeat in self._heartbeats if heartbeat[0] <= limit)
 
     def start_over(self) -> None:
-        """Forget everything: nothing can be promised before the cell has been synced."""
+        """Forget everything; the cell is incomplete until it has been synced."""
         self._watermark = self._fresh_as_of = self._highest_known = 0
         self._is_synced = False
         self._beyond.clear()
@@ -105,22 +106,22 @@ class ProgressTracker:
         self._hole_since_s = None
 
     def mark_synced(self) -> None:
-        """The rows that were there before the first change are in the index."""
+        """Note that the rows from before the first change are in the index."""
         self._is_synced = True
 
     def mark_unindexed(self, instance_uuid: str) -> None:
-        """The newest known state of this instance could not be indexed."""
+        """Note that the newest known state of this instance could not be indexed."""
         self._unindexed.add(instance_uuid)
 
     def mark_indexed(self, instance_uuids: Iterable[str]) -> None:
-        """The newest known state of these instances is in the index."""
+        """Note that the newest known state of these instances is in the index."""
         if self._unindexed:
             self._unindexed.difference_update(instance_uuids)
 
     def hole_age_s(self, now_s: float) -> float:
-        """How long the sequence after the watermark has been missing while a later one is known; 0 if none is.
+        """Seconds for which the sequence after the watermark has been missing while a later one is known; 0 if none is.
 
-        now_s: a monotonic clock. The age counts from the first call that finds the hole.
+        now_s: on a monotonic clock. The age counts from the first call that finds the hole.
         """
         if self._highest_known <= self._watermark:
             self._hole_since_s = None
@@ -130,7 +131,7 @@ class ProgressTracker:
         return now_s - self._hole_since_s
 
     def forget_hole(self) -> None:
-        """Everything has been done about the hole that can be done: its age counts anew."""
+        """Count the age of the hole anew, after an attempt to close it."""
         self._hole_since_s = None
 
     def _close_up(self) -> None:
@@ -146,9 +147,9 @@ class ProgressTracker:
             reached.append(self._heartbeats.popleft()[1])
         if not reached:
             return
-        # Whatever has arrived was sent by now. A moment that has not come yet is that of a clock which went ahead: if
-        # it were kept, it would hide for hours that nothing is heard of the cell any more.
+        # A moment in the future comes from a clock that is ahead. Cap it, or it would hide for hours that the cell is
+        # silent.
         now = self._clock()
         known = self._fresh_as_of if self._fresh_as_of <= now else 0
-        # The latest counts, not the one that came last: that may have been delivered again.
+        # Take the latest moment, not the last that arrived, which may be a redelivery.
         self._fresh_as_of = max(known, *(min(at, now) for at in reached))

@@ -1,6 +1,6 @@
-"""Instances whose newest state could not be indexed: read again from their cell, which has the truth.
+"""Reads instances whose newest state could not be indexed again from their cell.
 
-Until that has worked the cell does not count as complete, so lists ask the cell itself: no answer lacks the instance.
+Until this succeeds the cell is incomplete, so lists ask the cell itself, and no answer lacks the instance.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -23,14 +23,14 @@ _log = structlog.get_logger(__name__)
 
 _BATCH = 500
 _UNREACHABLE_RETRY_S = 5.0
-# What the index refuses it will most likely refuse again until an operator does something about it.
+# The index most likely rejects a row again until an operator intervenes.
 _REJECTED_RETRY_S = 60.0
 
 RendersRows = Callable[[Collection[InstanceRow]], tuple[list[Document], list[Rejection]]]
 
 
 def rows_of(adapter: CellAdapter, uuids: Collection[str]) -> dict[str, InstanceRow]:
-    """The rows there are among `uuids`, deleted ones too, in one request; raises CellUnreachableError."""
+    """Read the existing rows among `uuids`, including deleted ones, in one request. Raises CellUnreachableError."""
     if not uuids:
         return {}
     request = PageRequest(In("uuid", tuple(sorted(uuids))), INSTANCES_BY_UUID, len(uuids))
@@ -38,9 +38,9 @@ def rows_of(adapter: CellAdapter, uuids: Collection[str]) -> dict[str, InstanceR
 
 
 class RenderedRows:
-    """The documents of rows, each made when it is read: what is written at once is still near the processor.
+    """The documents of rows, each made during the iteration, so that it is written while in the processor's caches.
 
-    rejected: by uuid, the rows that this program failed on so far; the others go on.
+    rejected: the rows on which this program failed so far, by uuid; it skips them.
     """
 
     def __init__(self, rows: Iterable[InstanceRow]) -> None:
@@ -61,21 +61,21 @@ class RenderedRows:
                 yield document
 
     def count_deleted(self) -> int:
-        """How many instances are deleted, of those that were gone through last."""
+        """The number of deleted instances in the last iteration."""
         return self._deleted
 
 
 def render_rows(rows: Iterable[InstanceRow]) -> tuple[list[Document], list[Rejection]]:
-    """The documents of all these rows, and the rows that this program failed on."""
+    """The documents of rows, and the rows on which this program failed."""
     rendered = RenderedRows(rows)
     return list(rendered), list(rendered.rejected.values())
 
 
 class Rereader:
-    """Reads instances of one cell again: at once, and again every few seconds until that has worked.
+    """Reads instances of one cell again: at once, then every few seconds until it succeeds.
 
-    read_rows: the rows there are among some uuids; raises CellUnreachableError. render: their documents.
-    on_reread: called with uuids whose rows are in the index now.
+    read_rows: returns the existing rows among some uuids; raises CellUnreachableError. render: makes their documents.
+    on_reread: called with the uuids whose rows are in the index now.
     """
 
     def __init__(
@@ -98,17 +98,17 @@ class Rereader:
         self._next_due_s = 0.0
 
     def add(self, instance_uuid: str) -> None:
-        """The newest known state of this instance could not be indexed."""
+        """Add an instance whose newest known state could not be indexed."""
         self._tracker.mark_unindexed(instance_uuid)
         self._due[instance_uuid] = self._next_due_s = 0.0
 
     def work(self, now_s: float) -> None:
-        """Read again what is due; `now_s`: a monotonic clock. Raises what the writer raises."""
+        """Read the instances that are due. now_s: on a monotonic clock. Raises what the writer raises."""
         if not self._due or now_s < self._next_due_s:
             return
         due = [uuid for uuid, due_s in self._due.items() if due_s <= now_s]
         for batch in batched(due, _BATCH):
-            # A message that came meanwhile may have brought what the cell has.
+            # A message that arrived meanwhile may have brought the newest state.
             solved = [uuid for uuid in batch if uuid not in self._tracker.unindexed]
             for uuid in solved:
                 del self._due[uuid]

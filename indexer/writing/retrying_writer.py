@@ -1,4 +1,4 @@
-"""A writer that waits while the index is away, longer and longer; the consumer waits as well, so nothing piles up."""
+"""A writer that waits, longer and longer, while the index is down; the consumer waits as well, so nothing piles up."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -15,29 +15,30 @@ from fleetlight.indexer.metrics import IndexerMetrics
 T = TypeVar("T")
 
 _FIRST_WAIT_S = 0.1
-# A rebuild's pause is over after a second.
+# A rebuild pauses the index for about a second.
 _PAUSE_WAIT_S = 0.3
 
 
 class WritesDocuments(Protocol):
-    """The part of an IndexWriter that takes documents."""
+    """The part of an IndexWriter that writes documents."""
 
-    def write(self, documents: Iterable[Document]) -> WriteResult: ...
+    def write(self, documents: Iterable[Document]) -> WriteResult:
+        """As IndexWriter.write. Raises IndexerError."""
 
 
 class WritesAndReads(WritesDocuments, Protocol):
-    """The part of an IndexWriter that takes documents and gives them back."""
+    """The part of an IndexWriter that writes and reads documents."""
 
-    def read(self, ids: Collection[str]) -> Mapping[str, Document]: ...
+    def read(self, ids: Collection[str]) -> Mapping[str, Document]:
+        """As IndexWriter.read. Raises IndexerError."""
 
 
 class RetryingWriter:
-    """Writes and reads documents of one cell; threads may share one.
+    """Writes and reads documents of one cell; thread-safe.
 
-    Calls return when the index has answered, however long it is away; what could be written is not written again. When
-    `stop` is set meanwhile they raise the IndexUnavailableError that they were waiting out. Raises IndexRequestError at
-    once.
-    on_wait: called before each wait. on_answer: called when the index has answered again after that.
+    Calls wait until the index answers, however long it is down; documents that it took are not written again. If `stop`
+    is set meanwhile, they raise the last IndexUnavailableError. Raises IndexRequestError at once.
+    on_wait: called before each wait. on_answer: called when the index answers again after a wait.
     """
 
     def __init__(
@@ -122,5 +123,5 @@ class RetryingWriter:
 
 
 def _cause(error: Any) -> Any:
-    """Why an attempt failed."""
+    """The error with which an attempt failed."""
     return error.cause if isinstance(error, PartlyWrittenError) else error

@@ -1,7 +1,7 @@
-"""Making documents searchable while others are still being written.
+"""Makes documents searchable while others are still being written.
 
-To make many documents searchable is work for one processor of the index, in which their writers wait. Done in
-small parts beside the writing, it is done when the writing is; and what is there can be found meanwhile.
+A refresh of many documents occupies one processor of the index, and their writers wait for it. Small refreshes beside
+the writes end with the writes, and documents can be found meanwhile.
 """
 
 from collections.abc import Iterator
@@ -14,23 +14,23 @@ from fleetlight.indexer.writing.throttle import Throttle
 
 # Measured: 80,000 rows took 76 microseconds each, 95 without this; a second between two parts was too long.
 _INTERVAL_S = 0.5
-# What comes in that time is enough for a part; a slow reader makes as many rows of it, and no writer waits longer.
+# The rows of that time suffice for a refresh; a slow reader waits for as many rows, but no longer than the next figure.
 _PART_ROWS = 5000
 _LONGEST_INTERVAL_S = 10.0
 
 
 class MakesSearchable(Protocol):
-    """What is needed of an IndexWriter."""
+    """The part of an IndexWriter that refreshes the index."""
 
     def make_searchable(self) -> None: ...
 
 
 @contextmanager
 def searchable_meanwhile(writer: MakesSearchable, pace: Throttle) -> Iterator[None]:
-    """In the block, what has been written so far is made searchable each half second; not at the end.
+    """Refresh the index every half second inside the context, but not at its end.
 
-    pace: of the writers. Slow ones are not worth so many small parts. A failure is left to the writers, which meet it
-    themselves.
+    pace: of the writers; slow ones need fewer refreshes. A failed refresh is ignored, since the writers meet the same
+    failure.
     """
     is_over = Event()
     interval_s = max(_INTERVAL_S, min(pace.takes_s(_PART_ROWS), _LONGEST_INTERVAL_S))

@@ -1,4 +1,4 @@
-"""The limit of how fast a sync reads, for cells and an index that have other things to do."""
+"""Limits the rate at which a sync reads, to spare cells and index that serve others."""
 
 import time
 from collections.abc import Callable
@@ -6,9 +6,9 @@ from threading import Event, Lock
 
 
 class Throttle:
-    """At most `rows_per_s` on average, for all threads together; None: as fast as it goes.
+    """Limits all threads together to `rows_per_s` on average; None for no limit.
 
-    stop: ends the waiting. clock, pause: of tests.
+    stop: ends a wait. clock, pause: replaced by tests.
     """
 
     def __init__(
@@ -26,11 +26,11 @@ class Throttle:
         self._free_at_s = clock()
 
     def takes_s(self, rows: int) -> float:
-        """How long so many rows take at least."""
+        """The least number of seconds for so many rows."""
         return 0.0 if self._rows_per_s is None else rows / self._rows_per_s
 
     def spend(self, rows: int) -> None:
-        """These rows have been read: return when the time that they may take is over."""
+        """Note that these rows were read, and wait until their time has passed."""
         if self._rows_per_s is None:
             return
         with self._mutex:
