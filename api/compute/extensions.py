@@ -1,7 +1,7 @@
-"""`GET /extensions`: the fixed list that Nova answers with, whatever is configured (contracts/nova-rest, 4.8).
+"""`GET /extensions`: the list that Nova returns under any configuration (contracts/nova-rest, 4.8).
 
-Everything is part of the API today. Old clients decide by this list which requests there are: with an empty one jclouds
-finds no key pairs, zones, quotas, aggregates, hosts and usage.
+All extensions are part of the API today, but old clients take the list of requests from here: with an empty list
+jclouds finds no key pairs, zones, quotas, aggregates, hosts and usage.
 """
 
 from starlette.responses import Response
@@ -71,7 +71,7 @@ async def _index(_request: ApiRequest) -> Response:
 
 
 async def _show(request: ApiRequest) -> Response:
-    """Raises NotFoundError."""
+    """Show one extension. Raises NotFoundError for an unknown alias."""
     alias = request.http.path_params["alias"]
     if alias not in _EXTENSIONS:
         raise NotFoundError(f"No extension {alias} is there.")

@@ -1,7 +1,7 @@
-"""Where Nova passed questions on to other services, until 2.35 (contracts/nova-rest, 4.8).
+"""Resources that Nova proxied to other services until 2.35 (contracts/nova-rest, 4.8).
 
-There are no networks, volumes and bare metal here, so their lists are empty: programs that walk all of them, such as
-Prometheus' discovery, go on. Who asks for one thing learns why there is none. Images are looked up at `/image`.
+There are no networks, volumes and bare metal here, so their lists are empty, and programs that walk all lists, such as
+Prometheus' discovery, go on. A request for a single item gets the reason. Images are looked up at `/image`.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from fleetlight.api.http.shapes import ListOf, Shape
 from fleetlight.api.shared.endpoint import ApiRequest
 
 _UNTIL = 35
-# By the address: the key of the list, the service that has such things, and what they are called.
+# By address: the key of the list, the service that has the items, and the items' name.
 _LISTS = {
     "os-networks": ("networks", "network", "networks"),
     "os-tenant-networks": ("networks", "network", "networks"),

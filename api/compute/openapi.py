@@ -30,9 +30,9 @@ from fleetlight.api.shared.headers import OF_EVERY_ANSWER
 _BASE = "/v2.1"
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")
 _COMPONENTS = "#/components/schemas/{model}"
-# What any request can be answered with: a wrong header or query, no known user is calling, no such microversion or no
-# events, a media type other than JSON, too many wrong passwords (of the strategy `basic`), a failure of ours, and that
-# the caller cannot be found out just now.
+# Faults of any request: a wrong header or query, an unknown user, an unknown microversion or a stream where there is
+# none, a media type other than JSON, too many wrong passwords (strategy `basic`), an internal error, and an identity
+# service that does not answer.
 _ALWAYS = (400, 401, 406, 415, 429, 500, 503)
 _EVENTS = (
     "Server-sent events: `ready` when changes are followed from now on; `changed` with the server as the list shows "
@@ -81,7 +81,7 @@ def _wanted_minor(http: Request) -> int:
 
 
 def document(routes: Iterable[ApiRoute], minor: int, others: Iterable[ApiOperation] = ()) -> dict[str, Any]:
-    """The document of microversion 2.`minor`. others: operations that have no microversions."""
+    """Make the document of microversion 2.`minor`. others: operations without microversions."""
     present = [route for route in routes if route.is_in(minor)]
     others = tuple(others)
     described: list[ApiRoute | ApiOperation] = [*present, *others]
@@ -155,7 +155,7 @@ def _other_responses(operation: ApiOperation) -> dict[str, Any]:
 
 
 def _described(status: int, headers: Iterable[Header]) -> dict[str, Any]:
-    """An answer without its content."""
+    """Describe an answer without its content."""
     description: dict[str, Any] = {"description": HTTPStatus(status).phrase}
     shown = {header.name: header.response_header() for header in headers}
     return description | ({"headers": shown} if shown else {})
@@ -211,7 +211,7 @@ def _fault_response(status: int) -> dict[str, Any]:
 
 
 def _success(route: ApiRoute, status: int, minor: int) -> dict[str, Any]:
-    """A status without a body has no content, one that may come with a body has its schema."""
+    """Describe a success, with the schema of its body if the status has one."""
     description = _described(status, (*OF_EVERY_ANSWER, *route.gives))
     if status == HTTPStatus.NO_CONTENT or route.answer is None:
         return description
@@ -222,7 +222,7 @@ def _success(route: ApiRoute, status: int, minor: int) -> dict[str, Any]:
 
 
 def _stream_schema(events: Mapping[str, JsonType], minor: int) -> dict[str, Any]:
-    """Text that holds events, whose data is text that holds JSON."""
+    """Describe a stream: text with events, whose data is JSON text."""
     items = [
         {
             "type": "object",
@@ -244,7 +244,7 @@ def _stream_schema(events: Mapping[str, JsonType], minor: int) -> dict[str, Any]
 
 
 def _fault_schema() -> dict[str, Any]:
-    """One key that names the fault, and its code and message."""
+    """Describe a fault: one key that names it, with its code and message."""
     fault = {
         "type": "object",
         "properties": {"code": {"type": "integer"}, "message": {"type": "string"}},

@@ -38,7 +38,7 @@ def compute_routes(
     *,
     clock: Clock,
 ) -> Iterator[ApiRoute]:
-    """The table, in the order of the documentation. of_wings: routes of what else there is."""
+    """Yield every route, in the order of the documentation. of_wings: routes of the wings that are installed."""
     yield ApiRoute(
         "GET",
         "/servers",

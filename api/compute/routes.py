@@ -1,4 +1,4 @@
-"""The compute API: its versions, its table of routes, and the document of them and of the other faces."""
+"""The compute API: its versions, its table of routes, and the OpenAPI document of all faces."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,9 +18,9 @@ from fleetlight.api.services import Services
 
 
 class ComputeFace:
-    """versions: what tells of them. lists: of servers, which can be explained too.
+    """The face of the compute API. versions: documents of its versions. lists: handlers of server lists.
 
-    host_statuses: as they are shown beside servers.
+    host_statuses: the cache of the statuses that lists show.
     """
 
     def __init__(self, services: Services) -> None:
@@ -47,7 +47,7 @@ class ComputeFace:
         )
 
     def routes(self, others: Iterable[BaseRoute], of_wings: Iterable[ApiRoute]) -> Sequence[Route]:
-        """others: routes of other faces, for the document of all. of_wings: routes of what else there is."""
+        """Make the routes. others: routes of other faces, for the OpenAPI document. of_wings: routes of the wings."""
         services, versions = self._services, self.versions
         parts = services.parts
         server = ServerShowHandler(

@@ -1,4 +1,4 @@
-"""Version documents, which clients read first, without logging in (contracts/nova-servers, section 9)."""
+"""Version documents, which clients read before they log in (contracts/nova-servers, section 9)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +29,7 @@ VERSION_OPERATIONS = (
 
 @dataclass(frozen=True, slots=True)
 class _Endpoint:
-    """One endpoint of the compute API. path: element of its address. media_version: in the name of its media type."""
+    """One endpoint of the compute API. path: its element in addresses. media_version: the version in its media type."""
 
     id: str
     path: str
@@ -60,7 +60,7 @@ class VersionDocuments:
         self._link_prefix = link_prefix
 
     async def all(self, http: Request) -> Response:
-        """`GET /`: takes no part in microversions."""
+        """`GET /`: all versions. It ignores microversions."""
         return json_answer({"versions": [self._version(http, endpoint) for endpoint in (_LEGACY, _CURRENT)]})
 
     async def legacy(self, http: Request) -> Response:
@@ -72,7 +72,7 @@ class VersionDocuments:
         return await self._show(http, _CURRENT)
 
     def below_project(self) -> ApiRoute:
-        """`GET /v2.1/{project_id}/`: the same document, but for callers that are known."""
+        """`GET /v2.1/{project_id}/`: the same document, for authenticated callers."""
 
         async def handle(request: ApiRequest) -> Response:
             return json_answer(self._document(request.http, _LEGACY if is_legacy(request.http) else _CURRENT))
@@ -80,7 +80,7 @@ class VersionDocuments:
         return ApiRoute("GET", "/", handle, answer=_ONE_VERSION)
 
     def choices(self, http: Request) -> Response:
-        """Where an address without a version could be found."""
+        """Answer an address without a version with its possible addresses."""
         path = http.url.path
         choices = [
             {

@@ -1,1 +1,1 @@
-"""Flavors, who may use them, and their extra specs."""
+"""Flavors, the projects that may use them, and their extra specs."""

@@ -1,4 +1,4 @@
-"""Who may use private flavors: `/flavors/{id}/os-flavor-access` and `/action` (contracts/nova-rest, 4.1)."""
+"""Projects that may use a private flavor: `/flavors/{id}/os-flavor-access`, `/action` (contracts/nova-rest, 4.1)."""
 
 from collections.abc import Sequence
 from functools import partial

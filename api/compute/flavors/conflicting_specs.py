@@ -1,7 +1,7 @@
-"""What Nova's API refuses a flavor for when a server is to have it: extra specs that make no sense, or not together.
+"""Checks by which Nova's API refuses a flavor for a server: its extra specs are malformed, or contradict each other.
 
-They are the checks of `nova.compute.api.API.create` in their order, for an image without properties (a test asks them),
-with Nova's messages. What they accept may still find no host:
+They are the checks of `nova.compute.api.API.create`, in their order and with Nova's messages, for an image without
+properties (a test compares them). The scheduler may still find no host for a flavor that passes:
 fleetlight.manager.operations.scheduling.unsupported_specs.
 """
 
@@ -12,7 +12,7 @@ from fleetlight.api.compute.protocol.parameters import TRUE_WORDS
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.cells.fleet.compute.flavors import Flavor
 
-# No flavor has more processors for which it says where each of them is.
+# More processors than any flavor that places them individually.
 _MOST_CPUS = 4096
 _HYPERTHREADING = re.compile("trait([1-9][0-9]*)?:HW_CPU_HYPERTHREADING")
 _PAGES = re.compile(r"[-+]?\d*\.?\d+([KMGTPEZYRQ]i?)?(b|bit|B)|any|large|small|\d+")
@@ -30,13 +30,13 @@ _NUMBERS = (
 
 
 def check_flavor_of_server(flavor: Flavor) -> None:
-    """Raises BadRequestError for a flavor that no server can have."""
+    """Raise BadRequestError for a flavor that no server can have."""
     if flavor.extra_specs:
         _Check(flavor).all()
 
 
 class _Check:
-    """The checks of one flavor. hw: its extra specs of that namespace that say something, by the rest of the name."""
+    """The checks of one flavor. hw: its non-empty extra specs of the namespace `hw`, by the rest of the name."""
 
     def __init__(self, flavor: Flavor) -> None:
         self._flavor = flavor
@@ -106,7 +106,7 @@ class _Check:
             raise BadRequestError("locked_memory value in image or flavor is forbidden when mem_page_size is not set.")
 
     def _check_nodes(self, *, has_nodes: bool) -> None:
-        """has_nodes: its processors have places, so that what NUMA nodes have counts without a number of them."""
+        """Check the NUMA nodes. has_nodes: specs of nodes count without `numa_nodes`, since processors are placed."""
         asked = self._hw.get("numa_nodes", "1")
         if not re.fullmatch("[1-9][0-9]*", asked):
             raise BadRequestError(f"The property 'numa_nodes' cannot be '{asked}'. It must be a number greater than 0")
@@ -135,7 +135,7 @@ class _Check:
             raise BadRequestError(f"{sum(memories)} MB of memory assigned, but expected {memory} MB")
 
     def _of_nodes(self, name: str) -> list[str]:
-        """What each node has: of `NAME.0` and so on, up to the first that there is not."""
+        """Return the values of `NAME.0`, `NAME.1` and so on, up to the first that is missing."""
         keys = (f"{name}.{node}" for node in count())
         return [self._hw[key] for key in takewhile(self._hw.__contains__, keys)]
 
@@ -165,7 +165,7 @@ class _Check:
         return self._parsed(f"0-{self._flavor.vcpus - 1},{mask}" if is_of_all else mask)
 
     def _parsed(self, text: str) -> set[int]:
-        """The numbers that a list such as `0-3,^2` stands for."""
+        """Parse a list of numbers such as `0-3,^2`."""
         taken: set[int] = set()
         left_out: set[int] = set()
         for rule in filter(None, map(str.strip, text.split(","))):

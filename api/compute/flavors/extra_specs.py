@@ -19,13 +19,13 @@ from fleetlight.api.shared.fleet_access import FleetAccess
 from fleetlight.cells.fleet.compute.flavors import Flavor
 
 _CHECKED_SINCE = 86
-# Numbers are kept as text, and shown as they are to the caller who gives them.
+# Numbers are stored as text, but returned as numbers to the caller that sets them.
 _Value = Annotated[str, Field(max_length=255)] | int | float
 _Given = dict[MetadataKey, _Value]
 
 
 class _OneExtraSpec(RootRequestModel[Annotated[_Given, BeforeValidator(one_item)]]):
-    """The value of one key, by the key."""
+    """An object with one key, and its value."""
 
 
 _CREATE = Body(_Given, "extra_specs")

@@ -53,14 +53,14 @@ _FACTOR = re.compile(r"^[0-9]+(\.[0-9]+)?$")
 _PARAMETERS = list_parameters(
     PAGING | {"sort_key": 1, "sort_dir": 1, "minRam": 1, "minDisk": 1, "is_public": 1, "name": _NAME_FILTER_SINCE}
 )
-# Nova's names of sort keys that are called otherwise here, and of those that no flavor has here or that never change.
+# Nova's sort keys that have another name here, and those that are the same for all flavors here.
 _SORT_KEYS = {name: name for name in SORT_KEYS} | dict.fromkeys(
     ("id", "created_at", "updated_at", "vcpu_weight"), BY_AGE
 )
 
 
 def _to_id(value: object) -> object:
-    """A number is taken as it is written: 1.0 is another flavor than 1. The pattern is one for texts."""
+    """Convert a number to text as written, for the pattern: 1.0 is another flavor than 1."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, str) and not _FLAVOR_ID.fullmatch(value):
@@ -221,7 +221,7 @@ class FlavorHandlers:
 
 
 def _query(request: ApiRequest) -> FlavorQuery:
-    """What the query string asks for, and what this caller may see."""
+    """Parse the query string, restricted to what this caller may see."""
     query, is_admin = request.query, request.caller.is_admin
     sort_key, sort_dir = query.last("sort_key"), query.last("sort_dir")
     sort_key, sort_dir = "flavorid" if sort_key is None else sort_key, "asc" if sort_dir is None else sort_dir
@@ -242,7 +242,7 @@ def _query(request: ApiRequest) -> FlavorQuery:
 
 
 def _is_public(text: str | None) -> bool | None:
-    """True unless something else is said; "none" is public or not."""
+    """Parse `is_public`: true by default; None, for flavors of both kinds, for "none"."""
     if text is None:
         return True
     return None if text.strip().lower() == "none" else strict_bool("is_public", text)
@@ -272,7 +272,7 @@ def _short_values(request: ApiRequest, flavor: Flavor) -> dict[str, Any]:
 
 
 def flavor_item(request: ApiRequest, flavor: Flavor) -> dict[str, Any]:
-    """A flavor with all keys of the request's microversion."""
+    """Show a flavor with all keys of the request's microversion."""
     values = _short_values(request, flavor) | {
         "ram": flavor.memory_mb,
         "disk": flavor.root_gb,

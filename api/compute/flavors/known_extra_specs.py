@@ -1,7 +1,7 @@
-"""Which extra specs there are in the namespaces that Nova knows, and what each may say (2.86).
+"""The extra specs of the namespaces that Nova knows, and their permitted values (2.86).
 
-They are those of Nova with microversion 2.104 (a test asks it). A flavor shall be refused here for what Nova would
-refuse it for, and for nothing else; what no host can fulfil is a matter of the scheduler
+They are those of Nova with microversion 2.104 (a test compares them), so that the API refuses exactly the flavors that
+Nova refuses. Specs that no host can fulfil are refused by the scheduler
 (fleetlight.manager.operations.scheduling.unsupported_specs).
 """
 
@@ -62,7 +62,7 @@ _HW = {
     "mem_encryption_model": _one_of("amd-sev amd-sev-es amd-sev-snp intel-tdx"),
     "mem_page_size": _like(r"large|small|any|\d+([kKMGT]i?)?(b|bit|B)?"),
     "pci_numa_affinity_policy": _one_of("required preferred legacy socket"),
-    # As a list of names, which cannot make the search for a match take long.
+    # A list of names, in a pattern without costly backtracking.
     "pmem": _like("[a-zA-Z0-9_]+(,[a-zA-Z0-9_]+)*,?"),
     "redirected_usb_ports": _integer(0, 15),
     "serial_port_count": _integer(0),
@@ -93,7 +93,7 @@ _CAPABILITIES = _all(
     """,
     _anything,
 ) | {
-    # What these say has parts.
+    # Their values have parts.
     rf"({name})(:\w+)*": _anything
     for name in (
         "cpu_info|instances|limits|metrics|nodename|numa_topology|pci_device_pools|pci_stats|stats",
@@ -108,7 +108,7 @@ _RESOURCE_CLASSES = "|".join(
         "CUSTOM_[A-Z0-9_]+",
     )
 )
-# By namespace; a name without one may be any text, but for two.
+# By namespace. A name without a namespace may have any value, but for two names.
 _KNOWN: Mapping[str, Mapping[str, _Check]] = {
     "hw": _HW,
     "quota": _QUOTA,
@@ -121,7 +121,7 @@ _KNOWN: Mapping[str, Mapping[str, _Check]] = {
     "pci_passthrough": {"alias": _like(r"[^:]+:\d+(\s*,\s*[^:]+:\d+)*")},
     "aggregate_instance_extra_specs": {".+": _anything},
     f"resources{_GROUP}": {_RESOURCE_CLASSES: _integer()},
-    # Nova knows those of its os-traits, of which each version has more.
+    # Nova knows the traits of its os-traits library; each version of that adds some.
     f"trait{_GROUP}": {"[A-Z][A-Z0-9_]*": _one_of("required forbidden")},
 }
 _NAMESPACES = tuple(
@@ -132,7 +132,7 @@ _WITHOUT_NAMESPACE = {"hide_hypervisor_id": _boolean, "group_policy": _one_of("i
 
 
 def check_extra_spec(name: str, value: str) -> None:
-    """Raises BadRequestError for a name that is none in its namespace, and for a value that the name cannot have."""
+    """Raise BadRequestError for a name that its namespace does not have, and for a value that the name cannot have."""
     namespace, colon, rest = name.partition(":")
     check = _check_in(namespace, rest) if colon else _WITHOUT_NAMESPACE.get(name, _anything)
     if check is None:
@@ -142,7 +142,7 @@ def check_extra_spec(name: str, value: str) -> None:
 
 
 def _check_in(namespace: str, name: str) -> _Check | None:
-    """None for a name that is none of a namespace which is known."""
+    """Return the check of a name's values; None for an unknown name in a known namespace."""
     for pattern, names in _NAMESPACES:
         if pattern.fullmatch(namespace):
             return next((check for known, check in names if known.fullmatch(name)), None)

@@ -1,1 +1,1 @@
-"""Where servers run: services, hypervisors, availability zones."""
+"""Hosts of servers, as availability zones and host statuses."""

@@ -47,7 +47,7 @@ class AvailabilityZoneHandlers:
     async def detail(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-availability-zone:detail")
         of_cells = await self._of_cells()
-        # Nova's own services are there; nothing of ours is, but clients look for the zone.
+        # Clients look for Nova's zone of its own services; none of ours is in it.
         zones = [_zone("internal", True, {})]
         for name, services in _by_zone(of_cells).items():
             is_available = _is_available(services)

@@ -1,7 +1,7 @@
-"""What `host_status` says of the hosts of servers (contracts/nova-servers, section 7.3), remembered for a moment.
+"""A short-lived cache of `host_status`, the status of servers' hosts (contracts/nova-servers, section 7.3).
 
-A list would otherwise ask every cell for its services. What is remembered is used while it is read again beside the
-requests; a request waits only when there is nothing, or nothing but what is old.
+Without it each list would ask every cell for its services. Requests use the cached statuses while a background task
+reads them again; a request waits only if there are none, or only old ones.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from fleetlight.views.compute.view import HOST_STATUS_SINCE, HostStatuses, ItemT
 
 _log = structlog.get_logger(__name__)
 _READ_AGAIN_AFTER_S = 2.0
-# What is older counts for nothing. Reading takes one timeout while a cell hangs, so requests that keep coming go on.
+# Older statuses are not used. A reading takes one timeout while a cell hangs, so steady requests do not wait for it.
 _OLD_AFTER_TIMEOUTS = 3
 _NOTHING_KNOWN: HostStatuses = {}
 
@@ -29,7 +29,7 @@ _NOTHING_KNOWN: HostStatuses = {}
 class HostStatusCache:
     """The statuses of all hosts, as `fleetlight.views.compute.view.ItemTemplate` takes them.
 
-    pool: how cells of others are asked. A cell that says nothing of its hosts is left out.
+    pool: queries cells that are not native. A cell that reports no hosts is left out.
     """
 
     def __init__(self, access: FleetAccess, pool: CellReader) -> None:
@@ -40,9 +40,9 @@ class HostStatusCache:
         self._reading: asyncio.Task[HostStatuses] | None = None
 
     async def shown_to(self, request: ApiRequest) -> HostStatuses | None:
-        """What `request` is shown; None when its microversion or its caller is shown none.
+        """Return the statuses for a response; None if its microversion or its caller sees none.
 
-        Cells that did not answer are left out: nothing is known of their hosts.
+        Cells that do not answer are left out, since the status of their hosts is unknown.
         """
         if request.minor < HOST_STATUS_SINCE or not request.caller.is_admin:
             return None
@@ -55,13 +55,13 @@ class HostStatusCache:
         return _NOTHING_KNOWN if self._statuses is None else self._statuses
 
     def forget(self) -> None:
-        """Read everything again before the next answer, because this process has changed a service."""
+        """Have the next answer read all statuses again, because this process has changed a service."""
         self._statuses = None
         self._read_at = float("-inf")
         self._reading = None
 
     async def _read(self) -> HostStatuses:
-        """What the cells say now. It is remembered, unless `forget` was called while they were asked."""
+        """Read the statuses from the cells, and cache them unless `forget` was called meanwhile."""
         this = asyncio.current_task()
         try:
             cells = await self._pool.cells()
@@ -74,7 +74,7 @@ class HostStatusCache:
             if hosts is not None
         }
         if self._reading is this:
-            if statuses != self._statuses:  # what has not changed stays the same object: pages are remembered with it
+            if statuses != self._statuses:  # equal statuses stay the same object, which is a key of cached pages
                 self._statuses = statuses
             self._read_at = time.monotonic()
         return statuses
@@ -104,7 +104,7 @@ def _status(service: ComputeService) -> str:
 
 
 def full_template(request: ApiRequest, host_statuses: HostStatuses | None) -> ItemTemplate:
-    """The item of `GET /servers/detail` and `GET /servers/{id}`; without `host_status` unless statuses are given."""
+    """Make the template of `GET /servers/detail` and `/servers/{id}`; `host_status` only if statuses are given."""
     versioned, plain = request.links.as_json
     return ItemTemplate.full(
         request.minor,

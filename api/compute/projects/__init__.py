@@ -1,1 +1,1 @@
-"""What projects and their users have besides servers: key pairs, quotas, limits, server groups, usage."""
+"""Resources of projects and users besides servers: key pairs, quotas, limits, server groups, usage."""

@@ -127,7 +127,7 @@ class KeypairHandlers:
 
 
 def _key(wanted: _NewKeypair) -> tuple[PublicKey, str | None]:
-    """Public and, of a new one, private half."""
+    """Return the public key and, for a generated pair, the private key."""
     if wanted.public_key is None:
         return generate_key(wanted.type, wanted.name)
     return read_key(wanted.type, wanted.public_key), None
@@ -139,7 +139,7 @@ def _user(request: ApiRequest, action: str) -> str:
 
 
 def _own_or_permitted(request: ApiRequest, user_id: str | None, action: str) -> str:
-    """The user whose key pairs are meant. Raises ForbiddenError for others, unless the caller may."""
+    """Return the user whose key pairs are requested. Raises ForbiddenError unless the caller may see them."""
     if user_id not in {None, request.caller.user_id} and not request.caller.is_admin:
         raise ForbiddenError(f"os_compute_api:os-keypairs:{action}")
     return user_id or request.caller.user_id

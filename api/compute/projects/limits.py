@@ -1,4 +1,4 @@
-"""`GET /limits`: what a project may have, and what it has (contracts/nova-rest, 4.3)."""
+"""`GET /limits`: limits and usage of a project (contracts/nova-rest, 4.3)."""
 
 from collections.abc import Mapping
 from functools import partial

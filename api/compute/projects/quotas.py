@@ -41,7 +41,7 @@ _ClassNetworkLimit = Annotated[_Limit, Until(CLASS_NETWORK_UNTIL)]
 
 
 class _Limits(RequestModel):
-    """What an administrator may set. What is not given has a value that is never looked at."""
+    """Limits that an administrator may set. `given` ignores the values of absent fields."""
 
     instances: _Limit = UNLIMITED
     cores: _Limit = UNLIMITED
@@ -55,7 +55,7 @@ class _Limits(RequestModel):
     injected_file_path_bytes: _FileLimit = UNLIMITED
 
     def given(self) -> dict[str, int]:
-        """The limits that are kept, of those that were given; those of the network service are not ours."""
+        """Return the given limits that are stored: all but those of the network service."""
         return self.model_dump(exclude={"force", *NETWORK}, exclude_unset=True)
 
 
@@ -141,7 +141,7 @@ class QuotaHandlers:
         used = await self._access.in_use(project_id)
         quota_set: dict[str, Any] = {"id": project_id}
         for resource, limit in shown_limits(limits).items():
-            # As in Nova, key pairs are those of a user and have no number for a project.
+            # As in Nova, key pairs belong to a user and are not counted for a project.
             amount = 0 if resource == "key_pairs" else used.amounts.get(resource, 0)
             quota_set[resource] = {"limit": limit, "in_use": amount, "reserved": 0}
         return json_answer({"quota_set": _USED.of(request.minor, quota_set)}, headers=used.headers)
@@ -182,10 +182,10 @@ class QuotaHandlers:
         return json_answer({"quota_class_set": _CLASS.of(request.minor, shown_limits(limits))})
 
     async def _readable_project(self, request: ApiRequest, action: str) -> str:
-        """The project in the address.
+        """Return the project in the address.
 
-        Raises ForbiddenError unless it is the caller's, or the caller may read others; BadRequestError for one that
-        there is not.
+        Raises ForbiddenError unless it is the caller's, or the caller may read others; BadRequestError if it does not
+        exist.
         """
         project_id: str = request.http.path_params["quota_project"]
         rule = f"os_compute_api:os-quota-sets:{action}"

@@ -51,7 +51,7 @@ class _Rules(RequestModel):
 
 
 class _NewGroup(RequestModel):
-    """policies: exactly one, until there is `policy`."""
+    """A new group. policies: exactly one, in microversions before `policy`."""
 
     name: Name
     policies: Annotated[
@@ -86,7 +86,7 @@ class ServerGroupHandlers:
     async def index(self, request: ApiRequest) -> Response:
         request.authorize("os_compute_api:os-server-groups:index")
         project_id = request.caller.project_id or ""
-        # As in Nova, others than administrators are shown their own, and get no error.
+        # As in Nova, callers that are no administrators get their own groups instead of an error.
         wants_all = "all_projects" in request.query and request.caller.is_admin
         limit = min(whole_number(request, "limit", self._access.max_limit), self._access.max_limit)
         offset = whole_number(request, "offset", 0)
@@ -127,7 +127,7 @@ class ServerGroupHandlers:
 
 
 def _policy(wanted: _NewGroup) -> tuple[str, int | None]:
-    """The policy, and how many members one host may have. Raises BadRequestError where that makes no sense."""
+    """Return the policy and the most members per host. Raises BadRequestError if they contradict each other."""
     if wanted.policies:
         return wanted.policies[0], None
     limit = wanted.rules.max_server_per_host
@@ -137,7 +137,7 @@ def _policy(wanted: _NewGroup) -> tuple[str, int | None]:
 
 
 def _scope(request: ApiRequest) -> str | None:
-    """The project whose groups are found; None: of all."""
+    """Return the project whose groups the caller may find; None for all."""
     return None if request.caller.is_admin else request.caller.project_id or ""
 
 

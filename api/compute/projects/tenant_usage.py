@@ -1,4 +1,4 @@
-"""What ran how long: `/os-simple-tenant-usage` (contracts/nova-rest, 4.5)."""
+"""Running times of instances: `/os-simple-tenant-usage` (contracts/nova-rest, 4.5)."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,7 +61,7 @@ _ONE = Shape({"tenant_usage": OneOf((_USAGE, Shape({}))), "tenant_usage_links": 
 
 @dataclass(frozen=True, slots=True)
 class RanInstance:
-    """Times in microseconds since the epoch; flavor: as the instance remembers it, none when it has none."""
+    """An instance that ran. Times in microseconds since the epoch; flavor: as embedded in the instance, or None."""
 
     uuid: str
     project_id: str
@@ -73,7 +73,7 @@ class RanInstance:
 
     @property
     def position(self) -> tuple[str, str]:
-        """What a list of all cells is ordered by."""
+        """The position in the order of a list over all cells."""
         return self.project_id, self.uuid
 
 
@@ -96,7 +96,7 @@ class UsageQuery:
 
 
 def instances_that_ran(adapter: NativeAdapter, query: UsageQuery) -> Sequence[RanInstance]:
-    """At most `query.limit`, in the order of their positions. Raises CellUnreachableError, also for a damaged row."""
+    """Read at most `query.limit` instances by position. Raises CellUnreachableError, also for a damaged row."""
     rows = adapter.read_page(query.page)
     try:
         return [RanInstance(**{name: row.record[name] for name in _FIELDS}) for row in rows]
@@ -106,7 +106,7 @@ def instances_that_ran(adapter: NativeAdapter, query: UsageQuery) -> Sequence[Ra
 
 @dataclass(slots=True)
 class _Missing:
-    """Whether something was missing while a list was read: a cell, or what only was announced in one."""
+    """Records whether a cell, or announced instances of a cell, were missing from a list."""
 
     is_complete: bool = True
 
@@ -177,7 +177,7 @@ class TenantUsageHandlers:
         return mapping.project_id, mapping.instance_uuid
 
     async def _ran(self, query: UsageQuery, missing: _Missing, *, is_whole: bool) -> AsyncIterator[RanInstance]:
-        """One page, or page after page until there are no more."""
+        """Read one page; if `is_whole`, all pages."""
         while query.limit:
             page = await self._page(query, missing)
             for ran in page:
@@ -200,7 +200,7 @@ class TenantUsageHandlers:
 
 
 def _window(request: ApiRequest, now: int) -> tuple[int, int]:
-    """Begin and end of the span, in microseconds since the epoch; without a begin it is as good as empty."""
+    """Return begin and end of the period, in microseconds since the epoch; almost empty without a begin."""
     stop = min(_time(request, "end", now), now)
     start = _time(request, "start", stop - 1)
     if start >= stop:
@@ -223,7 +223,7 @@ def _time(request: ApiRequest, name: str, default: int) -> int:
 def _add(
     usages: dict[str, dict[str, Any]], ran: RanInstance, query: UsageQuery, now: int, *, is_detailed: bool
 ) -> None:
-    """Count an instance for its project."""
+    """Add an instance to the usage of its project."""
     usage = usages.get(ran.project_id)
     if usage is None:
         usage = usages[ran.project_id] = {

@@ -1,1 +1,1 @@
-"""What all of the compute API has in common: microversions, rules, parameters, bodies, errors, routes."""
+"""The protocol of the compute API: the table of routes, parameters, pages and times."""

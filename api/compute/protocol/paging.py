@@ -10,13 +10,13 @@ from fleetlight.api.shared.endpoint import ApiRequest
 
 PAGING = {"limit": 1, "marker": 1}
 _DIGITS = re.compile(r"[0-9]+")
-# As many as any database takes.
+# As large a limit as every database accepts.
 _LARGEST = 10**18
 
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """has_next: whether pages follow each other; otherwise a list has one page, and no link to another."""
+    """A requested page. has_next: whether the list has several pages; otherwise it has one, and no link."""
 
     limit: int
     marker: str | None = None
@@ -24,9 +24,9 @@ class Paging:
 
 
 def whole_number(request: ApiRequest, name: str, default: int) -> int:
-    """The value of a query parameter that is 0 or more; every occurrence is checked, and the last one counts.
+    """Return the last value of a query parameter that is 0 or more.
 
-    Raises ParameterError.
+    Raises ParameterError if any of its values is malformed.
     """
     number = default
     for text in request.query.all(name):
@@ -37,7 +37,7 @@ def whole_number(request: ApiRequest, name: str, default: int) -> int:
 
 
 def paging_of(request: ApiRequest, max_limit: int, *, since: int = 1) -> Paging:
-    """The page that is asked for; before microversion 2.`since` the only one.
+    """Return the requested page; before microversion 2.`since` the whole list.
 
     Raises ParameterError for a limit that is no number.
     """
@@ -48,7 +48,7 @@ def paging_of(request: ApiRequest, max_limit: int, *, since: int = 1) -> Paging:
 
 
 def next_link(request: ApiRequest, key: str, path: str, paging: Paging, markers: Sequence[str]) -> dict[str, Any]:
-    """The member `key` of a page with the link to the one behind `markers`, those of this page; none without one."""
+    """Return the member `key` with the link to the next page; empty on the last page. markers: of this page's items."""
     if not paging.has_next or not markers or len(markers) < paging.limit:
         return {}
     query = request.query.with_marker(markers[-1], frozenset())

@@ -1,4 +1,4 @@
-"""The query parameters of the server lists: one table, and what is done with a query string before it means anything.
+"""The query parameters of the server lists in one table, and the checks of a query string by it.
 
 Facts: contracts/nova-servers, sections 3 and 4. A new filter is a row of `PARAMETERS`.
 """
@@ -15,7 +15,7 @@ from fleetlight.query.errors import RegularExpressionError
 from fleetlight.query.filters import EVERYTHING, Eq, Filter, Has, In, Lacks, Matches, all_of, any_of
 from fleetlight.query.regex import compile_pattern
 
-# A day may have one digit where dashes say what it is; what is left away is the first of its kind.
+# A day may have one digit after a dash; absent parts are the first of their kind.
 _FORM = re.compile(
     r"(?P<year>\d{4})"
     r"(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2}))?|(?P<month_2>\d{2})(?P<day_2>\d{2}))?"
@@ -26,7 +26,7 @@ _FORM = re.compile(
 
 
 def parse_iso_time(text: str) -> datetime:
-    """The moment in UTC; a time without a zone is in UTC. Raises ValueError for any other text."""
+    """Parse a moment; without a zone it is in UTC. Raises ValueError for any other text."""
     form = _FORM.fullmatch(text)
     if form is None:
         raise ValueError(f"not a time: {text}")
@@ -65,13 +65,13 @@ TRUE_WORDS = frozenset({"1", "t", "true", "on", "y", "yes"})
 FALSE_WORDS = frozenset({"0", "f", "false", "off", "n", "no"})
 _DIGITS = re.compile(r"[0-9]+")
 _ADMIN_ONLY = None
-# Four times what a server can have. Each is a condition of its own, and a store that refuses a statement for its size
-# (SQLite does from a thousand conditions on) looks like one that is away.
+# Four times as many as a server can have. Each tag is a condition, and a store that refuses a large statement (SQLite
+# does from a thousand conditions on) would look unavailable.
 _MAX_TAGS = 200
 
 
 class ParameterKind(StrEnum):
-    """What values a parameter can have at all; checked for every caller, also one that may not use it."""
+    """The form of a parameter's values; checked for every caller, even one that may not use the parameter."""
 
     TEXT = "text"
     PATTERN = "pattern"
@@ -83,9 +83,9 @@ class ParameterKind(StrEnum):
 class Parameter:
     """One query parameter.
 
-    since: microversion from which the name is known. public_since: microversion from which the value of a caller counts
-        who is no administrator; None: never.
-    build: the filter that a value means; None for parameters that `filters`, `sorting` or paging read themselves.
+    since: microversion from which the name is known. public_since: microversion from which the parameter counts for
+        callers that are no administrators; None: never.
+    build: makes the filter of a value; None for parameters that other modules read (filter_and_order, paging).
     """
 
     name: str
@@ -105,14 +105,14 @@ def _flag(field: str) -> Callable[[str], Filter]:
 
 def _pattern(field: str) -> Callable[[str], Filter]:
     def build(value: str) -> Filter:
-        compile_pattern(value)  # not every parameter has been checked for being one
+        compile_pattern(value)  # raises for a malformed pattern, since not every parameter was checked
         return Matches(field, value)
 
     return build
 
 
 def _pattern_of_number(field: str, numbers: Iterable[int]) -> Callable[[str], Filter]:
-    """Filters such a number by a pattern of its decimal text; `numbers` are all that there can be."""
+    """Make a filter of a number by a pattern of its decimal text. numbers: all possible values."""
     texts = [(number, str(number)) for number in numbers]
 
     def build(value: str) -> Filter:
@@ -123,7 +123,7 @@ def _pattern_of_number(field: str, numbers: Iterable[int]) -> Callable[[str], Fi
 
 
 def _pattern_of_flag(field: str) -> Callable[[str], Filter]:
-    """Filters a flag by a pattern of what databases show of it, 1 or 0."""
+    """Make a filter of a flag by a pattern of its text in databases, 1 or 0."""
 
     def build(value: str) -> Filter:
         pattern = compile_pattern(value)
@@ -157,7 +157,7 @@ _SCOPE = (
     Parameter("project_id", ParameterKind.TEXT),
     Parameter("tenant_id", ParameterKind.TEXT),
     Parameter("deleted", ParameterKind.TEXT),
-    # Ours: reservations are no servers, unless they are asked for.
+    # An extension of ours: lists show reservations only on request.
     Parameter("forthcoming", ParameterKind.TEXT, public_since=1),
     Parameter("soft_deleted", ParameterKind.TEXT),
     Parameter("changes-since", ParameterKind.TIME, public_since=1),
@@ -205,7 +205,7 @@ _TAGS = (
     _tags("not-tags", 26, any_of, Lacks),
     _tags("not-tags-any", 26, all_of, Lacks),
 )
-# Read together: `filters` unites what they find.
+# filter_and_order combines the results of these.
 _IDENTITY = (
     Parameter("ip", ParameterKind.PATTERN, public_since=1),
     Parameter("ip6", ParameterKind.PATTERN, public_since=5),
@@ -217,7 +217,7 @@ REPEATABLE = frozenset({"status", "sort_key", "sort_dir"})
 
 
 def accept(query: QueryString, minor: int, *, is_admin: bool) -> QueryString:
-    """Check every value, and leave away what does not count at microversion 2.`minor` for this caller.
+    """Check every value, and remove parameters that do not count at microversion 2.`minor` for this caller.
 
     Raises BadRequestError for a value that its parameter cannot have, an unknown name from 2.75, and a name that
     is no filter at all.
@@ -238,7 +238,7 @@ def accept(query: QueryString, minor: int, *, is_admin: bool) -> QueryString:
 
 
 def known(query: QueryString, minor: int) -> QueryString:
-    """What the link to the next page repeats: the names that exist at microversion 2.`minor`, counting or not."""
+    """Keep the parameters for the link to the next page: those known at microversion 2.`minor`, even if ignored."""
     return QueryString(
         [
             (name, value)
@@ -251,7 +251,7 @@ def known(query: QueryString, minor: int) -> QueryString:
 
 
 def strict_bool(name: str, value: str) -> bool:
-    """True or false, written in one of the known ways; raises ParameterError for anything else."""
+    """Parse one of the known words for true or false. Raises ParameterError for any other."""
     word = value.strip().lower()
     if word in TRUE_WORDS:
         return True
@@ -261,7 +261,7 @@ def strict_bool(name: str, value: str) -> bool:
 
 
 def parse_time(name: str, value: str) -> datetime:
-    """An ISO 8601 time, UTC unless it names a zone; raises ParameterError."""
+    """Parse an ISO 8601 time, in UTC unless it names a zone. Raises ParameterError for any other text."""
     try:
         return parse_iso_time(value)
     except ValueError:

@@ -1,11 +1,11 @@
-"""One table of what the compute API answers, and the way from an address to a handler.
+"""The table of routes of the compute API, and the lookup of a handler by address.
 
-Each resource lists its routes next to its handlers; `fleetlight.api.compute.resources` puts the lists together. What a
-request gets that finds no route (contracts/nova-rest, section 0):
+Each resource lists its routes next to its handlers; `fleetlight.api.compute.resources` joins the lists. A request
+without a route gets (contracts/nova-rest, section 0):
 
-* unknown address, or a method that the address never had: 404 in plain text;
-* the method exists, in another microversion: 404 in JSON;
-* removed from Nova for good (`gone`): 410.
+* 404 in plain text, if the address is unknown, or never had the method;
+* 404 in JSON, if the method exists in another microversion;
+* 410, if Nova has removed the resource for good (`gone`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,12 +35,12 @@ class ApiRoute:
         `request.http.path_params`.
     handler: called once the request has passed the middleware.
     since, until: the first and the last microversion, as the N of 2.N.
-    body: what the handler reads of the body; None when it reads nothing.
-    query: the query parameters that there are. Other methods than GET are held to them only if there are some.
-    takes: headers that it reads. gives: headers of its successes. events: what the data of each event holds, by its
-        name, if the route can be had as a stream of server-sent events.
-    success: the statuses of an answer that is no fault. errors: those of its faults, besides the ones that any route
-        can give (401, 406, 500 and the like). answer: what a success holds; None: nothing.
+    body: the form of the body; None if the handler reads none.
+    query: the known query parameters. For methods other than GET they are checked only if there are some.
+    takes: headers that the handler reads. gives: headers of its successes. events: by name, the data of each event, if
+        the route also answers with a stream of server-sent events.
+    success: statuses of successes. errors: statuses of faults, besides those of every route (401, 406, 500 and the
+        like). answer: the content of a success; None for no content.
     """
 
     method: str
@@ -66,7 +66,7 @@ class ApiRoute:
 
 
 def gone(path: str, *methods: str) -> list[ApiRoute]:
-    """Routes for what Nova has removed at every microversion: they say so."""
+    """Make routes that answer 410 for resources that Nova has removed at every microversion."""
 
     async def handler(request: ApiRequest) -> Response:
         raise GoneError(request.http.url.path)
@@ -76,9 +76,9 @@ def gone(path: str, *methods: str) -> list[ApiRoute]:
 
 @dataclass(slots=True)
 class _Node:
-    """What can follow after some elements of an address. A literal element wins over a parameter.
+    """The possible continuations after some elements of an address. A literal element wins over a parameter.
 
-    names: by method, the places of the parameters among the elements, and their names.
+    names: by method, the indexes of the parameters among the elements, and their names.
     """
 
     children: dict[str, "_Node"] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class _Node:
         if any(route.since <= other.until and other.since <= route.until for other in spans):
             raise ValueError(f"two routes for {route.method} {route.path} in the same microversion")
         spans.append(route)
-        # Every span has its parameters at the same places, so whichever is taken, the names of the first serve.
+        # All spans have their parameters at the same places, so the names of the first serve for all.
         names = [(at, name[1:-1]) for at, name in enumerate(route.elements) if _is_parameter(name)]
         node.names.setdefault(route.method, names)
 
@@ -115,7 +115,7 @@ class _Node:
 class RouteTable:
     """Finds the route of a request below a base address, with or without the element of the project.
 
-    Its cost does not depend on how many routes there are.
+    The cost of a lookup does not depend on the number of routes.
     """
 
     def __init__(self, routes: Iterable[ApiRoute], middleware: Middleware) -> None:
@@ -126,9 +126,9 @@ class RouteTable:
             self._root.add(route)
 
     async def answer(self, http: Request) -> Response:
-        """The endpoint of `{base}/{path:path}`, where the path is what follows the base."""
+        """The endpoint of `{base}/{path:path}`. Finds the route for `path`, and answers by it."""
         path: str = http.path_params["path"]
-        if "\0" in path:  # nothing that is stored can be called so
+        if "\0" in path:  # no stored name can contain it
             return no_such_address()
         elements = path.split("/")
         node, project = self._root.find(elements), dict[str, str]()

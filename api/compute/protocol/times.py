@@ -6,9 +6,9 @@ from fleetlight.resources.fields import to_microseconds
 
 
 def time_of(request: ApiRequest, name: str) -> int | None:
-    """The time that the query parameter `name` says, UTC unless it has a zone, in microseconds; None without it.
+    """Parse the time in the query parameter `name`, in UTC unless it has a zone. Returns microseconds, or None.
 
-    Raises ParameterError.
+    Raises ParameterError for a malformed time.
     """
     text = request.query.last(name)
     if text is None:

@@ -1,4 +1,4 @@
-"""What is said of servers whose cell cannot be reached and which the index does not know (section 12)."""
+"""Partial items of servers whose cell cannot be reached and which the index lacks (section 12)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,22 +12,22 @@ from fleetlight.resources.server_status import UNKNOWN
 
 
 def brief_item(mapping: InstanceMapping, links: Links) -> bytes:
-    """The item of `GET /servers`; it has no name."""
+    """Render the item of `GET /servers`; it has no name."""
     uuid = mapping.instance_uuid
     return msgspec.json.encode({"id": uuid, "status": UNKNOWN, "links": links.of_server(uuid)})
 
 
 def full_item(mapping: InstanceMapping, links: Links) -> bytes:
-    """The item of `GET /servers/detail`."""
+    """Render the item of `GET /servers/detail`."""
     return msgspec.json.encode(_common(mapping, links))
 
 
 def shown_item(
     mapping: InstanceMapping, links: Links, indexed: bytes | None, server_groups: Sequence[str] | None
 ) -> bytes:
-    """The server of `GET /servers/{id}`.
+    """Render the server of `GET /servers/{id}`.
 
-    indexed: its full item as the index has it; without it only the cell knows flavor, image and zone.
+    indexed: the index's full item; without it flavor, image and zone are unknown.
     server_groups: None for a microversion that does not show them.
     """
     known: dict[str, Any] = {} if indexed is None else msgspec.json.decode(indexed)

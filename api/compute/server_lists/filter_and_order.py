@@ -1,4 +1,4 @@
-"""What the accepted parameters of a list mean: one filter tree and one order (contracts/nova-servers, 3.3, 4, 5)."""
+"""From the accepted parameters of a list to a filter tree and an order (contracts/nova-servers, 3.3, 4, 5)."""
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.compute.protocol.parameters import PARAMETERS, TRUE_WORDS, parse_time, strict_bool
@@ -17,20 +17,20 @@ _NOT_DELETED = Eq("deleted", False)
 
 
 def build_filter(query: QueryString, minor: int, caller: Caller, *, action: str) -> Filter:
-    """The tree that keeps what the request asks for, of what the caller may see.
+    """Build the filter of a request, restricted to what the caller may see.
 
-    query: as `parameters.accept` left it. action: `index` or `detail`, for the rule that a refusal names.
+    query: the result of `parameters.accept`. action: `index` or `detail`, for the rule that a refusal names.
     Raises BadRequestError, ForbiddenError, QueryError.
     """
     vm_states, states = _states(query, minor)
     is_about_deleted = vm_states == {"deleted"}
     if is_about_deleted and not caller.is_admin:
         raise ForbiddenError("listing deleted servers")
-    # What is no value is said, as by Nova, before what the caller may not.
+    # Like Nova, refuse a malformed value before a value that the caller may not use.
     is_for_all_tenants(query)
-    # A reservation is no server; `forthcoming=true` asks for reservations alone.
+    # A reservation is no server; `forthcoming=true` selects reservations only.
     forthcoming = query.last("forthcoming")
-    # Of a column that is named several times the last value counts, and `status` counts more than raw states.
+    # The last value of a repeated parameter counts, and `status` overrides raw states.
     overruled = {"vm_state", "task_state"} if vm_states else set[str]()
     conditions = (
         Eq("forthcoming", forthcoming is not None and strict_bool("forthcoming", forthcoming)),
@@ -49,7 +49,7 @@ def build_filter(query: QueryString, minor: int, caller: Caller, *, action: str)
 
 
 def names_no_status(query: QueryString, minor: int) -> bool:
-    """Whether all that is given as `status` is none, so that nothing is found, whatever else is asked for.
+    """Whether every given `status` is unknown, so that the list is empty.
 
     Raises BadRequestError where the microversion refuses that.
     """
@@ -57,15 +57,15 @@ def names_no_status(query: QueryString, minor: int) -> bool:
 
 
 def is_for_all_tenants(query: QueryString) -> bool:
-    """Whether servers of every project are asked for; raises ParameterError."""
+    """Whether the request wants servers of every project. Raises ParameterError for a malformed value."""
     value = query.last("all_tenants")
     return value is not None and (not value or strict_bool("all_tenants", value))
 
 
 def found_before_the_marker(query: QueryString, caller: Caller, *, action: str) -> list[Filter]:
-    """What Nova looks up before the marker: where one of these finds no server, neither does the list.
+    """Return the conditions that Nova looks up before the marker; if one finds no server, the list is empty.
 
-    That is whether there is the flavor, and which servers have the addresses. Raises as `build_filter` does.
+    They are the existence of the flavor, and the servers with the addresses. Raises as `build_filter` does.
     """
     scope = build_scope(query, caller, action=action)
     flavor, addressed = query.last("flavor"), _addressed(query)
@@ -74,7 +74,7 @@ def found_before_the_marker(query: QueryString, caller: Caller, *, action: str) 
 
 
 def build_scope(query: QueryString, caller: Caller, *, action: str) -> Filter:
-    """The part of `build_filter` that says which projects are meant, and keeps what the caller may not see."""
+    """Build the part of `build_filter` that selects projects, and hides what the caller may not see."""
     if is_for_all_tenants(query):
         if not caller.is_admin:
             raise ForbiddenError(f"os_compute_api:servers:{action}:get_all_tenants")
@@ -86,7 +86,7 @@ def build_scope(query: QueryString, caller: Caller, *, action: str) -> Filter:
 
 
 def _states(query: QueryString, minor: int) -> tuple[frozenset[str], Filter]:
-    """The vm_states that `status` selects (none without it), and the filter it means together with the raw states."""
+    """Return the vm_states that `status` selects (none without it), and its filter together with the raw states."""
     statuses = query.all("status")
     if not statuses:
         return frozenset(), EVERYTHING
@@ -103,7 +103,7 @@ def _states(query: QueryString, minor: int) -> tuple[frozenset[str], Filter]:
 
 
 def _existence(query: QueryString, *, is_about_deleted: bool) -> Filter:
-    """Which of live, soft-deleted and deleted rows are considered."""
+    """Build the filter that selects live, soft-deleted or deleted rows."""
     deleted = query.last("deleted")
     if is_about_deleted:
         is_deleted = True
@@ -116,7 +116,7 @@ def _existence(query: QueryString, *, is_about_deleted: bool) -> Filter:
     soft_deleted = query.last("soft_deleted")
     if is_deleted:
         return _DELETED if soft_deleted == "" else any_of(_DELETED, _SOFT_DELETED)
-    # Any text at all is true here, "false" as well.
+    # Any text is true here, even "false".
     return _NOT_DELETED if soft_deleted else all_of(_NOT_DELETED, _NOT_SOFT_DELETED)
 
 
@@ -134,7 +134,7 @@ def _changes(query: QueryString) -> Filter:
 
 
 def _identity(query: QueryString) -> Filter:
-    """The servers that are named, or have an address: Nova looks for addresses first, and adds what it finds there."""
+    """Build the filter of names and addresses. Nova looks addresses up first, and adds the servers that have them."""
     named = [Eq("uuid", value) for value in [query.last("uuid")] if value is not None]
     addressed = _addressed(query)
     return any_of(*named, *addressed) if named or addressed else EVERYTHING
@@ -208,34 +208,34 @@ _LOCKED_SINCE = 73
 _IGNORED_UNTIL = 74
 _ADMIN_ONLY = frozenset({"host", "node"})
 _DEFAULT = SortKey("created_at", Direction.DESC)
-# Where all keys are ignored Nova breaks ties by the number of the row, of which the name on the hypervisor is made.
+# If all keys are ignored, Nova breaks ties by the row's number, which the name on the hypervisor contains.
 _ALL_IGNORED = (_DEFAULT, SortKey("instance_name", Direction.DESC))
 
 
 def check_sort_keys(query: QueryString, minor: int) -> None:
-    """Raises BadRequestError for a key that the microversion does not know; Nova looks at that before all else."""
+    """Raise BadRequestError for a key that the microversion does not know; Nova checks that before all else."""
     for name in query.all("sort_key"):
         if not (name in SORTED or name == _LOCKED or (name in IGNORED and minor <= _IGNORED_UNTIL)):
             raise ParameterError("sort_key", name, f"Must be one of: {', '.join(sorted(SORTED | {_LOCKED}))}.")
 
 
 def build_order(query: QueryString, minor: int, *, is_admin: bool) -> SortOrder:
-    """The total order that is asked for; raises BadRequestError, ForbiddenError.
+    """Build the total order of a request. Raises BadRequestError, ForbiddenError.
 
-    A key without a direction takes the first direction that was given, descending when none was. The direction of a key
-    that is ignored is ignored with it, whatever it is.
+    A key without a direction takes the first given direction, or else descending. An ignored key's direction is ignored
+    with it, even if malformed.
     """
     check_sort_keys(query, minor)
     names, given = query.all("sort_key"), query.all("sort_dir")
     refused = _ADMIN_ONLY.intersection(names)
     if refused and not is_admin:
-        # Before the directions are looked at, as in Nova.
+        # Before the directions, as in Nova.
         raise ForbiddenError(f"sorting by {min(refused)}")
     if len(given) > max(len(names), 1):
         raise BadRequestError("Sort direction array too long")
     sorts = SORTED | {_LOCKED} if minor >= _LOCKED_SINCE else SORTED
     if names:
-        # A key that is ignored takes the direction at its place with it.
+        # Remove the directions of ignored keys.
         given = [text for name, text in zip(names, given, strict=False) if name in sorts]
         names = [name for name in names if name in sorts]
     else:

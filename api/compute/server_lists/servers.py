@@ -48,7 +48,7 @@ from fleetlight.resources.uuids import is_uuid
 from fleetlight.views.compute.view import MINIMAL_ITEMS_SINCE, ItemTemplate
 
 _log = structlog.get_logger(__name__)
-# More digits than the largest page has, and few enough for int() to accept.
+# More digits than any page size, and few enough for int().
 _MAX_LIMIT_DIGITS = 18
 _MOST_PAGE_ENDS = 4096
 
@@ -56,17 +56,17 @@ _MOST_PAGE_ENDS = 4096
 class PageEnds:
     """The ends of the newest pages, by caller: no caller learns a position from another caller's page.
 
-    A client that pages names the last row that it was shown. Its position in an order of what no instance ever changes
-    is known: to query it again costs a page from the index one request more, and a page from the cells two. Another
-    process, or one that has forgotten, queries it.
+    A client that pages uses the last row of its page as marker. In an order of immutable fields the row's position need
+    not be queried again, which saves a page from the index one request, and a page from the cells two. A process that
+    does not remember the page queries it.
     """
 
     def __init__(self) -> None:
         self._positions: OrderedDict[Hashable, tuple[Any, ...]] = OrderedDict()
 
     def remember(self, caller: Hashable, order: SortOrder, position: tuple[Any, ...]) -> None:
-        """position: stored values of the order's keys at the last row, uuid last."""
-        # A value that is not known yet may still become known.
+        """Remember the end of a page. position: stored values of the order's keys at the last row, uuid last."""
+        # A value that is still unknown may change once.
         if not order.keeps_places or None in position:
             return
         self._positions[caller, order, position[-1]] = position
@@ -75,7 +75,7 @@ class PageEnds:
             self._positions.popitem(last=False)
 
     def position_of(self, caller: Hashable, order: SortOrder, uuid: str) -> tuple[Any, ...] | None:
-        """None if no page that was remembered ended with it."""
+        """Return the position of the instance `uuid`; None if no remembered page ended with it."""
         return self._positions.get((caller, order, uuid))
 
 
@@ -97,7 +97,7 @@ class _Listing:
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """The page of a list. query: what counts of the request's. limit: how many rows it may have."""
+    """The page of a list. query: the parameters that count. limit: largest number of rows."""
 
     page: Page
     query: QueryString
@@ -105,9 +105,9 @@ class _Listed:
 
 
 class ServerListHandlers:
-    """max_limit: the largest page. timeout_s: what one cell, or the fleet database, may cost.
+    """The handlers of both lists. max_limit: the largest page. timeout_s: time limit of a cell or the fleet database.
 
-    skips_down_cells: whether a list may lack the servers of a cell that neither itself nor the index answers for.
+    skips_down_cells: whether a list may lack the servers of a cell for which neither the cell nor the index answers.
     """
 
     def __init__(
@@ -143,10 +143,10 @@ class ServerListHandlers:
         return await self._list(request, template, _Listing("index", "servers", down_cells.brief_item))
 
     async def detail(self, request: ApiRequest) -> Response:
-        """`GET /servers/detail`; as a stream of what changes from now on, if the request accepts nothing else."""
+        """`GET /servers/detail`; a stream of later changes, if the request accepts only that."""
         if request.wants_events:
             stream = await self._watches.open(request)
-            # The stream of a HEAD would hold the connection, and a slot among the watches, for nothing.
+            # Without this, a HEAD would occupy the connection, and a slot among the watches.
             return HeadResponse(stream) if _is_head(request) else stream
         template = full_template(request, await self._host_statuses.shown_to(request))
         return await self._list(request, template, _Listing("detail", "servers/detail", down_cells.full_item))
@@ -154,14 +154,14 @@ class ServerListHandlers:
     async def _listed(
         self, request: ApiRequest, template: ItemTemplate, action: str, observer: Observer | None = None
     ) -> _Listed:
-        """The page that the request asks for. action: the name of the list in policies."""
+        """Make the requested page. action: the name of the list in policies."""
         caller, minor = request.caller, request.minor
         query = accept(request.query, minor, is_admin=caller.is_admin)
         request.authorize(f"os_compute_api:servers:{action}")
         limit = self._limit(query)
         check_sort_keys(query, minor)
         if names_no_status(query, minor):
-            # Nova looks no further, at neither the rest of the filter nor the marker.
+            # Here Nova checks neither the rest of the filter nor the marker.
             return _Listed(Page(b"", 0, None, ()), query, limit)
         wanted = build_filter(query, minor, caller, action=action)
         order = build_order(query, minor, is_admin=caller.is_admin)
@@ -180,7 +180,7 @@ class ServerListHandlers:
     async def _finds_none_of_one(
         self, conditions: Sequence[Filter], request: ApiRequest, template: ItemTemplate, order: SortOrder
     ) -> bool:
-        """Whether no server at all satisfies one of the conditions; a list that is not complete does not tell."""
+        """Whether some condition matches no server at all; False for one whose list is incomplete."""
         fresh = await read_options(
             request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
         )
@@ -205,7 +205,7 @@ class ServerListHandlers:
         wanted: PageRequest,
         observer: Observer | None,
     ) -> Page:
-        """The page behind the marker of the request."""
+        """Make the page after the marker of the request."""
         caller, order = request.caller, wanted.order
         started = time.perf_counter()
         fresh = await read_options(request.http.headers, caller, self._writes, self._timeout_s, request.admission)
@@ -241,7 +241,7 @@ class ServerListHandlers:
         return page
 
     async def explained_page(self, request: ApiRequest, observer: Observer, *, is_detailed: bool) -> Page:
-        """The page of a list, of which `observer` is told how it comes about."""
+        """Make the page of a list, and record its sources in `observer`."""
         template = full_template(request, None)
         return (await self._listed(request, template, "detail" if is_detailed else "index", observer)).page
 
@@ -279,8 +279,8 @@ class ServerListHandlers:
     async def _unlisted_mappings(
         self, page: Page, caller: Caller, query: QueryString, limit: int
     ) -> list[InstanceMapping]:
-        """The instances of cells that could not be asked which fill the rest of the page."""
-        # A cell that failed in the middle has given some of its servers.
+        """Return instances of down cells, by their mappings, that fill the rest of the page."""
+        # A cell that failed halfway has delivered some of its servers.
         listed = {item.id for item in _decode_identities(b"[%b]" % page.items)}
         mappings = await self._mappings_of(page.skipped_cells, caller, query, limit)
         return [mapping for mapping in mappings if mapping.instance_uuid not in listed][: limit - len(listed)]
@@ -288,7 +288,7 @@ class ServerListHandlers:
     async def _mappings_of(
         self, cells: Sequence[Cell], caller: Caller, query: QueryString, limit: int
     ) -> list[InstanceMapping]:
-        """At most `limit` instances of cells that cannot be asked, of those that the caller may see."""
+        """Return at most `limit` mappings in down cells, of instances that the caller may see."""
         project_id = None if is_for_all_tenants(query) else caller.project_id
         if project_id is None and not is_for_all_tenants(query):
             return []
@@ -300,14 +300,14 @@ class ServerListHandlers:
                 )
                 mappings += await ask_fleet(wanted, self._timeout_s)
             except FleetUnreachableError as error:
-                # The answer says already that it is not complete.
+                # The answer is marked incomplete already.
                 _log.warning("mappings_unreachable", reason=error.reason)
                 break
         return mappings
 
 
 def _parts(begin: bytes, items: Sequence[bytes], end: bytes) -> list[bytes]:
-    """The body of a list."""
+    """Join the parts of a list's body."""
     parts = [begin]
     for item in items:
         parts += (item, b",")
@@ -316,10 +316,10 @@ def _parts(begin: bytes, items: Sequence[bytes], end: bytes) -> list[bytes]:
 
 
 def _is_head(request: ApiRequest) -> bool:
-    """Whether the servers of a list are not wanted: then one of them is as good as all."""
+    """Whether the request is a HEAD, for which a page of one server suffices."""
     return request.http.method == "HEAD"
 
 
 def _is_narrowed(asked: QueryString, accepted: QueryString) -> bool:
-    """Whether the list is filtered, sorted or paged; minimal items can be none of that."""
+    """Whether the list is filtered, sorted or paged, which partial items cannot be."""
     return any(name in PAGING_NAMES for name in asked) or any(name != "all_tenants" for name in accepted)

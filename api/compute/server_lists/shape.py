@@ -1,4 +1,4 @@
-"""What servers in answers look like. Which keys a microversion has is asked of what renders them."""
+"""JSON Schemas of servers in answers. The keys of a microversion are those of the renderer."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -71,7 +71,7 @@ KINDS: Mapping[str, JsonType] = {
     "scheduler_hints": or_null(MapOf(_NOTHING_KNOWN)),
     "server_groups": ListOf(TEXT),
 }
-# Which of the keys that everybody sees a server need not have.
+# Public keys that a server may lack.
 SOMETIMES = frozenset({"progress", "security_groups", "fault"})
 _EXAMPLE: Record = {name: [] if field.is_list else None for name, field in INSTANCE_FIELDS.items()} | {
     **{"uuid": "uuid", "vm_state": "active", "security_groups": ["default"], "deleted": False},
@@ -79,7 +79,7 @@ _EXAMPLE: Record = {name: [] if field.is_list else None for name, field in INSTA
 
 
 class _Server:
-    """A whole server, or what is known of one whose cell does not answer. is_shown: alone, not in a list."""
+    """A full server, or a partial one whose cell does not answer. is_shown: alone instead of in a list."""
 
     def __init__(self, *, is_shown: bool) -> None:
         self._is_shown = is_shown
@@ -126,7 +126,7 @@ SERVER_LIST = page(
 )
 SERVER_DETAILS = page("servers", LISTED_SERVER, "servers_links")
 _WHY = Shape({"reason": TEXT})
-# What a stream of these tells (fleetlight.listing.watches.watch), by the name of the event.
+# The data of events of a stream of servers (fleetlight.listing.watches.watch), by event name.
 SERVER_EVENTS: Mapping[str, JsonType] = {
     "ready": Shape({"complete": BOOL}),
     "changed": Shape({"server": LISTED_SERVER}),

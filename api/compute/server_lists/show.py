@@ -33,10 +33,10 @@ _JSON = "application/json"
 
 
 class ServerShowHandler:
-    """timeout_s: what the cell, or the fleet database, may cost.
+    """The handler of one server. timeout_s: time limit of the cell, and of the fleet database.
 
-    request_spec_of: what the deployment of a cell of Nova knows of a server. groups_of: the groups of a project that a
-        server of a cell is a member of; None where that is not known. Both block.
+    request_spec_of: reads a server's request spec from the deployment of a Nova cell. groups_of: reads the groups of a
+        project that a server belongs to; None if unknown. Both block.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ServerShowHandler:
         self._timeout_s = timeout_s
 
     async def show(self, request: ApiRequest) -> Response:
-        """`GET /servers/{id}`: from its cell, which the mapping knows; from the index only while that is down."""
+        """`GET /servers/{id}`: from the cell that its mapping names; from the index while that cell is down."""
         server_id = request.http.path_params["server_id"]
         if request.minor >= _NO_PARAMETERS_SINCE and request.query.pairs:
             unexpected = request.query.pairs[0][0]
@@ -74,7 +74,7 @@ class ServerShowHandler:
         except (CellUnreachableError, UnknownCellError) as error:
             return await self._show_down(request, mapping, cell, error)
         if row is not None and cell.can.numbers_changes and not is_time(row.revision):
-            await request.hand_out_token(row)  # of a deleted one too: the next list does not have it either
+            await request.hand_out_token(row)  # even if deleted, so that the next list lacks the server
         statuses = await self._host_statuses.shown_to(request)
         try:
             if row is None or row.record["deleted"] or row.record["forthcoming"]:
@@ -97,7 +97,7 @@ class ServerShowHandler:
         if mapping.queued_for_delete:
             raise ServerNotFoundError(mapping.instance_uuid)
         versioned, plain = request.links.as_json
-        # Keys that came later do not appear, nor do those of administrators.
+        # Without later keys, and without those for administrators.
         template = ItemTemplate.full(MINIMAL_ITEMS_SINCE, is_admin=False, versioned_base=versioned, plain_base=plain)
         uuid = mapping.instance_uuid
         known = await self._finder.known_item(uuid, mapping.cell_uuid, template)
@@ -107,22 +107,22 @@ class ServerShowHandler:
                 mapping = replace(mapping, user_id=spec.user_id)
                 known = template.render_record(_of_spec(mapping, spec))
             elif known is None and not is_damaged:
-                # As Nova: while its cell is down, it may have been deleted, and its request spec archived.
+                # Like Nova: the server may have been deleted before its cell went down, and its request spec archived.
                 raise ServerNotFoundError(uuid)
         groups = None if request.minor < _SERVER_GROUPS_SINCE else await self._groups(request, cell, mapping)
         item = down_cells.shown_item(mapping, request.links, known, groups)
         return _server_response(request, item, CellAnswer(cell, Route.SKIPPED, is_complete=False))
 
     async def _groups(self, request: ApiRequest, cell: Cell, mapping: InstanceMapping) -> Sequence[str]:
-        """The groups of a server that the caller may see, without its cell."""
+        """Find the groups of a server without its cell, of those that the caller may see."""
         project_id = None if request.caller.is_admin else request.caller.project_id
         groups_of = partial(self._groups_of, cell, mapping.instance_uuid, project_id)
         return await ask_fleet(groups_of, self._timeout_s) or ()
 
     async def _show_indexed(self, request: ApiRequest, cell: Cell, mapping: InstanceMapping) -> Response | None:
-        """The server as lists show it while its cell is down; None of one that the index does not have.
+        """Show a server of a down cell from the index; None if the index does not have it.
 
-        Raises ServerNotFoundError for what the index has as a reservation.
+        Raises ServerNotFoundError for a reservation.
         """
         uuid, statuses = mapping.instance_uuid, await self._host_statuses.shown_to(request)
         template = full_template(request, statuses).of_cell_that_is_down()
@@ -145,9 +145,9 @@ class ServerShowHandler:
 async def with_visible_groups(
     request: ApiRequest, row: InstanceRow, groups_of: Callable[[str], Sequence[str] | None], timeout_s: float
 ) -> InstanceRow:
-    """A server without groups of other projects, which only administrators see, as in Nova.
+    """Remove groups of other projects from a server; as in Nova, only administrators see them.
 
-    groups_of: its groups of a project, or None where that is not known; blocks. Raises FleetUnreachableError.
+    groups_of: reads its groups of a project, or None if unknown; blocks. Raises FleetUnreachableError.
     """
     project_id, groups = request.caller.project_id, row.record["server_groups"]
     if request.minor < _SERVER_GROUPS_SINCE or request.caller.is_admin or not groups or project_id is None:
@@ -160,13 +160,13 @@ async def with_visible_groups(
 
 
 def show_item(request: ApiRequest, row: InstanceRow, host_statuses: HostStatuses | None) -> bytes:
-    """The JSON of one server as `GET /servers/{id}` shows it; without `host_status` unless statuses are given.
+    """Render one server for `GET /servers/{id}`; with `host_status` only if statuses are given.
 
-    Raises UnreadableRowError.
+    Raises UnreadableRowError for a damaged row.
     """
     template = full_template(request, host_statuses)
     try:
-        # Where no hints are stored, one server has none at all, while lists show that nothing is known of them.
+        # Without stored hints, a single server shows empty hints, while lists show that they are unknown.
         record = {**row.record, "scheduler_hints": row.record["scheduler_hints"] or {}}
     except UnreadableRowError as error:
         raise damaged_row(row, error) from error
@@ -177,7 +177,7 @@ def show_item(request: ApiRequest, row: InstanceRow, host_statuses: HostStatuses
 
 
 def _of_spec(mapping: InstanceMapping, spec: NovaRequestSpec) -> Record:
-    """The record of a server as far as its request spec knows it."""
+    """Make the record of a server from its request spec."""
     return {
         **BLANK_INSTANCE,
         "uuid": mapping.instance_uuid,
@@ -190,7 +190,7 @@ def _of_spec(mapping: InstanceMapping, spec: NovaRequestSpec) -> Record:
 
 
 def _unlisted(uuid: str) -> Cell:
-    """A cell that was registered after the list of cells was read: nothing but its uuid is known."""
+    """Make a placeholder for a cell registered after the list of cells was read; only its uuid is known."""
     return Cell(uuid, uuid, CellKind.NATIVE, database_url="", transport_url="")
 
 

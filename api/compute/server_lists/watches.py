@@ -1,4 +1,4 @@
-"""`GET /servers/detail` with `Accept: text/event-stream`: what changes from now on in what the list would show."""
+"""`GET /servers/detail` with `Accept: text/event-stream`: the later changes of the list's servers."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -30,7 +30,7 @@ _ACTION = "detail"
 
 
 class ServerWatches:
-    """slots: for the streams that there are at the same time."""
+    """Opens streams of server lists. slots: those of all concurrent streams."""
 
     def __init__(
         self, feed: ChangeFeed, codec: PositionCodec, host_statuses: HostStatusCache, slots: WatchSlots
@@ -41,15 +41,15 @@ class ServerWatches:
         self._slots = slots
 
     async def open(self, request: ApiRequest) -> Response:
-        """The stream. Order and paging of the list mean nothing to it.
+        """Open the stream of a list; its order and paging are ignored.
 
         Raises TooManyOwnWatchesError, TooManyWatchesError.
         """
         with ExitStack() as held:
-            # Before anything is waited for, so that a burst gets no more slots than there are.
+            # Take the slot before the first await, so that a burst gets no more slots than there are.
             request.http.state.rate_limit = held.enter_context(self._slots.take(request.caller))
             watch = await self._watch(request)
-            # A caller that asks for the headers alone watches nothing.
+            # A HEAD releases the slot at once.
             return EventStream(watch, ExitStack() if request.http.method == "HEAD" else held.pop_all())
 
     async def _watch(self, request: ApiRequest) -> Watch:
@@ -69,7 +69,7 @@ class ServerWatches:
 
 
 class _Servers:
-    """The list of servers as a WatchedList. visible: whether the caller may see one at all."""
+    """The list of servers as a WatchedList. visible: filter of the servers that the caller may see."""
 
     def __init__(self, visible: Filter, wanted: Filter, template: ItemTemplate) -> None:
         self.condition = Condition(INSTANCE_FIELDS.name, None, visible, wanted)
