@@ -1,7 +1,7 @@
 """Authentication of callers. A strategy turns the headers of a request into a `Caller`, or refuses.
 
-`none`, `basic` and `keystone` are a module each; `tokens` is a small identity service of our own. `opening` makes the
-one that is configured.
+`none`, `basic` and `keystone` are a module each; `tokens` is a small identity service of our own. `opening` opens the
+configured strategy.
 """
 
 from fleetlight.api.caller import Caller, Identity

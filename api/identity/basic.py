@@ -2,9 +2,9 @@
 
     name:hash:project:roles
 
-hash: bcrypt (`htpasswd -B`) or argon2. project: the id of the project that the user works in; an own request for
-another one is not possible. roles: a comma list of admin, manager, member, reader. Empty lines and lines that begin
-with `#` say nothing. A line that says less or something else lets no user in; the log names it.
+hash: bcrypt (`htpasswd -B`) or argon2. project: the id of the user's only project. roles: a comma list of admin,
+manager, member, reader. Empty lines and lines that begin with `#` are ignored. A malformed line lets no user in, and
+the log names it.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 
 class BasicSessions:
-    """lifetime_s: of a session from its login on."""
+    """Sessions of browsers. lifetime_s: from the login on."""
 
     def __init__(self, lifetime_s: int, clock: Clock = system_clock) -> None:
         self._lifetime_us = lifetime_s * MICROSECONDS_PER_SECOND
@@ -40,13 +40,13 @@ class BasicSessions:
         self.ends = SessionEnds(self._lifetime_us, clock)
 
     def begin(self, name: str, hashed: str) -> str:
-        """The text of a new session of the user `name`, whose password has the hash `hashed`."""
+        """Make a new session of the user `name`, whose password has the hash `hashed`."""
         now = self._clock()
         token = Token(name, ("password",), None, now, now + self._lifetime_us, (new_audit_id(),))
         return f"{urlsafe_b64encode(name.encode()).decode()}.{sign(token, _key(hashed))}"
 
     async def is_good(self, session: str, hashed: str) -> bool:
-        """Whether a session counts now. hashed: that of the user of `name_in`. Raises FleetUnreachableError."""
+        """Whether a session is valid now. hashed: hash of the user of `name_in`. Raises FleetUnreachableError."""
         token = signed_token(session.partition(".")[2], _key(hashed))
         if token is None or token.expires_at <= self._clock():
             return False
@@ -57,7 +57,7 @@ class BasicSessions:
 
 
 def name_in(session: str) -> str:
-    """The name of the user that a session says to be of; empty if it says none."""
+    """Return the user's name in a session, unverified; empty if it has none."""
     try:
         return urlsafe_b64decode(session.partition(".")[0]).decode()
     except ValueError:
@@ -84,13 +84,13 @@ class _User:
 
 @dataclass(frozen=True, slots=True)
 class _Users:
-    """What the file says of its users."""
+    """The parsed file of users."""
 
     by_name: Mapping[str, _User]
 
 
 class BasicIdentity:
-    """path: the file; it is read again when it changes. session_lifetime_s: of a browser's login."""
+    """The strategy. path: the file, which is read again when it changes. session_lifetime_s: of a browser's login."""
 
     logins: Sequence[str] = ("password",)
 
@@ -100,9 +100,8 @@ class BasicIdentity:
         self._key = secrets.token_bytes(32)
         self._passwords = PasswordChecks()
         self._limit = LoginLimit()
-        # What was shown to be right, for a request must not take as long as a login: the hash that it was checked
-        # against, by the digest of name and password under a key that no other process has; no password can be found
-        # from that.
+        # Logins found to be right, so that a request does not take as long as a login: the password's hash, by a digest
+        # of name and password under a key of this process, from which no password can be found.
         self._right: dict[bytes, str] = {}
         self._sessions = BasicSessions(session_lifetime_s, clock)
         self.ends = self._sessions.ends
@@ -127,7 +126,7 @@ class BasicIdentity:
 
     async def end_session(self, session: str) -> None:
         user = (await self._file.current()).by_name.get(name_in(session))
-        # What is none has not to be remembered, and could fill the memory.
+        # Only a valid session is recorded as ended, since invalid ones could fill the database.
         if user is not None and await self._sessions.is_good(session, user.hashed):
             await self._sessions.end(session)
 
@@ -136,7 +135,7 @@ class BasicIdentity:
         return Account(Named(caller.user_id, caller.user_id), project, [project])
 
     async def roles_of(self, user_id: str, project_id: str | None) -> frozenset[str] | None:
-        """The roles in a project that the user would log in with; None for a user who cannot.
+        """Return the roles of a login of the user in a project; None for a user who cannot log in.
 
         Raises DirectoryUnavailableError.
         """
@@ -144,21 +143,21 @@ class BasicIdentity:
         return user.caller.roles if user is not None and user.caller.project_id == project_id else None
 
     async def _user_of_session(self, session: str) -> _User:
-        """Raises UnauthorizedError, FleetUnreachableError."""
+        """Find the user of a session. Raises UnauthorizedError for an invalid session, and FleetUnreachableError."""
         user = (await self._file.current()).by_name.get(name_in(session))
         if user is None or not await self._sessions.is_good(session, user.hashed):
             raise UnauthorizedError("the session has ended", ENDED_CHALLENGE)
         return user
 
     async def _user_with(self, name: str, password: str, connection: ClientConnection) -> _User:
-        """Raises UnauthorizedError, TooManyLoginsError."""
+        """Check a login. Raises UnauthorizedError for a wrong one, and TooManyLoginsError."""
         users = await self._file.current()
         user = users.by_name.get(name)
         digest = hmac.digest(self._key, f"{len(name)}:{name}:{password}".encode(), hashlib.sha256)
         if user is not None and self._right.get(digest) == user.hashed:
             return user
         async with telling_of_refusal(name), self._limit.attempt(name, connection):
-            # Of many requests at once, the first may have shown it meanwhile.
+            # A concurrent request may have verified the same login meanwhile.
             is_right = (user is not None and self._right.get(digest) == user.hashed) or (
                 await self._passwords.is_password_of(None if user is None else user.hashed, password)
             )
@@ -175,7 +174,7 @@ class BasicIdentity:
         self._file.read()
 
     def _parse(self, content: bytes) -> _Users:
-        """Raises DirectoryUnavailableError."""
+        """Parse the file. Raises DirectoryUnavailableError when it is not UTF-8."""
         try:
             users = _Users(dict(_parsed(self._path, content.decode())))
         except UnicodeDecodeError as error:

@@ -1,8 +1,8 @@
-"""Logins of browsers: a cookie that scripts cannot read, in the place of the header that programs send.
+"""Logins of browsers: a cookie that scripts cannot read replaces the header that programs send.
 
-The cookie holds a token of the strategy, which checks it with each request as it checks that header, on every face. A
-browser sends cookies by itself, so what changes something needs a header besides, which pages of other sites cannot
-add. Nor may such a page use any other login that a browser remembers, or a network that only the browser can reach.
+The cookie holds a token of the strategy, which checks it with each request, on every face. A browser sends cookies by
+itself, so a change also needs a header that pages of other sites cannot add. Such pages may not use other logins that
+the browser remembers either, nor a network that only the browser can reach.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,12 +20,12 @@ from fleetlight.api.http.connection import ClientConnection
 
 COOKIE = "fleetlight_session"
 SECURE_COOKIE = f"__Host-{COOKIE}"
-"""That of a site which is served by TLS: browsers let no other site, and no page without TLS, set one of this name."""
+"""The cookie of a site with TLS: browsers let no other site, and no page without TLS, set a cookie of this name."""
 CONSOLE_HEADER = "Fleetlight-Request"
 CONSOLE = "console"
 TOKEN_HEADER = "X-Auth-Token"  # noqa: S105  # the name of a header
 ENDED_CHALLENGE = "Fleetlight-Session"
-"""Of a session that has ended. At the challenge of `basic` a browser would ask for the password by itself."""
+"""The challenge for a session that has ended; at that of `basic` a browser would show its own password dialog."""
 
 _READS = {"GET", "HEAD", "OPTIONS"}
 _OWN_SITE = {"same-origin", "none"}
@@ -33,7 +33,7 @@ _OWN_SITE = {"same-origin", "none"}
 
 @dataclass(frozen=True, slots=True)
 class BrowserLogin:
-    """One of user and password, a token, or a login link, which logs in once. project: by id or name."""
+    """A login: user and password, a token, or a login link, which logs in once. project: by id or name."""
 
     user: str | None = None
     password: SecretStr | None = None
@@ -50,9 +50,9 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who is logged in. project: None without one. projects: those that a session can change to.
+    """The account of a session. project: None without one. projects: those that the session can change to.
 
-    logout_page: to go to after the log-out, which ends the login where it was made; None where there is no such.
+    logout_page: the page, at the provider of the login, that ends the login there, too; None if there is none.
     """
 
     user: Named
@@ -62,36 +62,36 @@ class Account:
 
 
 class BrowserIdentity(Identity, Protocol):
-    """A strategy at which browsers log in. A session is a text that it takes in the header X-Auth-Token.
+    """A strategy at which browsers log in. A session is a text that it accepts in the header X-Auth-Token.
 
-    logins: the ways to log in, of `password`, `token` and `openid`; none where every caller is let in.
+    logins: the ways to log in: `password`, `token`, `openid`; none if the strategy lets every caller in.
     """
 
     @property
     def logins(self) -> Sequence[str]: ...
 
     async def begin_session(self, login: BrowserLogin, connection: ClientConnection) -> str:
-        """A new session. Raises UnauthorizedError, TooManyLoginsError, BadRequestError."""
+        """Begin a session. Raises UnauthorizedError, TooManyLoginsError, BadRequestError."""
         ...
 
     async def change_project(self, session: str, project: str) -> str:
-        """The same session for another project, by id or name. Raises UnauthorizedError, BadRequestError."""
+        """Return the session for another project, by id or name. Raises UnauthorizedError, BadRequestError."""
         ...
 
     async def end_session(self, session: str) -> None:
-        """End a session, wherever a copy of its cookie is; one that is over already stays so."""
+        """End a session and every copy of its cookie; an ended session stays ended."""
         ...
 
     async def account(self, caller: Caller, headers: Mapping[str, str]) -> Account:
-        """The names of the caller of a request with these headers, and its projects."""
+        """Return the names of a request's caller, and its projects."""
         ...
 
 
 class BrowserLogins:
     """Turns the cookie of a session into the header of its token, unless the request has a login of its own.
 
-    What changes something is refused from a page of another site, and with a cookie that lacks CONSOLE_HEADER.
-    refusal: the answer to a request for a path, with the reason. link_prefix: `api.compute_link_prefix`.
+    It refuses changes from a page of another site, and changes by cookie without CONSOLE_HEADER.
+    refusal: makes the answer to a request for a path, with the reason. link_prefix: `api.compute_link_prefix`.
     """
 
     def __init__(self, app: ASGIApp, refusal: Callable[[str, str], Response], link_prefix: str | None) -> None:
@@ -112,7 +112,7 @@ class BrowserLogins:
         if is_change and headers.get(CONSOLE_HEADER) != CONSOLE:
             why = f"With the cookie of a login, what changes something needs {CONSOLE_HEADER}: {CONSOLE}."
             return self._refusal(scope["path"], why)(scope, receive, send)
-        # In place: what is outside of this reads of the same scope which route was found.
+        # In place, since outer middleware reads the route from the same scope.
         scope["headers"] = list(scope["headers"])
         MutableHeaders(scope=scope)[TOKEN_HEADER] = session
         return self._app(scope, receive, send)
@@ -131,7 +131,7 @@ def _is_foreign(headers: Headers) -> bool:
 
 
 def _session_of(scope: Scope, headers: Headers, link_prefix: str | None) -> str | None:
-    """What the cookie holds by which a request is logged in; None without, or with a login of its own."""
+    """Return the session in the cookie; None without cookie, or if the request has another login."""
     if TOKEN_HEADER in headers or "Authorization" in headers:
         return None
     cookies = cookie_parser("; ".join(headers.getlist("cookie")))
@@ -141,17 +141,17 @@ def _session_of(scope: Scope, headers: Headers, link_prefix: str | None) -> str 
 
 
 def is_secure(scope: Scope, link_prefix: str | None) -> bool:
-    """Whether browsers come by TLS."""
+    """Whether browsers connect by TLS."""
     return (link_prefix or f"{scope['scheme']}:").startswith("https:")
 
 
 def set_session(response: Response, session: str, *, is_secure: bool) -> None:
-    """Without an age: it goes with the browser's window, and what it holds ends by itself."""
+    """Set the cookie, without an age: it ends with the browser, and the session by itself."""
     name = SECURE_COOKIE if is_secure else COOKIE
     response.set_cookie(name, session, path="/", httponly=True, samesite="strict", secure=is_secure)
 
 
 def take_session(response: Response, *, is_secure: bool) -> None:
-    """Have the browser forget it."""
+    """Have the browser delete the cookie."""
     name = SECURE_COOKIE if is_secure else COOKIE
     response.delete_cookie(name, path="/", httponly=True, samesite="strict", secure=is_secure)

@@ -1,4 +1,4 @@
-"""Which sessions of browsers were ended before they ended by themselves."""
+"""Sessions of browsers that were ended before they expired."""
 
 from functools import partial
 from typing import Protocol, runtime_checkable
@@ -12,10 +12,10 @@ _MAX_REMEMBERED = 1000
 
 
 class SessionEnds:
-    """The ends of sessions in the fleet database, which all processes ask with each request of a session.
+    """The ends of sessions in the fleet database, which each process checks with each request of a session.
 
-    lifetime_us: no session counts longer. While the fleet database does not answer, sessions that this process has
-    found to count go on, as lists do by the registry that was read last.
+    lifetime_us: no session is valid longer. While the fleet database does not answer, the process goes on accepting
+    sessions that it has found valid, as lists go on with the registry read last.
     """
 
     def __init__(self, lifetime_us: int, clock: Clock) -> None:
@@ -26,11 +26,11 @@ class SessionEnds:
         self._counted: dict[str, None] = {}
 
     def keep_in(self, kept: EndedSessions, timeout_s: float) -> None:
-        """To be called by each process before the first request. timeout_s: what a question may cost a request."""
+        """Set the store; each process calls this before its first request. timeout_s: time limit of a query."""
         self._kept, self._timeout_s = kept, timeout_s
 
     async def add(self, user_id: str, session: str) -> None:
-        """End a session. session: what names it. Raises FleetUnreachableError."""
+        """End a session. session: its key. Raises FleetUnreachableError."""
         self._counted.pop(session, None)
         add = partial(self._store.add, user_id, session, self._clock(), self._lifetime_us)
         await ask_fleet(add, self._timeout_s)
@@ -58,7 +58,7 @@ class SessionEnds:
 
 @runtime_checkable
 class EndsSessions(Protocol):
-    """A strategy whose sessions nothing else keeps."""
+    """A strategy that stores no sessions itself, and so needs SessionEnds."""
 
     @property
     def ends(self) -> SessionEnds: ...

@@ -1,4 +1,4 @@
-"""Error bodies in Keystone's form (contracts/nova-rest, 5.5); the compute API answers 401 in it too."""
+"""Error bodies in Keystone's form (contracts/nova-rest, 5.5), which the compute API uses for 401, too."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -17,12 +17,12 @@ def identity_fault(status: int, message: str, headers: Mapping[str, str] | None 
 
 
 def unauthorized(error: UnauthorizedError, root: str) -> Response:
-    """One answer to every caller that is not let in, whatever the reason. root: address of the application."""
+    """Make the answer to an unauthorized caller, the same for every reason. root: address of the application."""
     return identity_fault(401, _UNAUTHORIZED, {"WWW-Authenticate": error.challenge.replace("{root}", root)})
 
 
 def identity_fault_of(error: Exception, root: str) -> Response:
-    """The answer to a request that failed with `error`; of what happened to us nothing is said."""
+    """Make the answer to a request that failed with `error`; it says nothing about internal errors."""
     status = status_of(error) or 500
     if isinstance(error, UnauthorizedError):
         return unauthorized(error, root)

@@ -1,8 +1,8 @@
-"""Strategy `keystone`: tokens of a Keystone, checked by its own middleware (the extra `keystone`).
+"""Strategy `keystone`: tokens of a Keystone, checked by Keystone's own middleware (the extra `keystone`).
 
-The middleware is a WSGI one. It is called with nothing but the token, and what it says about the caller is read from
-the environment that it passes on, which is the part of it that is documented. Its own cache keeps most requests local.
-It is not told what is requested, so it refuses application credentials that are good for some requests only.
+The WSGI middleware gets only the token; the strategy reads the caller from the environment that the middleware passes
+on, which is its documented interface. Its cache keeps most requests local. It does not get the request, so it refuses
+application credentials that are restricted to some requests.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ _SUBJECT = "X-Subject-Token"
 
 
 class KeystoneSessions:
-    """settings: with `auth_url`. Names of users and projects are those of the domains that the settings name."""
+    """Sessions as tokens of Keystone. settings: with `auth_url`; their domains apply to names of users and projects."""
 
     def __init__(self, settings: KeystoneSettings) -> None:
         self._root = f"{settings.auth_url}".removesuffix("/v3") + "/v3"
@@ -38,7 +38,7 @@ class KeystoneSessions:
         self._http = Session(verify=ca_file or True, timeout=settings.timeout_s)
 
     def with_password(self, name: str, password: str, project: str | None) -> str:
-        """A token for the project of this name, or else the user's default one, or one of the user's."""
+        """Get a token for the project of this name; without one, for the user's default project, or another."""
         user = {"name": name, "domain": self._user_domain, "password": password}
         identity = {"methods": ["password"], "password": {"user": user}}
         scope = None if project is None else {"project": {"name": project, "domain": self._project_domain}}
@@ -47,7 +47,7 @@ class KeystoneSessions:
         return self.with_token(token, projects[0].id) if projects else token
 
     def with_token(self, token: str, project: str) -> str:
-        """A token for another project, by id or name, of the user of `token`."""
+        """Get a token of the user of `token` for another project, by id or name."""
         found = next((each for each in self._projects(token) if project in {each.id, each.name}), None)
         if found is None:
             raise UnauthorizedError("no role in the project", ENDED_CHALLENGE)
@@ -57,7 +57,7 @@ class KeystoneSessions:
         try:
             self._ask("DELETE", "/auth/tokens", token, {_SUBJECT: token})
         except UnauthorizedError:
-            return  # it has ended by itself
+            return  # the token has expired already
 
     def account(self, token: str) -> Account:
         shown = self._ask("GET", "/auth/tokens?nocatalog", token, {_SUBJECT: token}).json()["token"]
@@ -69,7 +69,7 @@ class KeystoneSessions:
         return sorted(map(_named, found), key=lambda project: project.name)
 
     def _new_token(self, identity: Mapping[str, Any], scope: object) -> tuple[str, Mapping[str, Any]]:
-        """The text of a token, and what Keystone says of it."""
+        """Get a new token; returns its text and Keystone's description of it."""
         auth = {"identity": identity} if scope is None else {"identity": identity, "scope": scope}
         answer = self._ask("POST", "/auth/tokens?nocatalog", json={"auth": auth})
         return answer.headers[_SUBJECT], answer.json()["token"]
@@ -79,7 +79,7 @@ class KeystoneSessions:
     ) -> Any:
         own = {} if token is None else {"X-Auth-Token": token}
         try:
-            # Not logged: its requests and answers hold tokens and passwords.
+            # Without logging, since requests and answers hold tokens and passwords.
             return self._http.request(
                 self._root + path, method, headers={**own, **(headers or {})}, authenticated=False, log=False, **content
             )
@@ -99,7 +99,7 @@ _StartResponse = Callable[[str, list[tuple[str, str]]], object]
 
 
 class KeystoneIdentity:
-    """settings: with `auth_url`, `username` and `password`."""
+    """The strategy. settings: with `auth_url`, `username` and `password`."""
 
     logins: Sequence[str] = ("password", "token")
 
@@ -139,7 +139,7 @@ class KeystoneIdentity:
         return await self._threads.run(partial(self._sessions.account, headers.get(TOKEN_HEADER, "")))
 
     def _caller_of(self, token: str, service_token: str | None) -> Caller:
-        """service_token: of another service that acts for the user, whose token may then have expired meanwhile."""
+        """Find the caller of a token. service_token: of a service that acts for the user; allows an expired `token`."""
         environment: _Environment = {"HTTP_X_AUTH_TOKEN": token}
         if service_token:
             environment["HTTP_X_SERVICE_TOKEN"] = service_token
@@ -148,7 +148,7 @@ class KeystoneIdentity:
         try:
             body = self._middleware(environment, lambda status, _headers, *_: statuses.append(status))
         except ClientException as error:
-            # Its catalog, say, has no identity service in our region.
+            # For example, the catalog has no identity service in our region.
             raise IdentityServiceError(str(error)) from error
         for _ in body:
             pass
@@ -162,13 +162,13 @@ class KeystoneIdentity:
         return Caller(
             user_id=environment["HTTP_X_USER_ID"],
             project_id=project_id,
-            # Every rule is about projects: a role in a domain, or in the whole system, is none here (section 11).
+            # All rules concern projects, so roles in a domain or the system do not count (section 11).
             roles=frozenset(role.strip().lower() for role in roles if role.strip()) if project_id else frozenset(),
         )
 
 
 def _answer_with_caller(_environment: _Environment, start_response: _StartResponse) -> Iterable[bytes]:
-    """What the middleware passes on to when it knows the caller."""
+    """The WSGI application behind the middleware: answers with the caller."""
     start_response("200 OK", [])
     return []
 

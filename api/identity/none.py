@@ -1,4 +1,4 @@
-"""Strategy `none`, for development: the headers name the caller, who is an administrator when they name none."""
+"""Strategy `none`, for development: headers name the caller; without them the caller is an administrator."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class NoIdentity:
         raise BadRequestError("There is nothing to log in to: every caller is let in.")
 
     async def end_session(self, session: str) -> None:
-        """There is none."""
+        """Do nothing, since the strategy has no sessions."""
 
     async def account(self, caller: Caller, headers: Mapping[str, str]) -> Account:
         project = Named(caller.project_id or "", caller.project_id or "")

@@ -17,9 +17,9 @@ def open_identity(
     keystone: KeystoneSettings,
     openid: OpenIdSettings = _NO_PROVIDER,
 ) -> BrowserIdentity:
-    """The strategy that `api.auth` names, with logins at a provider where there is one. api: with `watch_key` then.
+    """Open the strategy that `api.auth` names, with logins at a provider if one is set. api: with `watch_key` then.
 
-    Raises IdentityConfigurationError when a key that it needs is not set, or a file that it needs cannot be read.
+    Raises IdentityConfigurationError when a needed setting is missing, or a needed file cannot be read.
     """
     programs = _open_programs(api, identity, keystone)
     return programs if openid.issuer is None else _with_openid(programs, api, identity, openid)
@@ -49,7 +49,7 @@ def _open_programs(api: ApiSettings, identity: IdentitySettings, keystone: Keyst
 
 
 def _checked(strategy: BasicIdentity | TokenIdentity) -> BrowserIdentity:
-    """Finds now, and not at the first request, that no user could log in."""
+    """Check at the start, and not at the first request, that the file of users can be read."""
     try:
         strategy.check()
     except DirectoryUnavailableError as error:

@@ -1,7 +1,7 @@
-"""Names and passwords of HTTP basic authentication, and the hashing and checking of passwords off the event loop.
+"""Names and passwords of HTTP basic authentication; hashing and checking of passwords outside of the event loop.
 
-A check takes long and much memory, on purpose. So checks have threads of their own, and few: a
-caller that guesses passwords gets no more of the machine, and requests with tokens go on meanwhile.
+A check takes long and much memory, on purpose. So checks run in a few threads of their own: a caller that guesses
+passwords gets no more of the machine, and requests with tokens go on meanwhile.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from fleetlight.api.limits.login_limit import CHECKS_AT_ONCE
 
 
 def name_and_password(header: str, challenge: str) -> tuple[str, str]:
-    """What the header Authorization says (RFC 7617).
+    """Parse the header Authorization (RFC 7617).
 
-    challenge: of the UnauthorizedError that is raised where it says neither.
+    Raises UnauthorizedError with `challenge` if the header is malformed.
     """
     scheme, _, encoded = header.partition(" ")
     try:
@@ -34,7 +34,7 @@ def name_and_password(header: str, challenge: str) -> tuple[str, str]:
 
 _ARGON2_PREFIX = "$argon2"
 _BCRYPT_PREFIXES = ("$2a$", "$2b$", "$2y$")
-# One of OWASP's equal choices (Password Storage Cheat Sheet), the one with the least memory: a guesser gets no more.
+# The choice of OWASP's equal ones (Password Storage Cheat Sheet) with the least memory for guessers to occupy.
 _hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 
 
@@ -45,19 +45,19 @@ def hash_password(password: str) -> str:
 
 @cache
 def _hash_of_no_user() -> str:
-    """The hash that is checked for users that there are not, so that their answers take as long as others."""
+    """Return the hash that is checked for unknown users, so that their answers take as long as others."""
     return hash_password("nobody has this password")
 
 
 def is_known_hash(text: str) -> bool:
-    """Whether `text` is a hash of a kind that is safe enough to be checked: argon2 or bcrypt."""
+    """Whether `text` is a hash of a safe kind: argon2 or bcrypt."""
     return text.startswith((_ARGON2_PREFIX, *_BCRYPT_PREFIXES))
 
 
 def is_password_of(hashed: str | None, password: str) -> bool:
-    """Whether `hashed` is a hash of `password`. Blocks for as long as the hash was made to take.
+    """Whether `hashed` is a hash of `password`. Blocks for as long as the hash is meant to take.
 
-    hashed: None for a user that there is not, or one without a password: the answer is no, and as late as any other.
+    hashed: None for an unknown user, or one without a password: the answer is no, after the same time.
     """
     if hashed is not None and hashed.startswith(_BCRYPT_PREFIXES):
         try:
@@ -77,9 +77,9 @@ class PasswordChecks:
     """
 
     def __init__(self) -> None:
-        # They begin when they are needed: what is made here may be forked, and threads are not.
+        # The pool starts its threads on demand, after a fork, which does not copy threads.
         self._threads = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="passwords")
-        # Or the first login of an unknown user would wait for it, and for the check.
+        # Compute it now, or the first login of an unknown user would take longer.
         _hash_of_no_user()
 
     async def is_password_of(self, hashed: str | None, password: str) -> bool:

@@ -1,4 +1,4 @@
-"""What the log says of logins that are refused: the name that was given, and by the request the address."""
+"""Log events of refused logins: the given name, and by the request the address."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ _log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def telling_of_refusal(name: str | None) -> AsyncIterator[None]:
-    """A login with `name`: what is logged in the block has that, and one that comes too often is logged."""
+    """Bind `name` to the log events of a login in the block, and log a login that comes too often."""
     with structlog.contextvars.bound_contextvars(login=None if name is None else shown(name)):
         try:
             yield

@@ -1,7 +1,7 @@
-"""The rights of the caller that reads a stream: whether they still are what they were when it began.
+"""Rights of a stream's reader: checks that they have not shrunk since the stream began.
 
-The strategy of identity that let the request in is asked again, with the headers of that request: so whatever ends a
-login for requests ends it for streams as well, and as soon.
+The check authenticates the headers of the stream's request again, so an event that ends a login for requests ends it
+for streams as soon.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from fleetlight.listing.errors import RightsLostError
 from fleetlight.listing.watches.watch import RIGHTS_INTERVAL_S
 
 _log = structlog.get_logger(__name__)
-# Until then nothing is told; an operator can restart the identity service meanwhile.
+# A stream waits so long for the identity service, which an operator may restart meanwhile.
 _TIMEOUT_S = 30.0
 _RETRY_S = 1.0
 
 
 @runtime_checkable
 class KnowsRoles(Protocol):
-    """A strategy that has users of its own."""
+    """A strategy that knows its users."""
 
     async def roles_of(self, user_id: str, project_id: str | None) -> frozenset[str] | None:
-        """The roles in a project that the user would log in with; None for a user who cannot.
+        """Return the roles of a login of the user in a project; None for a user who cannot log in.
 
         Raises DirectoryUnavailableError.
         """
@@ -41,7 +41,7 @@ class KnowsRoles(Protocol):
 
 
 class CallerRights:
-    """caller: of the request for the stream. authenticate: finds it again; raises as `Identity` does."""
+    """The rights of a stream's reader. authenticate: finds the caller again; raises as `Identity` does."""
 
     def __init__(self, caller: Caller, authenticate: Callable[[], Awaitable[Caller]]) -> None:
         self._caller = caller
@@ -50,13 +50,13 @@ class CallerRights:
 
     @property
     def are_old(self) -> bool:
-        """Whether the last look is RIGHTS_INTERVAL_S ago."""
+        """Whether the last check is RIGHTS_INTERVAL_S ago."""
         return time.monotonic() - self._confirmed_at >= RIGHTS_INTERVAL_S
 
     async def confirm(self) -> None:
-        """Return once it is certain that the caller still has every right.
+        """Return when the caller is known to still have every right.
 
-        Raises RightsLostError when that is not so, or cannot be found out for too long.
+        Raises RightsLostError when the caller has lost some, or the identity service does not answer for too long.
         """
         try:
             async with asyncio.timeout(_TIMEOUT_S):
@@ -71,7 +71,7 @@ class CallerRights:
         self._confirmed_at = time.monotonic()
 
     async def _caller_now(self) -> Caller:
-        """Tries until there is an answer. Raises UnauthorizedError."""
+        """Authenticate the caller, and retry until there is an answer. Raises UnauthorizedError."""
         away = (DirectoryUnavailableError, IdentityServiceError, TooManyLoginsError)
         return await retrying_every(_RETRY_S, away, _log_first)(self._authenticate)
 
@@ -82,7 +82,7 @@ def _log_first(error: Exception, attempt: int, _wait_s: float) -> None:
 
 
 def _what_is_lost(before: Caller, now: Caller) -> str | None:
-    """What `before` had and `now` has not, in words; None for nothing. What a caller has more is no reason to end."""
+    """Return in words the rights of `before` that `now` lacks; None if it lacks none. Further rights do not matter."""
     if (now.user_id, now.project_id) != (before.user_id, before.project_id):
         return "the credentials that the stream was opened with are for another project now"
     lost = with_implied(before.roles) - with_implied(now.roles)

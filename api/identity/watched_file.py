@@ -1,4 +1,4 @@
-"""A file that is read again when it has changed: writers put a whole new one in its place."""
+"""A file that is read again after changes; writers replace the whole file."""
 
 import asyncio
 import os
@@ -13,9 +13,9 @@ _State = tuple[int, int, int]
 
 
 class WatchedFile(Generic[T]):
-    """What the file at `path` says. It is looked at, at its inode, time and size, at each call.
+    """The parsed content of the file at `path`. Each call compares its inode, time and size with those read last.
 
-    parse: from its content; raises DirectoryUnavailableError for what is none.
+    parse: parses the content; raises DirectoryUnavailableError for malformed content.
     """
 
     def __init__(self, path: Path, parse: Callable[[bytes], T]) -> None:
@@ -25,26 +25,26 @@ class WatchedFile(Generic[T]):
         self._reading = asyncio.Lock()
 
     async def current(self) -> T:
-        """What it says now, for an event loop, which goes on meanwhile; raises DirectoryUnavailableError."""
+        """Return the current content; reads the file in a thread. Raises DirectoryUnavailableError."""
         known = self._known
         if known is not None and known[0] == self._state():
             return known[1]
-        # One request reads it, and those that have come meanwhile find it read.
+        # One request reads the file, and concurrent ones use its result.
         async with self._reading:
             return await asyncio.to_thread(self.read)
 
     def read(self) -> T:
-        """As `current`; blocks while it is read."""
+        """As `current`; blocks. Raises DirectoryUnavailableError."""
         known, state = self._known, self._state()
         if known is not None and known[0] == state:
             return known[1]
-        # The state is older than what is read now, never newer: at worst it is read once more.
+        # Take the status before the content: a change in between only causes one more read.
         content = self.load()
         self._known = (state, content)
         return content
 
     def load(self) -> T:
-        """What it says, whether it has changed or not. Blocks. Raises DirectoryUnavailableError."""
+        """Read and parse the file, even if unchanged. Blocks. Raises DirectoryUnavailableError."""
         try:
             content = self.path.read_bytes()
         except OSError as error:
@@ -52,7 +52,7 @@ class WatchedFile(Generic[T]):
         return self._parse(content)
 
     def is_now(self, status: os.stat_result, content: T) -> None:
-        """The caller has put a file with this `status` in the place of the old one, which says `content`."""
+        """Note that the caller has replaced the file by one with this `status` and `content`."""
         self._known = (_state_of(status), content)
 
     def _state(self) -> _State:

@@ -1,1 +1,1 @@
-"""The image API, read only: as much of it as clients ask for to create a server (contracts/nova-rest, section 6)."""
+"""The part of the image API that clients read to create a server (contracts/nova-rest, section 6)."""

@@ -1,4 +1,4 @@
-"""The face `/image`, which the catalog of our own identity service names: versions, the list of images, and one."""
+"""The face `/image`, in the catalog of our own identity service: versions, the list of images, and one image."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import urlencode
@@ -40,7 +40,7 @@ Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 
 class ImageHandlers:
-    """identity: authenticates callers. link_prefix: `api.compute_link_prefix`. shelved: has images too."""
+    """The handlers. identity: authenticates callers. link_prefix: `api.compute_link_prefix`. shelved: more images."""
 
     def __init__(self, identity: Identity, link_prefix: str | None, shelved: ShelvedServers) -> None:
         self._identity = identity
@@ -48,7 +48,7 @@ class ImageHandlers:
         self._shelved = shelved
 
     def routes(self) -> Sequence[Route]:
-        """The first that fits counts."""
+        """Return the routes; the first that matches counts."""
         index = ApiOperation("GET", "/image/v2/images", IMAGES, query=("limit", "marker", "name", "id", "os_hidden"))
         show = ApiOperation("GET", "/image/v2/images/{image_id}", IMAGE)
         return [
@@ -64,9 +64,9 @@ class ImageHandlers:
         return json_answer(versions_view(Links.of(http, self._link_prefix).root), 300)
 
     async def index(self, http: Request, caller: Caller) -> Response:
-        """`GET /v2/images`: in one order, so that pages follow each other. A filter names any member or property."""
+        """`GET /v2/images`: in a fixed order, for paging. Filters are members or properties. Raises ForbiddenError."""
         query = http.query_params
-        # Clients look for an image by its name before they create a server: then no cell is asked in vain.
+        # Clients look an image up by name before they create a server; do not ask cells for other names.
         may_be_shelved = SUFFIX in query.get("name", SUFFIX)
         shelved = await self._shelved.images(caller.project_id) if may_be_shelved else ()
         found = [image for image in (*map(image_view, DEFAULT_IMAGES), *shelved) if _fits(image, query)]
@@ -85,7 +85,7 @@ class ImageHandlers:
         return json_answer(document)
 
     async def show(self, http: Request, caller: Caller) -> Response:
-        """`GET /v2/images/{id}`: by id alone; clients look for a name in the list."""
+        """`GET /v2/images/{id}`: by id only; clients search the list for a name. Raises ForbiddenError."""
         wanted = http.path_params["image_id"]
         found = [image_view(image) for image in DEFAULT_IMAGES if image.id == wanted]
         if not found and is_uuid(wanted):
@@ -122,7 +122,7 @@ class ImageHandlers:
 
 
 def _check_reader(caller: Caller) -> None:
-    """Raises ForbiddenError."""
+    """Raise ForbiddenError for a caller without the role `reader`."""
     if not caller.has_role("reader"):
         raise ForbiddenError("get_images")
 
@@ -155,7 +155,7 @@ def _limit(query: QueryParams) -> int | None:
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """None where another service, or none, has the images."""
+    """Make the routes; none if another service, or no service, has the images."""
     parts = services.parts
     if embedded_service(parts.identity) is None:
         return []

@@ -1,7 +1,7 @@
 """The images of shelved servers: `NAME-shelved`, from the moment a server is being shelved until it is unshelved.
 
-Hosts of native cells upload nothing, so there is such an image exactly while its server is shelved. It is made of the
-server's row and has its uuid: nothing is kept that could differ from it.
+Hosts of native cells upload nothing, so such an image exists exactly while its server is shelved. It is made from the
+server's row on demand, and has the server's uuid.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ _SHELVED = any_of(
 
 
 class ShelvedServers:
-    """reader: asks the cells. timeout_s: what one of them may take."""
+    """Finds the images of shelved servers. reader: asks the cells. timeout_s: time limit of one cell."""
 
     def __init__(self, reader: CellReader, timeout_s: float) -> None:
         self._reader = reader
         self._timeout_s = timeout_s
 
     async def images(self, project_id: str | None, uuid: str | None = None) -> Sequence[dict[str, Any]]:
-        """The images of a project's servers, by name; uuid: of this server only.
+        """Find the images of a project's servers, ordered by name; uuid: of this server only.
 
-        Those in cells that do not answer are left out.
+        Leaves out servers in cells that do not answer.
         """
         if project_id is None:
             return ()

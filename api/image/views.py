@@ -1,4 +1,4 @@
-"""JSON forms of images, in Glance's manner: an image's own properties stand beside the others."""
+"""JSON forms of images like Glance's, with custom properties beside the standard members."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -56,7 +56,7 @@ def image_view(image: DefaultImage) -> dict[str, Any]:
 
 
 def shelved_image_view(record: Record, suffix: str) -> dict[str, Any]:
-    """The image of a server that is shelved, or about to be. suffix: of its name."""
+    """Show the image of a server that is shelved, or being shelved. suffix: of its name."""
     base = next((image for image in DEFAULT_IMAGES if image.id == record["image_ref"]), DEFAULT_IMAGES[0])
     is_shelved = record["vm_state"] in {"shelved", "shelved_offloaded"}
     changed_at = from_microseconds(record["updated_at"] or record["created_at"] or 0).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -75,6 +75,6 @@ def shelved_image_view(record: Record, suffix: str) -> dict[str, Any]:
 
 
 def versions_view(root: str) -> Mapping[str, Any]:
-    """root: address of the application."""
+    """Show the versions. root: address of the application."""
     links = [{"rel": "self", "href": f"{root}/image/v2/"}]
     return {"versions": [{"id": "v2.9", "status": "CURRENT", "links": links}]}

@@ -1,16 +1,16 @@
-"""Why a login at an OpenID provider does not begin a session.
+"""Errors of logins at an OpenID provider.
 
 LoginFailedError
-├── LoginStateError      its answer is not that to a login which this browser has begun
-├── LoginRefusedError    the provider let no one in, or its token is not good
-└── NoProjectError       the user is known, and has no right here
+├── LoginStateError      the answer belongs to no login that this browser has begun
+├── LoginRefusedError    the provider has refused the login, or its token is invalid
+└── NoProjectError       the user is known, but has no rights here
 """
 
 from fleetlight.api.http.errors import ApiError, UnauthorizedError
 
 
 class LoginFailedError(ApiError):
-    """The text is for the person at the browser. status: of the answer. reason: for the log."""
+    """A login failed. The text is for the person at the browser. status: of the answer. reason: for the log."""
 
     status = 401
 
@@ -24,7 +24,7 @@ class LoginStateError(LoginFailedError):
 
 
 class LoginRefusedError(LoginFailedError, UnauthorizedError):
-    """Counted as a wrong password is."""
+    """The provider has refused the login, or its token is invalid. It counts like a wrong password."""
 
 
 class NoProjectError(LoginFailedError):

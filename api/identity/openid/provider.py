@@ -1,6 +1,6 @@
-"""The OpenID provider, spoken with by authlib (the extra `openid`): the authorization code flow with PKCE.
+"""The OpenID provider, by authlib (the extra `openid`): the authorization code flow with PKCE.
 
-Its discovery document and keys are kept for an hour, and keys are fetched anew for a token of one that is not known.
+Its discovery document and keys are cached for an hour; a token with an unknown key causes a new fetch.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 Answer = TypeVar("Answer")
-# What libraries raise that read an answer of a provider as if it were one.
+# Errors that libraries raise for malformed answers of a provider.
 _NONSENSE = (
     JoseError,
     msgspec.DecodeError,
@@ -45,17 +45,17 @@ _NONSENSE = (
     ValueError,
 )
 _THREADS = 4
-# Of one login: the document, the token, and the keys.
+# One login needs the document, the token, and the keys.
 _MOST_REQUESTS = 3
 _KEPT_S = 3600.0
 _ATTEMPT_S = 600
 _LEEWAY_S = 30
-# Signed by a key that the provider alone has: neither `none`, nor by what it shares with its clients.
+# Signatures by a key that only the provider has: neither `none`, nor a secret shared with clients.
 _ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"})
 
 
 class _Metadata(msgspec.Struct, frozen=True):
-    """What is read of a discovery document (OpenID Connect Discovery 1.0, section 3)."""
+    """The used part of a discovery document (OpenID Connect Discovery 1.0, section 3)."""
 
     issuer: str
     authorization_endpoint: str
@@ -67,9 +67,9 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 
 class OpenIdProvider:
-    """settings: with `issuer` and `client_id`. callback: the address that the provider sends browsers back to.
+    """An OpenID provider. settings: with `issuer` and `client_id`. callback: the address to which it returns browsers.
 
-    Every call raises IdentityServiceError when the provider does not answer, or says what no provider should.
+    Every call raises IdentityServiceError when the provider does not answer, or its answer is malformed.
     """
 
     def __init__(self, settings: OpenIdSettings, callback: str, clock: Clock = system_clock) -> None:
@@ -81,15 +81,15 @@ class OpenIdProvider:
         self._keys: KeySet | None = None
 
     async def begin(self, next_page: str) -> tuple[str, Attempt]:
-        """The page of the provider to go to, and what its answer has to fit."""
+        """Begin a login; returns the provider's page to open, and the attempt that its answer must match."""
         return await self._answer(partial(self._begin, next_page))
 
     async def claims(self, code: str, attempt: Attempt) -> Claims:
-        """The claims of the ID token for `code`, verified. Raises LoginRefusedError."""
+        """Exchange `code` for an ID token; returns its verified claims. Raises LoginRefusedError."""
         return await self._answer(partial(self._claims, code, attempt))
 
     async def logout_page(self, then: str) -> str | None:
-        """The page that ends the login at the provider, which goes on to `then`; None where there is none."""
+        """Return the provider's page that ends the login there and goes on to `then`; None if it has none."""
         endpoint = (await self._answer(self._metadata)).end_session_endpoint
         if endpoint is None or not is_secure_url(endpoint):
             return None
@@ -97,7 +97,7 @@ class OpenIdProvider:
         return str(add_params_to_uri(endpoint, query))
 
     async def _answer(self, call: Callable[[], Answer]) -> Answer:
-        """What `call` returns. requests bounds the wait for each byte, and not for all of them."""
+        """Run `call` within a time limit, since requests only limits the wait for each byte."""
         timeout_s = _MOST_REQUESTS * self._settings.timeout_s
         try:
             async with asyncio.timeout(timeout_s):
@@ -135,7 +135,7 @@ class OpenIdProvider:
         return self._verified(metadata, token, attempt.nonce)
 
     def _verified(self, metadata: _Metadata, token: Mapping[str, Any], nonce: str) -> Claims:
-        """OpenID Connect Core 1.0, section 3.1.3.7."""
+        """Verify an ID token by OpenID Connect Core 1.0, section 3.1.3.7."""
         options = {
             "iss": {"essential": True, "value": self._settings.issuer},
             "aud": {"essential": True, "value": self._settings.client_id},
@@ -150,7 +150,7 @@ class OpenIdProvider:
             decoded = self._decoded(metadata, str(token.get("id_token")))
             claims = CodeIDToken(decoded.claims, decoded.header, options, parameters)
             claims.validate(now=self._clock() // MICROSECONDS_PER_SECOND, leeway=_LEEWAY_S)
-            timedelta(seconds=claims["exp"])  # raises for a time that no calendar has
+            timedelta(seconds=claims["exp"])  # raises for a time out of range
         except _NONSENSE as error:
             raise self._refused(f"the ID token is not good: {shown(str(error))}") from error
         return dict(claims)

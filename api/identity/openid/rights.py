@@ -1,4 +1,4 @@
-"""What a user may do here, by the claims of its ID token."""
+"""Rights of a user, from the claims of its ID token."""
 
 import hashlib
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _LONGEST = 255
 
 
 class ClaimedProject(msgspec.Struct, frozen=True, array_like=True):
-    """role: the highest, which implies the others. name: of the project, where its id is not the name."""
+    """A project of a user. role: the highest, which implies the others. name: the project's, if it is not its id."""
 
     id: str
     role: str
@@ -21,7 +21,7 @@ class ClaimedProject(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ClaimedRights(msgspec.Struct, frozen=True, array_like=True):
-    """user_id: of its own for each user of each provider, and like no id of another strategy."""
+    """The rights of a user. user_id: unique over all providers, and different from ids of other strategies."""
 
     user_id: str
     user_name: str
@@ -30,7 +30,7 @@ class ClaimedRights(msgspec.Struct, frozen=True, array_like=True):
 
 
 def rights_of(claims: Claims, settings: OpenIdSettings) -> ClaimedRights:
-    """claims: verified, so with `iss` and `sub`."""
+    """Read the rights from claims. claims: verified, so with `iss` and `sub`."""
     name, values = claims.get(settings.name_claim), _texts(claims.get(settings.projects_claim))
     return ClaimedRights(
         hashlib.sha256(f"{claims['iss']}\n{claims['sub']}".encode()).hexdigest()[:32],
@@ -41,13 +41,13 @@ def rights_of(claims: Claims, settings: OpenIdSettings) -> ClaimedRights:
 
 
 def _texts(claim: object) -> list[str]:
-    """A provider may give a single value without a list around it."""
+    """Return a claim as a list of texts, since a provider may send a single value without a list."""
     values = claim if isinstance(claim, list) else [claim]
     return [value for value in values if isinstance(value, str)]
 
 
 def _roles(values: list[str]) -> dict[str, str]:
-    """The highest role in each project."""
+    """Return the highest role in each project."""
     found: dict[str, str] = {}
     for value in values:
         project, _, role = value.rpartition(":")

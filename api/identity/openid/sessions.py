@@ -1,6 +1,6 @@
-"""What a login keeps in the browser: texts that only the processes of this API can make and read.
+"""State of a login in the browser: sealed texts that only the processes of this API can make and read.
 
-So every process knows them, and none has to keep them. One kind of text cannot be taken for another.
+So every process can read them, and none has to store them. One kind of text cannot be mistaken for another.
 """
 
 from base64 import urlsafe_b64encode
@@ -14,7 +14,7 @@ from fleetlight.api.identity.openid.rights import ClaimedRights
 
 
 class Attempt(msgspec.Struct, frozen=True, array_like=True):
-    """A login that has begun: what the answer of the provider has to fit, and the page to show then."""
+    """A login that has begun: the values that the provider's answer must match, and the page to show afterwards."""
 
     state: str
     nonce: str
@@ -24,9 +24,9 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Session(msgspec.Struct, frozen=True, array_like=True):
-    """login: the same for all sessions of one login. project: its place in those of `rights`; None without any.
+    """A session. login: the same for all sessions of one login. project: index into those of `rights`, or None.
 
-    begun_at, expires_at: in microseconds since the epoch.
+    begun_at, expires_at: microseconds since the epoch.
     """
 
     login: str
@@ -40,7 +40,7 @@ Kept = TypeVar("Kept", Attempt, Session)
 
 
 class Seal(Generic[Kept]):
-    """key: the secret that all processes of one API share."""
+    """Seals and opens one kind of text. key: the secret that all processes of one API share."""
 
     def __init__(self, key: str, kind: type[Kept]) -> None:
         self._fernet = Fernet(urlsafe_b64encode(sha256(f"openid {kind.__name__}\n{key}".encode()).digest()))
@@ -50,7 +50,7 @@ class Seal(Generic[Kept]):
         return self._fernet.encrypt(msgspec.msgpack.encode(kept)).decode()
 
     def opened(self, text: str, now: int) -> Kept | None:
-        """None for what was not made with this key, or has ended at `now`, in microseconds since the epoch."""
+        """Open a text; None if it was not made with this key, or has expired at `now`, microseconds since the epoch."""
         try:
             kept = msgspec.msgpack.decode(self._fernet.decrypt(text.encode()), type=self._kind)
         except (InvalidToken, msgspec.DecodeError, ValueError):

@@ -1,4 +1,4 @@
-"""Logins at an OpenID provider beside those of another strategy, which programs go on to use."""
+"""Logins of browsers at an OpenID provider, beside another strategy that programs use."""
 
 import hmac
 from collections.abc import Mapping, Sequence
@@ -36,15 +36,15 @@ LOGIN_PAGE = "/fleetlight/session/openid"
 CALLBACK = f"{LOGIN_PAGE}/callback"
 LOGOUT_PAGE = f"{LOGIN_PAGE}/end"
 _PREFIX = "openid."
-# Browsers take cookies of 4,096 bytes, with name and attributes.
+# Browsers accept cookies of 4,096 bytes, including name and attributes.
 _LONGEST_SESSION = 3800
 _AWAY = {"server_error", "temporarily_unavailable"}
 
 
 class OpenIdIdentity:
-    """programs: the other strategy. key: the secret that all processes of one API share.
+    """The strategy. programs: the other strategy. key: the secret that all processes of one API share.
 
-    lifetime_s: of a session at the most; it ends with the ID token that it began with, if that is sooner.
+    lifetime_s: longest time of a session; it ends earlier if the ID token of its login expires.
     """
 
     def __init__(
@@ -106,9 +106,9 @@ class OpenIdIdentity:
         return Account(Named(caller.user_id, session.rights.user_name), own, projects, LOGOUT_PAGE)
 
     async def begin_login(self, next_page: str) -> tuple[str, str]:
-        """The page of the provider to go to, and the text that the browser keeps meanwhile.
+        """Begin a login; returns the provider's page to open, and the text that the browser keeps meanwhile.
 
-        next_page: the one to show after the login. Raises IdentityServiceError.
+        next_page: the page to show after the login. Raises IdentityServiceError.
         """
         page, attempt = await self._provider.begin(next_page)
         return page, self._attempts.sealed(attempt)
@@ -116,11 +116,11 @@ class OpenIdIdentity:
     async def finish_login(
         self, kept: str, answer: Mapping[str, str], connection: ClientConnection = UNKNOWN
     ) -> tuple[str, str]:
-        """A new session, and the page to show. kept: see `begin_login`. answer: what the provider says by the browser.
+        """Finish a login; returns a session and the page to show. kept: see `begin_login`. answer: of the provider.
 
         Raises LoginFailedError, TooManyLoginsError, IdentityServiceError.
         """
-        # Whatever its state: it changes nothing, its words are ours, and some providers send none with an error.
+        # Before the check of the state, which some providers omit with an error; refusing changes nothing.
         self._refuse_error(answer.get("error"))
         attempt = self._attempts.opened(kept, self._clock())
         if attempt is None or not hmac.compare_digest(attempt.state.encode(), answer.get("state", "").encode()):
@@ -128,23 +128,23 @@ class OpenIdIdentity:
                 "This login was begun by another browser, or more than ten minutes ago. Log in again.",
                 "no attempt with this state",
             )
-        # RFC 9207, where the provider sends it: the answer is of no other provider.
+        # RFC 9207: if the answer names an issuer, it must be this provider.
         if not answer.get("code") or answer.get("iss", self._settings.issuer) != self._settings.issuer:
             raise self._misunderstood(f"the answer is of {shown(answer.get('iss', 'the provider, without a code'))}")
-        # The user is not known yet, so what fails is counted by address alone.
+        # The user is not known yet, so failures count by address only.
         async with self._limit.attempt(attempt.state, connection):
             claims = await self._provider.claims(answer["code"], attempt)
         return await self._begun(claims), attempt.next_page
 
     async def provider_logout_page(self, then: str) -> str:
-        """The page that ends the login at the provider, too; `then` where it has none, or does not answer."""
+        """Return the page that ends the login at the provider, too; `then` if it has none, or does not answer."""
         try:
             return await self._provider.logout_page(then) or then
         except IdentityServiceError:
             return then
 
     def _refuse_error(self, error: str | None) -> None:
-        """error: the code of an answer (RFC 6749, 4.1.2.1, and OpenID Connect Core 1.0, 3.1.2.6)."""
+        """Raise LoginFailedError for an error code (RFC 6749, 4.1.2.1, and OpenID Connect Core 1.0, 3.1.2.6)."""
         if error in _AWAY:
             raise IdentityServiceError(f"the provider says {error}")
         if error == "access_denied":
@@ -158,7 +158,7 @@ class OpenIdIdentity:
         )
 
     async def _begun(self, claims: Claims) -> str:
-        """The session of a user with these claims. Raises NoProjectError."""
+        """Begin the session of a user with these claims. Raises NoProjectError."""
         rights = await self._known_here(rights_of(claims, self._settings))
         if not (rights.projects or rights.is_admin):
             raise NoProjectError(
@@ -179,7 +179,7 @@ class OpenIdIdentity:
         return text
 
     async def _known_here(self, rights: ClaimedRights) -> ClaimedRights:
-        """Where we know the projects, those that there are, named by id or by name."""
+        """Restrict rights to existing projects, found by id or name, if the other strategy knows projects."""
         service = embedded_service(self.programs)
         if service is None:
             return rights
@@ -191,7 +191,7 @@ class OpenIdIdentity:
         return _PREFIX + self._sessions.sealed(session)
 
     async def _session(self, text: str) -> Session:
-        """Raises UnauthorizedError, FleetUnreachableError."""
+        """Open a session. Raises UnauthorizedError for an invalid or ended one, and FleetUnreachableError."""
         session = self._sessions.opened(text.removeprefix(_PREFIX), self._clock())
         if session is None or await self.ends.has(_user_of(session), session.login, session.begun_at):
             raise UnauthorizedError("the session has ended", ENDED_CHALLENGE)
@@ -199,7 +199,7 @@ class OpenIdIdentity:
 
 
 def embedded_service(identity: Identity) -> TokenIdentity | None:
-    """The identity service of our own, where programs log in at it."""
+    """Return our own identity service, if programs log in at it."""
     programs = identity.programs if isinstance(identity, OpenIdIdentity) else identity
     return programs if isinstance(programs, TokenIdentity) else None
 
@@ -209,7 +209,7 @@ def _is_ours(text: str) -> bool:
 
 
 def _user_of(session: Session) -> str:
-    """The user of a session, as no program is called: what ends its logins leaves those of others alone."""
+    """Return the key of a session's user, different from any program's, so that its logins end separately."""
     return _PREFIX + session.rights.user_id
 
 

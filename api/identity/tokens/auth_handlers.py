@@ -1,4 +1,4 @@
-"""Logging in, and what a token says (contracts/nova-rest, 5.2 and 5.3)."""
+"""Handlers of logins and tokens (contracts/nova-rest, 5.2 and 5.3)."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ _SUBJECT = "X-Subject-Token"
 
 
 async def versions(_http: Request, root: str) -> Response:
-    """`GET /identity`: 300, because there could be more versions than one."""
+    """`GET /identity`: 300 with the list of versions, as in Keystone."""
     return json_answer({"versions": {"values": [version_document(root)]}}, 300)
 
 
@@ -34,7 +34,7 @@ async def version(_http: Request, root: str) -> Response:
 
 
 class AuthHandlers:
-    """region: the one that the catalog names."""
+    """The handlers. region: its name in the catalog."""
 
     def __init__(self, file: DirectoryFile, logins: Logins, region: str, clock: Clock = system_clock) -> None:
         self._file = file
@@ -50,22 +50,22 @@ class AuthHandlers:
         return json_answer(self._document(http, root, token, directory), 201, {_SUBJECT: text})
 
     async def logged_in(self, asked: Authentication, caller: ClientConnection) -> tuple[Token, Directory]:
-        """The token of a login, and the directory by which it is good.
+        """Log in; returns the token, and the directory by which it is valid.
 
         Raises UnauthorizedError, TooManyLoginsError, BadRequestError, DirectoryUnavailableError.
         """
         before = await self._file.current()
         async with telling_of_refusal(asked.identity.name):
             token = await self._logins.log_in(before, asked, caller)
-        # Checking a password takes a while: what counts is the directory at its end.
+        # Read the directory again, since the check of a password takes a while.
         directory = await self._file.current()
-        # The token is new, so that a new password since does not make it void by itself.
+        # Compare passwords, too: the token is newer than a password changed meanwhile, which would not void it.
         if not self._logins.is_good(directory, token) or _has_new_password(token.user_id, before, directory):
             raise UnauthorizedError("The user was changed meanwhile.")
         return token, directory
 
     async def show(self, request: IdentityRequest) -> Response:
-        """`GET /v3/auth/tokens`, and HEAD: of the caller's own token, and for administrators of any."""
+        """`GET /v3/auth/tokens`, and HEAD: the caller's own token; for administrators any token."""
         text, token = self._subject(request)
         document = self._document(request.http, request.root, token, request.directory)
         return json_answer(document, 200, {_SUBJECT: text})
@@ -77,7 +77,7 @@ class AuthHandlers:
         return empty_answer(204)
 
     async def revoke_token(self, token: Token, user_id: str) -> None:
-        """Let a token count no more, for a request of a user. Raises DirectoryUnavailableError, TooManyLoginsError."""
+        """Revoke a token for a request of a user. Raises DirectoryUnavailableError, TooManyLoginsError."""
 
         def revoked(directory: Directory) -> Directory:
             return directory.with_revoked(token.user_id, token.audit_ids[0], token.expires_at, self._clock())
@@ -91,18 +91,18 @@ class AuthHandlers:
         return request.listed("catalog", catalog(request.root, self._region))
 
     async def projects(self, request: IdentityRequest) -> Response:
-        """`GET /v3/auth/projects`: those that the caller can get a token for."""
+        """`GET /v3/auth/projects`: the projects for which the caller can get a token."""
         directory = request.directory
         user = directory.users[request.caller.user_id]
         own = [request.views.project(each) for each in directory.projects.values() if directory.roles_of(user, each)]
         return request.listed("projects", own)
 
     async def domains(self, request: IdentityRequest) -> Response:
-        """`GET /v3/auth/domains`: no user has a role in a domain."""
+        """`GET /v3/auth/domains`: always empty, since no user has a role in a domain."""
         return request.listed("domains", [])
 
     def _subject(self, request: IdentityRequest) -> tuple[str, Token]:
-        """The token that a request is about. Raises IdentityNotFoundError, ForbiddenError."""
+        """Return the token that a request names. Raises IdentityNotFoundError, ForbiddenError."""
         text = request.http.headers.get(_SUBJECT, "")
         token = self._logins.token_of(request.directory, text)
         if token is None:

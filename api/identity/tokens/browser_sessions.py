@@ -1,7 +1,7 @@
 """Sessions of browsers with the strategy `tokens`: a session is a token.
 
-A token that was pasted is not the session, so that it counts on when that ends. A login link holds a token that is
-good for one session and nothing else.
+A login by a pasted token makes a new one, so that the pasted token outlives the session. A login link holds a token
+that is valid for one session only.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from fleetlight.api.identity.tokens.token import Token, new_audit_id, sign
 
 
 class TokenSessions:
-    """file: of the users. auth: makes and revokes tokens."""
+    """Sessions of browsers. file: of the users. auth: makes and revokes tokens."""
 
     def __init__(self, file: DirectoryFile, logins: Logins, auth: AuthHandlers) -> None:
         self._file = file
@@ -28,7 +28,7 @@ class TokenSessions:
         self._auth = auth
 
     async def begin(self, login: BrowserLogin, connection: ClientConnection) -> str:
-        """Raises UnauthorizedError, TooManyLoginsError, BadRequestError, DirectoryUnavailableError."""
+        """Begin a session. Raises UnauthorizedError, TooManyLoginsError, BadRequestError, DirectoryUnavailableError."""
         directory = await self._file.current()
         if login.link is not None:
             link = self._token(directory, login.link.get_secret_value(), is_link_allowed=True)
@@ -47,7 +47,7 @@ class TokenSessions:
         return sign(session, directory.signing_key)
 
     async def change_project(self, session: str, project: str) -> str:
-        """The same login for another project: what ends the one ends the other."""
+        """Make a session of the same login for another project; both end together. Raises UnauthorizedError."""
         directory = await self._file.current()
         return sign(_for_project(directory, self._token(directory, session), project), directory.signing_key)
 
@@ -64,7 +64,7 @@ class TokenSessions:
         return Account(Named(user.id, user.name), own, projects)
 
     async def _begin_by_link(self, link: Token) -> str:
-        """Raises UnauthorizedError when another one was faster: the file is changed by one process at a time."""
+        """Begin a session by a login link. Raises UnauthorizedError when another request has used the link first."""
         begun = None
 
         def used(directory: Directory) -> Directory:
@@ -91,7 +91,7 @@ def _ended() -> UnauthorizedError:
 
 
 def _projects_of(directory: Directory, token: Token) -> list[Named]:
-    """Those in which the user has a role, by name; an application credential is for its own alone."""
+    """Return the projects in which the user has a role, by name; of an application credential only its own."""
     user = directory.users[token.user_id]
     own = (each for each in directory.projects.values() if directory.roles_of(user, each))
     return [
@@ -102,7 +102,7 @@ def _projects_of(directory: Directory, token: Token) -> list[Named]:
 
 
 def _for_project(directory: Directory, token: Token, wanted: str | None) -> Token:
-    """`token` for the project of this id or name; None: its own. Raises UnauthorizedError without a role there."""
+    """Change `token` to the project `wanted`, by id or name; None: keep it. Raises UnauthorizedError without a role."""
     if wanted is None:
         return token
     found = next((each for each in _projects_of(directory, token) if wanted in {each.id, each.name}), None)
@@ -112,7 +112,7 @@ def _for_project(directory: Directory, token: Token, wanted: str | None) -> Toke
 
 
 def _login_project(directory: Directory, name: str, wanted: str | None) -> str | None:
-    """The id of the project to log in to, whose roles are looked at when the password was right.
+    """Return the id of the project of a login; its roles are checked after the password.
 
     It is the wanted one, by id or name, else the user's default, else the first in which the user has a role.
     """

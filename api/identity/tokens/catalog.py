@@ -1,4 +1,4 @@
-"""The services that there are, and where: the catalog of tokens, and the documents that lead to them."""
+"""The services and their addresses: the catalog of tokens, and the version documents of the identity service."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _INTERFACES = ("public", "internal", "admin")
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """path: below the address of the application."""
+    """A service. path: below the address of the application."""
 
     type: str
     name: str
@@ -29,12 +29,12 @@ SERVICES: Sequence[Service] = (
 
 
 def stable_id(kind: str, name: str) -> str:
-    """The id of something that is not made but always there: the same in every process."""
+    """Return the id of a built-in object, the same in every process."""
     return uuid5(NAMESPACE_URL, f"fleetlight:{kind}:{name}").hex
 
 
 def catalog(root: str, region: str) -> list[dict[str, Any]]:
-    """root: address of the application, as the caller sees it."""
+    """Make the catalog. root: address of the application, as the caller sees it."""
     return [
         {
             "id": service.id,
@@ -57,7 +57,7 @@ def catalog(root: str, region: str) -> list[dict[str, Any]]:
 
 
 def endpoints(root: str, region: str) -> list[dict[str, Any]]:
-    """Every endpoint as an entity of its own, without links."""
+    """Return every endpoint as an entity of its own, without links."""
     return [
         {
             "id": stable_id("endpoint", f"{service.type}:{interface}"),
@@ -74,7 +74,7 @@ def endpoints(root: str, region: str) -> list[dict[str, Any]]:
 
 
 def version_document(root: str) -> Mapping[str, Any]:
-    """What `/identity` and `/identity/v3` say of the version (contracts/nova-rest, 5.1)."""
+    """Make the version document of `/identity` and `/identity/v3` (contracts/nova-rest, 5.1)."""
     return {
         "id": "v3.14",
         "status": "stable",

@@ -22,7 +22,7 @@ _SECRET_BYTES = 64
 
 
 class CredentialHandlers:
-    """max_credentials: how many a user can make."""
+    """The handlers. max_credentials: largest number of a user."""
 
     def __init__(self, file: DirectoryFile, logins: Logins, max_credentials: int, clock: Clock = system_clock) -> None:
         self._file = file
@@ -46,14 +46,14 @@ class CredentialHandlers:
         return json_answer({"application_credential": request.views.credential(found)})
 
     async def create(self, request: IdentityRequest) -> Response:
-        """The only answer that has the secret."""
+        """Make a credential; only this answer has its secret. Raises ForbiddenError, TooManyCredentialsError."""
         rule = "identity:create_application_credential"
         user_id, project_id = request.http.path_params["user_id"], request.token.project_id
-        # Not for others, and not with a credential, which could outlive itself in this way.
+        # Not for other users, and not by a credential, which could outlive itself in this way.
         if user_id != request.caller.user_id or project_id is None or request.token.credential_id is not None:
             raise ForbiddenError(rule)
         asked = NEW_CREDENTIAL.check(await read_json(request.http)).application_credential
-        # Before the work of a hash.
+        # Check before the costly hash.
         request.directory.require_room_for_credential(user_id, self._max_credentials)
         secret = asked.secret.get_secret_value() if asked.secret else secrets.token_urlsafe(_SECRET_BYTES)
         credential = Credential(
@@ -90,7 +90,7 @@ class CredentialHandlers:
     def _time(self, text: str) -> int:
         try:
             time = datetime.fromisoformat(text)
-            # Also one that has no name in UTC, as it would be in the year 10000, is none.
+            # A time whose UTC value lies beyond the year 9999 is refused, too.
             microseconds = to_microseconds(time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC))
         except (ValueError, OverflowError):
             raise BadRequestError(f"Invalid input for field expires_at: {text!r} is not a time.") from None
@@ -113,9 +113,9 @@ def _found(directory: Directory, user_id: str, credential_id: str) -> Credential
 
 
 def _roles(asked: NewCredential, own: frozenset[str]) -> tuple[str, ...]:
-    """The roles of a new credential: those asked for, of which the caller must have each, or all of the caller's.
+    """Return the roles of a new credential: the requested ones, or all of the caller's if none are.
 
-    Clients send an empty list when their user names none.
+    Clients send an empty list if their user names none. Raises BadRequestError for a role that the caller lacks.
     """
     if not asked.roles:
         return tuple(name for name in ROLES if name in own)

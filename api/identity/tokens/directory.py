@@ -1,6 +1,6 @@
-"""Users, projects, roles and application credentials: what the file of the embedded identity service holds.
+"""The directory of the embedded identity service: users, projects, roles and application credentials.
 
-Values only; a change makes a new directory. There is one domain, `default`.
+These are immutable values; a change makes a new directory. There is one domain, `default`.
 """
 
 import secrets
@@ -27,9 +27,8 @@ class Project(msgspec.Struct, frozen=True):
 
 
 class User(msgspec.Struct, frozen=True):
-    """password_hash: argon2. roles: by the id of the project. valid_from: tokens issued before are void; microseconds
-    since the epoch. revoked: when each revoked token of the user would have expired, by its audit id; MOST_REVOKED at
-    the most.
+    """A user. password_hash: argon2. roles: by project id. valid_from: tokens issued before are void; microseconds
+    since the epoch. revoked: by audit id, the expiry of each revoked token of the user; at most MOST_REVOKED.
     """
 
     id: str
@@ -59,9 +58,9 @@ class Credential(msgspec.Struct, frozen=True):
 
 
 class Directory(msgspec.Struct, frozen=True):
-    """All of it. The mappings go by id.
+    """The directory. Its mappings are by id.
 
-    signing_key: of the tokens; hexadecimal.
+    signing_key: key that signs tokens; hexadecimal.
     """
 
     signing_key: str
@@ -83,20 +82,20 @@ class Directory(msgspec.Struct, frozen=True):
         return [credential for credential in self.credentials.values() if credential.user_id == user_id]
 
     def roles_of(self, user: User, project: Project) -> frozenset[str]:
-        """The roles of `user` in `project` with all that they imply; none if one of the two is disabled."""
+        """Return the roles of `user` in `project`, with implied ones; none if one of the two is disabled."""
         if not (user.enabled and project.enabled):
             return frozenset()
         return with_implied(frozenset(user.roles.get(project.id, ())))
 
     def named_user(self, name: str) -> User:
-        """The user with this name or id; raises UnknownInDirectoryError."""
+        """Return the user with this name or id. Raises UnknownInDirectoryError if there is none."""
         user = self.user(name) or self.users.get(name)
         if user is None:
             raise UnknownInDirectoryError(f"there is no user {name}")
         return user
 
     def named_project(self, name: str) -> Project:
-        """The project with this name or id; raises UnknownInDirectoryError."""
+        """Return the project with this name or id. Raises UnknownInDirectoryError if there is none."""
         project = self.project(name) or self.projects.get(name)
         if project is None:
             raise UnknownInDirectoryError(f"there is no project {name}")
@@ -129,7 +128,7 @@ class Directory(msgspec.Struct, frozen=True):
         return self.with_user(user)
 
     def with_user(self, user: User) -> "Directory":
-        """Put `user` in the place of the one with the same id."""
+        """Replace the user with the same id by `user`."""
         return self._with("users", user.id, user)
 
     def without_user(self, user: User) -> "Directory":
@@ -144,7 +143,7 @@ class Directory(msgspec.Struct, frozen=True):
         return self.with_user(msgspec.structs.replace(user, roles={**user.roles, project.id: given}))
 
     def without_role(self, user: User, project: Project, role: str) -> "Directory":
-        """Take a role away; raises DirectoryError when there is no such role, or the user has not been given it."""
+        """Remove a role; raises DirectoryError when the role is unknown, or the user does not have it."""
         require_roles(role)
         given = user.roles.get(project.id, ())
         if role not in given:
@@ -160,7 +159,7 @@ class Directory(msgspec.Struct, frozen=True):
 
     def with_credential(self, credential: Credential) -> "Directory":
         """Add a credential; raises DirectoryError when the user has one of this name, and UnknownInDirectoryError when
-        the user or the project is gone.
+        the user or the project does not exist any more.
         """
         if credential.user_id not in self.users or credential.project_id not in self.projects:
             raise UnknownInDirectoryError("the user or the project of the application credential is not there any more")
@@ -177,9 +176,9 @@ class Directory(msgspec.Struct, frozen=True):
         return user is not None and any(each in user.revoked for each in audit_ids)
 
     def with_revoked(self, user_id: str, audit_id: str, expires_at: int, now: int) -> "Directory":
-        """Revoke a token of a user. Tokens that have expired meanwhile need not be remembered any more.
+        """Revoke a token of a user, and forget revoked tokens that have expired.
 
-        A user with more than MOST_REVOKED that have not expired loses all tokens instead: no user can fill the file.
+        A user with more than MOST_REVOKED unexpired ones loses all tokens instead, so that no user can fill the file.
         """
         users = {
             user.id: msgspec.structs.replace(user, revoked=_later(user.revoked, now)) if user.revoked else user
@@ -197,14 +196,14 @@ class Directory(msgspec.Struct, frozen=True):
 
 
 def require_roles(*roles: str) -> None:
-    """Raises UnknownInDirectoryError for one that there is not."""
+    """Raise UnknownInDirectoryError for an unknown role."""
     for role in roles:
         if role not in ROLES:
             raise UnknownInDirectoryError(f"there is no role {role}; the roles are {', '.join(ROLES)}")
 
 
 def new_id() -> str:
-    """An id as Keystone makes them."""
+    """Make an id in Keystone's form."""
     return uuid4().hex
 
 

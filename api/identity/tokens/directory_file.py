@@ -1,7 +1,7 @@
-"""The file of the directory: read by several processes while one of them changes it.
+"""The file of the directory, which several processes read while one of them changes it.
 
-A change holds a lock and puts a whole new file in the place of the old one, so that a reader sees either. How much
-of it clients can write is limited (`directory`), so that it stays small enough for that.
+A change holds a lock and replaces the whole file, so that a reader sees the old or the new one. Clients can write only
+a limited amount (`directory`), so the file stays small.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class DirectoryFile:
         )
 
     async def current(self) -> Directory:
-        """The directory as it is now; raises DirectoryUnavailableError when it cannot be read."""
+        """Return the current directory. Raises DirectoryUnavailableError when it cannot be read."""
         return await self._watched.current()
 
     def read(self) -> Directory:
@@ -43,18 +43,18 @@ class DirectoryFile:
         return self._watched.read()
 
     async def change_for(self, user_id: str, change: Callable[[Directory], Directory]) -> Directory:
-        """As `change`, for a request of a user, while the event loop goes on: one at a time, of each user in rounds.
+        """As `change`, for a request of a user, in a thread: one change at a time, users taking turns.
 
-        Raises TooManyLoginsError too, when too many wait already.
+        Also raises TooManyLoginsError when too many requests wait.
         """
         async with self._queue.lock(user_id):
             return await asyncio.to_thread(self.change, change)
 
     def change(self, change: Callable[[Directory], Directory], *, create: bool = False) -> Directory:
-        """Replace the directory by what `change` makes of it; no other process changes it meanwhile.
+        """Replace the directory by the result of `change`, while no other process changes it. Blocks.
 
-        create: begin with an empty directory if there is no file. Blocks.
-        Raises what `change` raises, the file being as it was, and DirectoryUnavailableError.
+        create: begin with an empty directory if there is no file.
+        Raises the errors of `change`, which leave the file unchanged, and DirectoryUnavailableError.
         """
         with self._locked():
             changed = change(Directory.empty() if create and not self.path.exists() else self._watched.load())
@@ -69,7 +69,7 @@ class DirectoryFile:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep every other writer out; the system frees the lock when the process ends, however it ends."""
+        """Keep every other writer out; the system frees the lock at the end of the process."""
         path = self.path.with_name(self.path.name + ".lock")
         lock = FileLock(path)
         try:
@@ -86,7 +86,7 @@ class DirectoryFile:
     def _write(self, directory: Directory) -> None:
         content = msgspec.json.format(msgspec.json.encode(directory), indent=2)
         try:
-            # Readable for this user alone: mkstemp sees to that.
+            # mkstemp makes a file that only this user can read.
             descriptor, name = mkstemp(prefix=self.path.name + ".", dir=self.path.parent)
             try:
                 with os.fdopen(descriptor, "wb") as file:
@@ -106,14 +106,14 @@ class DirectoryFile:
 
 
 def _give_to_owner_of(path: Path, file: Path | int) -> None:
-    """Give a file the owner of the file at `path`: an administrator's change must not shut the service out."""
+    """Give a file the owner of the file at `path`, so that a change by root does not lock the service out."""
     if os.geteuid() == 0 and path.exists():
         owner = path.stat()
         os.chown(file, owner.st_uid, owner.st_gid)
 
 
 def _sync(folder: Path) -> None:
-    """Make the new name of a file survive a loss of power."""
+    """Sync a folder, so that the new name of a file survives a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""From what a caller shows to a token, and from a token to a caller.
+"""From a login to a token, and from a token to a caller.
 
-Whatever is wrong with a login, the answer is the same and takes as long; the log says what it was.
+Every wrong login gets the same answer after the same time; the log says what was wrong.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,15 +28,15 @@ from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _log = structlog.get_logger(__name__)
-# A token names all those that it was made from, and has to fit into a header.
+# A token names all tokens that it was made from, and has to fit into a header.
 _MOST_IN_CHAIN = 32
 Found = TypeVar("Found")
 
 
 class Logins:
-    """Makes tokens and checks them, by a directory as it was when the request came.
+    """Makes and checks tokens, by the directory at the time of the request.
 
-    lifetime_s: of a token from its login on.
+    lifetime_s: of a token, from its login on.
     """
 
     def __init__(self, *, lifetime_s: int, clock: Clock = system_clock) -> None:
@@ -46,7 +46,7 @@ class Logins:
         self._limit = LoginLimit(clock)
 
     async def log_in(self, directory: Directory, asked: Authentication, caller: ClientConnection) -> Token:
-        """Raises UnauthorizedError, TooManyLoginsError, BadRequestError."""
+        """Log in, and return a token. Raises UnauthorizedError, TooManyLoginsError, BadRequestError."""
         login = asked.identity
         match login.methods[0]:
             case "password" if login.password is not None:
@@ -63,24 +63,24 @@ class Logins:
                 raise _refused("unknown method")
 
     async def hashed(self, secret: str, user_id: str) -> str:
-        """The hash of a new `secret` of a user; the caller waits for it as for a login. Raises TooManyLoginsError."""
+        """Hash a new `secret` of a user, who waits in the queue of logins. Raises TooManyLoginsError."""
         async with self._limit.lock(user_id):
             return await self._passwords.hash_password(secret)
 
     def token_for(self, user: User, project: Project | None, *, is_link: bool = False) -> Token:
-        """A new token without a login: for a process that may read the key which signs tokens anyway."""
+        """Make a token without a login, for a process that can read the signing key anyway."""
         return self._new_token(user, (LOGIN_LINK,) if is_link else ("password",), project)
 
     def token_of(self, directory: Directory, text: str, *, is_link_allowed: bool = False) -> Token | None:
-        """The token that is good now and reads `text`; None if there is none."""
+        """Return the token of `text` if it is valid now, else None."""
         token = signed_token(text, directory.signing_key)
         if token is None or (token.is_link and not is_link_allowed):
             return None
         return token if self.is_good(directory, token) else None
 
     def is_good(self, directory: Directory, token: Token) -> bool:
-        """Whether a token that we signed counts now."""
-        # A token dies with each one that it was made from.
+        """Whether a token with a good signature is valid now."""
+        # A token ends with every token that it was made from.
         if token.expires_at <= self._clock() or directory.has_revoked(token.user_id, token.audit_ids):
             return False
         user = directory.users.get(token.user_id)
@@ -132,7 +132,7 @@ class Logins:
         return token
 
     def _project(self, directory: Directory, user: User, scope: Scope | str | None) -> Project | None:
-        """The project that a token of `user` is for, which must have a role there; None: unscoped."""
+        """Return the project of a token of `user`, who must have a role there; None: unscoped."""
         if isinstance(scope, str):
             return None
         if scope is not None:
@@ -173,12 +173,12 @@ class Logins:
 
 
 def caller_of(directory: Directory, token: Token) -> Caller:
-    """The caller that uses `token`, with the roles of this moment."""
+    """Make the caller of `token`, with its current roles."""
     return Caller(token.user_id, token.project_id, roles_of(directory, token))
 
 
 def roles_of(directory: Directory, token: Token) -> frozenset[str]:
-    """The roles that `token` gives now, with those that they imply."""
+    """Return the current roles of `token`, with implied ones."""
     user = directory.users.get(token.user_id)
     project = directory.projects.get(token.project_id or "")
     if user is None or project is None:
@@ -191,9 +191,9 @@ def roles_of(directory: Directory, token: Token) -> frozenset[str]:
 
 
 def _name_of(reference: UserReference | CredentialMethod) -> str:
-    """What wrong logins are counted by: what is looked up, and nothing that a caller could add to it.
+    """Return the key by which wrong logins count: only what identifies the login, without parts that a caller can vary.
 
-    A user has a name and an id, and a name of a credential is one of its user.
+    A user has a name and an id, and the name of a credential is unique for its user.
     """
     name = f"{type(reference).__name__} {reference.name if reference.id is None else reference.id}"
     if isinstance(reference, CredentialMethod) and reference.id is None and reference.user is not None:
@@ -215,7 +215,7 @@ def _referred_to(
     by_id: Mapping[str, Found],
     by_name: Callable[[str], Found | None],
 ) -> Found | None:
-    """What a reference names, by id or by name and domain. Raises BadRequestError for one that names nothing."""
+    """Find the referenced object, by id or by name and domain. Raises BadRequestError if it has neither."""
     if reference.id is not None:
         return by_id.get(reference.id)
     if reference.name is None or reference.domain is None:

@@ -1,7 +1,7 @@
-"""Looking up projects, users, roles and the catalog's parts (contracts/nova-rest, 5.4): read only.
+"""Read-only lookups of projects, users, roles and parts of the catalog (contracts/nova-rest, 5.4).
 
-Callers see themselves and their projects, administrators see all. What a caller may not see and what is not there get
-the same 403, so that no caller can find out which of the two it is.
+Callers see themselves and their projects, administrators see all. Objects that do not exist, and those that the caller
+may not see, get the same 403.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,10 +28,10 @@ _OF_ASSIGNMENTS = ("user.id", "scope.project.id", "role.id", "effective", "inclu
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What administrators list at `/{singular}s` and show at `/{singular}s/{id}`.
+    """A type of objects that administrators list at `/{singular}s` and show at `/{singular}s/{id}`.
 
-    items: all that there are. query: members by which a list can be asked for.
-    own: the id of the one that is shown to a caller who is no administrator.
+    items: all objects. query: members by which a list can be filtered.
+    own: the id of the object that other callers may see.
     """
 
     singular: str
@@ -45,7 +45,7 @@ class _Kind:
         return _list(request, f"{self.singular}s", self.items(request))
 
     async def show(self, request: IdentityRequest) -> Response:
-        """By id alone: clients try a name here first, and look for it in the list when it is not found."""
+        """Show an object, by id only: clients that have a name try it here first, and then search the list."""
         wanted = request.http.path_params[f"{self.singular}_id"]
         if wanted != self.own(request.caller):
             request.require_admin(f"identity:get_{self.singular}")
@@ -56,7 +56,7 @@ class _Kind:
 
 
 def lookups(base: str, region: str) -> Iterator[tuple[ApiOperation, Handler]]:
-    """The operations below the address `base`. region: the one that the catalog names."""
+    """Yield the operations below the address `base`. region: its name in the catalog."""
     kinds = (
         _Kind("project", shapes.PROJECT, ("name", "domain_id", "enabled"), _projects, lambda caller: caller.project_id),
         _Kind("user", shapes.USER, ("name", "domain_id", "enabled"), _users, lambda caller: caller.user_id),
@@ -107,7 +107,7 @@ async def _projects_of_user(request: IdentityRequest) -> Response:
 
 
 async def _role_assignments(request: IdentityRequest) -> Response:
-    """Roles as they were given; with `effective`, those that they imply as well."""
+    """List roles as assigned; with `effective`, also implied ones."""
     request.require_admin("identity:list_role_assignments")
     query, directory = request.http.query_params, request.directory
     wanted_user, wanted_project = query.get("user.id"), query.get("scope.project.id")
@@ -130,7 +130,7 @@ async def _role_assignments(request: IdentityRequest) -> Response:
 
 
 def _list(request: IdentityRequest, plural: str, items: Iterable[dict[str, Any]]) -> Response:
-    """The items whose members equal what the query asks for; a parameter that names no member says nothing."""
+    """List the items whose members equal the parameters; parameters that are no member are ignored."""
     query = request.http.query_params
     kept = [item for item in items if all(_equals(item[name], query[name]) for name in query if name in item)]
     return request.listed(plural, kept)

@@ -1,4 +1,4 @@
-"""What every request to the identity service goes through: its token, and what goes wrong in Keystone's form."""
+"""Middleware of the identity service: checks the token, and answers errors in Keystone's form."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class IdentityRequest:
         return Views(f"{self.root}/identity/v3")
 
     def listed(self, plural: str, items: Sequence[dict[str, Any]]) -> Response:
-        """The answer that lists these items, all on one page."""
+        """Make the answer that lists these items on one page."""
         address = self.root + self.http.scope["path"].removeprefix(self.http.scope.get("root_path", ""))
         return json_answer({plural: items, "links": {"self": address, "previous": None, "next": None}})
 
@@ -73,7 +73,7 @@ class IdentityMiddleware:
         self._link_prefix = link_prefix
 
     def endpoint(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """The endpoint that answers callers with a token; `handler` gets the caller of the token."""
+        """Make an endpoint for callers with a token; `handler` gets the token's caller."""
 
         async def with_token(http: Request, root: str) -> Response:
             directory = await self._directory()
@@ -85,7 +85,7 @@ class IdentityMiddleware:
         return self.open_endpoint(with_token)
 
     def open_endpoint(self, handler: OpenHandler) -> Callable[[Request], Awaitable[Response]]:
-        """The endpoint that answers everybody; `handler` gets the request and the address of the application."""
+        """Make an endpoint for every caller; `handler` gets the request and the address of the application."""
 
         async def answer(http: Request) -> Response:
             root = Links.of(http, self._link_prefix).root

@@ -1,4 +1,4 @@
-"""What clients of the identity service send (contracts/nova-rest, 5.2 and 5.4)."""
+"""Request bodies of the identity service (contracts/nova-rest, 5.2 and 5.4)."""
 
 import unicodedata
 from typing import Annotated, Any, Literal, Self
@@ -9,12 +9,12 @@ from pydantic_core import PydanticCustomError
 from fleetlight.api.bodies.request_body import Body, RequestModel
 from fleetlight.api.identity.tokens.directory import DOMAIN_ID, DOMAIN_NAME
 
-# A shorter secret can be guessed, a longer one protects no better.
+# A shorter secret can be guessed, and a longer one is no safer.
 _MIN_SECRET, _MAX_SECRET = 16, 255
 
 
 class IdentityModel(RequestModel):
-    """An object of which other keys do not count, as with Keystone."""
+    """An object whose unknown keys are ignored, as by Keystone."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -55,7 +55,7 @@ class CredentialMethod(Reference):
 
 
 class Login(IdentityModel):
-    """methods: exactly one; the object of the same name names the user."""
+    """A login. methods: exactly one; the member of that name identifies the user."""
 
     methods: Annotated[list[str], Field(min_length=1, max_length=1)]
     password: PasswordMethod | None = None
@@ -64,7 +64,7 @@ class Login(IdentityModel):
 
     @property
     def name(self) -> str | None:
-        """What is logged in with: the name or id of a user or a credential; of a token there is none."""
+        """The name or id of the user or credential; None for a login by token."""
         if self.password is not None:
             return self.password.user.name or self.password.user.id
         if self.application_credential is not None:
@@ -73,7 +73,7 @@ class Login(IdentityModel):
 
 
 class Scope(IdentityModel):
-    """Only a project can be had; the others are known so that asking for them is refused and not misread."""
+    """The scope of a token. Only projects work; the other members exist so that requests for them are refused."""
 
     project: ProjectReference | None = None
     domain: DomainReference | None = None
@@ -87,14 +87,14 @@ class Scope(IdentityModel):
 
 
 class Authentication(IdentityModel):
-    """scope: a project, the word `unscoped`, or nothing: the user's default project if there is one."""
+    """A request for a token. scope: a project, `unscoped`, or None for the user's default project, if any."""
 
     identity: Login
     scope: Scope | Literal["unscoped"] | None = None
 
 
 def with_password(name: str, password: str, project_id: str | None) -> Authentication:
-    """The login of the user of this name, for a project, or its default one."""
+    """Make the login of a user by name, for a project, or its default project."""
     ours = DomainReference(id=DOMAIN_ID)
     user = UserReference(name=name, domain=ours, password=SecretStr(password))
     scope = None if project_id is None else Scope(project=ProjectReference(id=project_id))
@@ -102,13 +102,13 @@ def with_password(name: str, password: str, project_id: str | None) -> Authentic
 
 
 def with_credential(identifier: str, secret: str) -> Authentication:
-    """The login of the application credential with this id."""
+    """Make the login of the application credential with this id."""
     method = CredentialMethod(id=identifier, secret=SecretStr(secret))
     return Authentication(identity=Login(methods=["application_credential"], application_credential=method))
 
 
 def _is_printed_in_one_line(text: str) -> str:
-    """Operators see it in their terminals."""
+    """Check that a text prints in one line, since operators see it in their terminals."""
     if not text.strip():
         raise PydanticCustomError("blank", "is blank")
     if any(unicodedata.category(character) == "Cc" for character in text):
@@ -123,7 +123,7 @@ def _is_not_wanted(value: object) -> object:
 
 
 class NewCredential(IdentityModel):
-    """secret: without one, a good one is made. What would limit a credential is refused, not ignored."""
+    """A new credential. secret: made if absent. Restrictions of credentials are refused, not ignored."""
 
     name: Annotated[str, Field(max_length=255), AfterValidator(_is_printed_in_one_line)]
     secret: Annotated[SecretStr, Field(min_length=_MIN_SECRET, max_length=_MAX_SECRET)] | None = None

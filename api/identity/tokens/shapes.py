@@ -1,4 +1,4 @@
-"""What answers of the identity service look like (contracts/nova-rest, 5.1 to 5.4)."""
+"""Shapes of answers of the identity service (contracts/nova-rest, 5.1 to 5.4)."""
 
 from fleetlight.api.http.shapes import BOOL, NOTHING, TEXT, ListOf, MapOf, Shape, optional, or_null
 

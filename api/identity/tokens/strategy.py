@@ -1,4 +1,4 @@
-"""The strategy itself: tokens in the header X-Auth-Token, checked against the file of users."""
+"""The strategy `tokens`: tokens in the header X-Auth-Token, checked against the file of users."""
 
 import hashlib
 import hmac
@@ -38,9 +38,9 @@ _ANY_METHOD = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 class TokenIdentity:
-    """path: the file of users. region: the name that the catalog gives to this site.
+    """The strategy. path: the file of users. region: the site's name in the catalog.
 
-    max_credentials: how many application credentials a user can make.
+    max_credentials: largest number of application credentials of a user.
     """
 
     logins: Sequence[str] = ("password", "token")
@@ -53,7 +53,7 @@ class TokenIdentity:
         self._region = region
         self._max_credentials = max_credentials
         self._clock = clock
-        # What was shown to be right; from a digest under a key that no other process has no password can be found.
+        # Logins found to be right, by digests under a key of this process, from which no password can be found.
         self._key = secrets.token_bytes(32)
         self._right: dict[bytes, Token] = {}
         self._auth = AuthHandlers(self._file, self._logins, region, clock)
@@ -62,7 +62,7 @@ class TokenIdentity:
         self.end_session, self.account = self._sessions.end, self._sessions.account
 
     async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
-        """By a token, or by what programs send that cannot get one: name and password, as of `log_in`."""
+        """Authenticate by a token, or by name and password (`log_in`), for programs that cannot get a token."""
         if TOKEN_HEADER not in headers and "Authorization" in headers:
             name, password = name_and_password(headers["Authorization"], TOKEN_CHALLENGE)
             return await self.log_in(name, password, connection)
@@ -73,10 +73,10 @@ class TokenIdentity:
         return caller_of(directory, token)
 
     async def log_in(self, name: str, password: str, connection: ClientConnection) -> Caller:
-        """The user of this name and password, without a token: in its default project, or its only one.
+        """Authenticate a user by name and password, in its default project, or its only one.
 
-        An application credential is named by its id, and its secret is the password. What was right is remembered as a
-        token would be, since it is sent with each request.
+        For an application credential, the name is its id, and the password its secret. The strategy remembers a right
+        login for the lifetime of a token, since programs send it with each request.
         Raises UnauthorizedError, TooManyLoginsError.
         """
         directory = await self._file.current()
@@ -98,17 +98,17 @@ class TokenIdentity:
         self._file.read()
 
     async def has_project(self, project_id: str) -> bool:
-        """Whether there is a project with this id; raises DirectoryUnavailableError."""
+        """Whether a project with this id exists. Raises DirectoryUnavailableError."""
         return project_id in (await self._file.current()).projects
 
     async def project(self, name: str) -> Named | None:
-        """The project with this id or name; raises DirectoryUnavailableError."""
+        """Return the project with this id or name, or None. Raises DirectoryUnavailableError."""
         directory = await self._file.current()
         found = directory.projects.get(name) or directory.project(name)
         return None if found is None else Named(found.id, found.name)
 
     async def roles_of(self, user_id: str, project_id: str | None) -> frozenset[str] | None:
-        """The roles in a project that the user would log in with; None for a user who cannot.
+        """Return the roles of a login of the user in a project; None for a user who cannot log in.
 
         Raises DirectoryUnavailableError.
         """
@@ -119,7 +119,7 @@ class TokenIdentity:
         return None if user is None else directory.roles_of(user, project) or None
 
     def routes(self, link_prefix: str | None) -> Sequence[Route]:
-        """Everything that is served below `/identity`; the first route that fits counts."""
+        """Return the routes below `/identity`; the first that matches counts."""
         middleware = IdentityMiddleware(self._logins, self._file.current, link_prefix)
         auth = self._auth
         show_versions, show_version = middleware.open_endpoint(versions), middleware.open_endpoint(version)
@@ -144,7 +144,7 @@ class TokenIdentity:
         ]
 
     def _with_token(self, auth: AuthHandlers) -> Sequence[tuple[ApiOperation, Handler]]:
-        """What needs a token."""
+        """Return the operations that need a token."""
         credentials = CredentialHandlers(self._file, self._logins, self._max_credentials, self._clock)
         own = "/users/{user_id}/application_credentials"
         many, one, new = shapes.collection, _one, "application_credential"
@@ -186,7 +186,7 @@ async def _no_such_route(http: Request, _root: str) -> Response:
 
 
 def _only_project(directory: Directory, name: str) -> str | None:
-    """The id of the project that a user without a default one can only mean."""
+    """Return the id of the only project in which a user has a role; None if there are several, or none."""
     user = directory.user(name)
     if user is None or user.default_project_id is not None:
         return None

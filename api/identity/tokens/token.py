@@ -1,7 +1,7 @@
-"""Signed tokens: the user, how it logged in, for which project, and until when.
+"""Signed tokens, with the user, the method of login, the project, and the expiry.
 
-A token names its user and project; what they may do is looked up whenever the token is used, so that a role that was
-taken away, a disabled user or a new password counts at once.
+A token names its user and project; their rights are looked up at each use, so that a removed role, a disabled user or a
+new password counts at once.
 """
 
 import secrets
@@ -19,13 +19,13 @@ _AUDIT_ID_BYTES = 16  # 22 characters
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a login.
+    """The content of a token.
 
-    methods: how; a token that was made from another one has the method `token` too.
-    project_id: None: unscoped, which is good for little but to get a token for a project.
+    methods: of the login; a token made from another token also has the method `token`.
+    project_id: None: unscoped, which serves little but to get a token for a project.
     issued_at, expires_at: microseconds since the epoch.
-    audit_ids: names of this token and of those that it was made from, one from the other, the first login last.
-    credential_id: of the application credential that was used.
+    audit_ids: id of this token, then those of the tokens that it was made from, back to the first login.
+    credential_id: the application credential of the login; None without one.
     """
 
     user_id: str
@@ -38,12 +38,12 @@ class Token:
 
     @property
     def is_link(self) -> bool:
-        """Whether it is that of a login link: good for one session of a browser, and for no request."""
+        """Whether the token belongs to a login link: valid for beginning one browser session, and for no request."""
         return LOGIN_LINK in self.methods
 
 
 class _Claims(msgspec.Struct, frozen=True):
-    """The names of RFC 7519 where it has one, with times in microseconds."""
+    """The claims of a token, with the names of RFC 7519 where it has one, and times in microseconds."""
 
     sub: str
     methods: tuple[str, ...]
@@ -59,7 +59,7 @@ def new_audit_id() -> str:
 
 
 def sign(token: Token, signing_key: str) -> str:
-    """The text that the caller keeps. signing_key: hexadecimal."""
+    """Sign a token; returns its text. signing_key: hexadecimal."""
     claims = _Claims(
         sub=token.user_id,
         methods=token.methods,
@@ -73,7 +73,7 @@ def sign(token: Token, signing_key: str) -> str:
 
 
 def signed_token(text: str, signing_key: str) -> Token | None:
-    """The token that `sign` made `text` of; None if it is not one of ours. Whether it has expired is not looked at."""
+    """Verify the signature of `text`, and return its token; None if it is invalid. Does not check the expiry."""
     try:
         decoded = jwt.decode(text, _key(signing_key), algorithms=[_ALGORITHM])
         claims = msgspec.convert(decoded.claims, _Claims)

@@ -27,7 +27,7 @@ def roles(names: frozenset[str]) -> list[dict[str, Any]]:
 
 
 class Views:
-    """The forms of one answer. base: address of `/identity/v3`, for links."""
+    """JSON forms for one answer. base: address of `/identity/v3`, for links."""
 
     def __init__(self, base: str) -> None:
         self.base = base
@@ -85,7 +85,7 @@ class Views:
         return shapes.ROLE.of(_MINOR, values)
 
     def assignment(self, user: User, project: Project, role: str, *, with_names: bool) -> dict[str, Any]:
-        """One role that was given, not those that it implies."""
+        """Show one assigned role, without implied ones."""
         path = f"projects/{project.id}/users/{user.id}/roles/{role_id(role)}"
         names = (
             {"name": role},
@@ -102,7 +102,7 @@ class Views:
         return shapes.ASSIGNMENT.of(_MINOR, values)
 
     def credential(self, credential: Credential) -> dict[str, Any]:
-        """Never with its secret: only the answer to its creation has that."""
+        """Show a credential without its secret, which only the answer to its creation has."""
         values = {
             "id": credential.id,
             "name": credential.name,
@@ -117,12 +117,12 @@ class Views:
         return shapes.CREDENTIAL.of(_MINOR, values)
 
     def token(self, token: Token, directory: Directory) -> dict[str, Any]:
-        """The body of a token, without its catalog."""
+        """Show a token, without its catalog."""
         user = directory.users[token.user_id]
         view: dict[str, Any] = {
             "methods": token.methods,
             "user": {"id": user.id, "name": user.name, "domain": _DOMAIN, "password_expires_at": None},
-            # As Keystone's: of all that it was made from, only the first login is named.
+            # Like Keystone, name only the token itself and the first login.
             "audit_ids": [token.audit_ids[0], *token.audit_ids[1:][-1:]],
             "issued_at": time(token.issued_at),
             "expires_at": time(token.expires_at),
