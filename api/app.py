@@ -53,10 +53,11 @@ from fleetlight.listing.past import PastLister
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """web: answers requests; its lifespan ends with `close`. services: what it answers from.
+    """The assembled application.
 
-    query_engine: of queries, for faces that are not HTTP too. live: asks nodes for it. health: for the monitoring.
-    series: figures of the last hour, taken as long as the lifespan takes. comparisons: for watches.
+    web: answers requests; its lifespan ends with `close`. services: the parts that handlers share.
+    query_engine: answers queries, of faces without HTTP too. live: asks nodes for live values. health: for monitoring.
+    series: figures of the last hour, collected during the lifespan. comparisons: for watches.
     """
 
     web: Starlette
@@ -68,7 +69,7 @@ class Application:
     comparisons: Comparisons
 
     def close(self) -> None:
-        """End what the application has begun; a second time it does nothing. Its parts stay open."""
+        """End the tasks that the application has begun; a second call does nothing. The parts stay open."""
         self.comparisons.close()
         self.services.close()
         self.live.close()
@@ -76,7 +77,7 @@ class Application:
 
 
 def create_app(parts: ApiParts) -> Application:
-    """The application over `parts`."""
+    """Assemble the application from `parts`."""
     services = Services.of(parts)
     live = LiveNodes(ItemLister(parts.cells), observe_by(parts.nodes))
     past = PastLister(parts.cells, parts.search, parts.fleet.journals.announced, clock=parts.clock)
@@ -113,13 +114,13 @@ def create_app(parts: ApiParts) -> Application:
     of_compute = [route for faces in of_wings for route in faces.compute]
 
     async def answer_root(http: Request) -> Response:
-        """The console for people, and the versions of the compute API for its clients."""
+        """Answer browsers with the console, and other clients with the versions of the compute API."""
         if console.prefers_a_page(http):
             return RedirectResponse("/console/", 302, {"Vary": "Accept"})
         return await compute.versions.all(http)
 
     async def answer_http_exception(http: Request, error: Exception) -> Response:
-        """Routing errors in our own words; a framework's body never gets out."""
+        """Answer routing errors with our own bodies instead of the framework's."""
         if isinstance(error, HTTPException) and error.status_code not in {404, 405}:
             return fault(error.status_code, error.detail)
         is_unknown = isinstance(error, HTTPException) and error.status_code == 404
@@ -146,7 +147,7 @@ def create_app(parts: ApiParts) -> Application:
         # In the order in which a request passes them.
         middleware=[
             Middleware(RequestMetrics, observe=services.metrics.count_request, trace=trace),  # outermost: refusals too
-            # Whatever refuses a request; and the time of an answer ends when its caller has taken it.
+            # Outside of all that refuses requests, and so that an answer counts until its caller has taken it.
             Middleware(BoundedBodies, held=services.admission.unanswered),
             Middleware(Addresses, refusal=_no_route),  # what follows reads addresses as text, with single slashes
             # What follows reads logins in headers, and no page of another site uses them.
@@ -166,5 +167,5 @@ def _forbidden(path: str, text: str) -> Response:
 
 
 def _no_route(method: str, path: str) -> Response:
-    """The answer to a request that no route is for."""
+    """Answer a request that matches no route."""
     return rapi_fault(unknown_address(method, path)) if is_rapi(path) else no_such_address()

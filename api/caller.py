@@ -1,4 +1,4 @@
-"""The caller of a request as a value, and what a strategy of identity is."""
+"""The caller of a request, and the interface of strategies of identity."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,21 +6,21 @@ from typing import Protocol
 
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 
-# Each role implies those behind it (contracts/nova-rest, section 7).
+# Each role implies the roles after it (contracts/nova-rest, section 7).
 ROLES = ("admin", "manager", "member", "reader")
 
 
 def with_implied(roles: frozenset[str]) -> frozenset[str]:
-    """`roles` and all that they imply; roles that are not ours stay, and imply nothing."""
+    """Return `roles` and the roles that they imply; an unknown role implies none."""
     highest = min((ROLES.index(role) for role in roles if role in ROLES), default=len(ROLES))
     return roles | frozenset(ROLES[highest:])
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The user of a request, with its project and roles (`ROLES`, and others, which mean nothing here).
+    """The user of a request, with its project and roles (`ROLES`, and others that no rule uses).
 
-    project_id: None when the caller has no project; only what belongs to the user is then in scope.
+    project_id: None for a caller without a project, whose scope is only what belongs to the user.
     """
 
     user_id: str
@@ -29,16 +29,16 @@ class Caller:
 
     @property
     def reader(self) -> str:
-        """The key under which the changes of the caller are remembered: its project, or the user without one."""
+        """The key of the caller's own changes: its project, or the user without one."""
         return self.project_id or self.user_id
 
     @property
     def is_admin(self) -> bool:
-        """Whether the rule `context_is_admin` holds: the role `admin`, in whatever project."""
+        """Whether the rule `context_is_admin` holds: the role `admin`, in any project."""
         return "admin" in self.roles
 
     def may_see(self, project_id: str | None, user_id: str | None) -> bool:
-        """Whether what belongs to that project and user is there for this caller: all of it for administrators."""
+        """Whether the caller may see items of this project and user; administrators see all."""
         if self.is_admin:
             return True
         return user_id == self.user_id if self.project_id is None else project_id == self.project_id
@@ -52,7 +52,7 @@ class Identity(Protocol):
     """A strategy of authentication."""
 
     async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
-        """The caller of a request with these `headers` (names ignore case). connection: where it comes from.
+        """Find the caller of a request by its `headers` (names ignore case). connection: where it comes from.
 
         Raises UnauthorizedError, TooManyLoginsError, BadRequestError.
         """

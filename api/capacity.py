@@ -1,4 +1,4 @@
-"""`GET /fleetlight/capacity`: what the nodes of all cells have and what of it is taken, for administrators."""
+"""`GET /fleetlight/capacity`: capacity and usage of the nodes of all cells, for administrators."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -64,7 +64,7 @@ def routes(services: Services) -> Sequence[HttpRoute]:
 
 
 class CapacityHandler:
-    """timeout_s: what one cell may cost."""
+    """The handler of the capacity. timeout_s: time limit of one cell."""
 
     def __init__(self, lister: CapacityLister, cells: CellReader, *, timeout_s: float) -> None:
         self._lister = lister
@@ -74,7 +74,7 @@ class CapacityHandler:
     async def show(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/capacity`: of the cell called `cell`, or of all; and the room for instances of a size.
 
-        With `nodes=1` also of each node of that cell.
+        With `nodes=1` also for each node of that cell. Raises BadRequestError, ForbiddenError, FleetUnreachableError.
         """
         if not request.caller.is_admin:
             raise ForbiddenError("fleetlight:capacity")
@@ -108,7 +108,7 @@ class CapacityHandler:
 
 
 def _with_nodes(query: QueryString) -> bool:
-    """Raises BadRequestError for those of a whole fleet, which can be many thousand."""
+    """Whether to show nodes. Raises BadRequestError without `cell`: a fleet may have many thousand nodes."""
     wanted = query.last("nodes") or "0"
     if wanted not in ("0", "1"):
         raise BadRequestError("nodes: must be 0 or 1")
@@ -118,7 +118,7 @@ def _with_nodes(query: QueryString) -> bool:
 
 
 def _size(query: QueryString) -> Amount | None:
-    """The size that is asked for, if one is. Raises BadRequestError for a part of one, and for what is no size."""
+    """Read the requested size, if any. Raises BadRequestError for an incomplete or malformed size."""
     given = {name: query.last(name) for name in _SIZE}
     if not any(given.values()):
         return None

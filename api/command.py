@@ -1,4 +1,4 @@
-"""What an API process has to know of the command that it is a part of, where that has several processes."""
+"""The command of several processes that an API process belongs to, as that process sees it."""
 
 from typing import Protocol
 
@@ -6,10 +6,10 @@ from fleetlight.indexer.stream.liveness import Probes
 
 
 class Command(Probes, Protocol):
-    """All processes of the command, the one that asks among them. Calls block; a process that hangs takes its time.
+    """All processes of the command, including the calling one. Calls block, for longer if a process hangs.
 
-    healthz, readyz: of all of them, as one.
+    healthz, readyz: the state of all processes as one.
     """
 
     def reset_safe_connect(self) -> None:
-        """Let the lists of each process use the index again. One that hangs has its flag no more when it has ended."""
+        """Have the lists of each process use the index again. A process that hangs loses its flag when it ends."""

@@ -1,4 +1,4 @@
-"""Operations of the faces beside the table of the compute API, as the OpenAPI document shows them."""
+"""Operations of the other faces, for the OpenAPI document."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class ApiOperation:
-    """One method of one address. answer: what a success holds; None: nothing. success: its status.
+    """One method of one address. answer: the content of a success; None for no content. success: its status.
 
-    is_open: whether it needs no token. body: what is read of the request's body. query: parameters that mean something.
+    is_open: whether it needs no token. body: the form of the body. query: the parameters that it reads.
     takes: headers that it reads. gives: headers of a success. media_type: of the answer.
-    unwell: the status under which the same is said when something is not as it should be.
-    faults: statuses of faults in the form of the compute API, besides those that any request can get; None: faults have
-        the form of the service that this belongs to.
-    events: what the data of each event holds, by its name, if it can be had as a stream of server-sent events.
-    summary: one line on what it is for.
+    unwell: the status of the same answer when the service is not well.
+    faults: statuses of faults in the form of the compute API, besides those of every request; None: faults have the
+        form of the emulated service.
+    events: by name, the data of each event, if it also answers with a stream of server-sent events.
+    summary: its purpose in one line.
     """
 
     method: str

@@ -1,6 +1,6 @@
-"""How this process is: `/healthz` and `/readyz` for every caller, the rest for the monitoring.
+"""Health of this process: `/healthz` and `/readyz` for every caller, details for the monitoring.
 
-Every caller gets one word. Which cells and parts are down is for `monitoring.port`, and why is in the log.
+Every caller gets one word. `monitoring.port` shows which cells and parts are down, and the log says why.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _READYZ = ApiOperation("GET", "/readyz", _STATUS, is_open=True, unwell=503, summ
 
 
 class Health:
-    """The state of this process and of what it depends on. To be asked in the event loop of the application."""
+    """The state of this process and its dependencies. Use it in the event loop of the application."""
 
     def __init__(
         self,
@@ -43,10 +43,7 @@ class Health:
         indexer: Probes | None = None,
         clock: FleetClock | None = None,
     ) -> None:
-        """indexer: the one that runs beside this process, in one command, if there is one; its calls block.
-
-        clock: None for that of this machine.
-        """
+        """indexer: the indexer process of the same command, if any; its calls block. clock: None: the machine's."""
         self._indexer = indexer
         self._clock = clock
         self._index = index
@@ -55,13 +52,13 @@ class Health:
         self._looking: asyncio.Task[Probe] | None = None
 
     async def healthz(self) -> Probe:
-        """Whether the process lives, and the indexer beside it."""
+        """Whether the process and the indexer of its command live."""
         return ALIVE if self._indexer is None else await _said_by(self._indexer.healthz)
 
     async def readyz(self) -> Probe:
-        """Whether lists can be answered, and which parts are missing; not well only when nothing can answer.
+        """Whether lists can be answered, and which parts are missing; not well only if nothing can answer lists.
 
-        Cells are asked once for all callers that ask meanwhile: every caller may, and lists need their threads.
+        Concurrent callers share one query to the cells, since every caller may ask, and lists need the threads.
         """
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
@@ -82,7 +79,7 @@ class Health:
         if cells and not any(answers) and index != "ok":
             status = "unavailable"
         else:
-            # Lists go on without an indexer, from the cells.
+            # Without an indexer the cells answer lists.
             is_followed = indexer is None or indexer["status"] == "ready"
             status = "ready" if all(answers) and index != "down" and is_followed else "degraded"
         body: dict[str, Any] = {"status": status, "index": index, "fleet": "ok", "clock": self._clock_state()}
@@ -90,7 +87,7 @@ class Health:
         return Probe(status != "unavailable", body if indexer is None else body | {"indexer": indexer})
 
     async def measure(self) -> None:
-        """Bring the metrics up to date that are not counted as things happen."""
+        """Update the metrics that are read on demand."""
         try:
             cells = await self._reader.cells()
             self.metrics.show_fleet(is_reachable=await self._reader.knows_all_cells())
@@ -113,7 +110,7 @@ class Health:
         self.metrics.show_safe_connect(is_tripped=self._index.safe_connect.is_tripped)
 
     def _clock_state(self) -> str:
-        """Whether this machine's clock agrees with the fleet's; `unsure` while it is not known what time it is."""
+        """Whether this machine's clock agrees with the fleet's; `unsure` while the fleet's time is unknown."""
         if self._clock is None:
             return "ok"
         if not self._clock.is_sure:
@@ -121,7 +118,7 @@ class Health:
         return "ok" if self._clock.agrees else "disagrees"
 
     async def _index_state(self) -> str:
-        """`off`, `ok` or `down`. An index that failed is not asked: that is what the flag is for."""
+        """Return `off`, `ok` or `down`. Does not query an index while the safe-connect flag is up."""
         try:
             progress = await self._index.checked_progress()
         except IndexerError as error:
@@ -140,9 +137,9 @@ class Health:
 
 
 class HealthEndpoints:
-    """What every caller may know of it: one word.
+    """`/healthz` and `/readyz`: one word for every caller.
 
-    command: that has the process and others, if it does: one of them takes the request, and speaks for all.
+    command: the command of several processes that this process belongs to; the answer covers all of them.
     """
 
     def __init__(self, health: Health, command: Probes | None = None) -> None:
@@ -160,7 +157,7 @@ class HealthEndpoints:
 
 
 class _AskedOnce:
-    """What a call that blocks says, one call for all callers that ask meanwhile: every caller may."""
+    """Shares one blocking call between concurrent callers."""
 
     def __init__(self, call: Callable[[], Probe]) -> None:
         self._call = call
@@ -173,7 +170,7 @@ class _AskedOnce:
 
 
 def _said_by(call: Callable[[], Probe]) -> asyncio.Future[Probe]:
-    """Asked in a thread, since what is asked is another process."""
+    """Run a call to another process in a thread, since it blocks."""
     return asyncio.wrap_future(in_background(call, "health"))
 
 

@@ -1,4 +1,4 @@
-"""What a tool answers: what it found, and what that covers, as fields and as a sentence that comes first."""
+"""Results of tools: the data and its coverage, as fields and as a sentence that comes first."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ _WHOLE = {"index", "live", "changelog"}
 
 
 class CellSaid(BaseModel):
-    """Where one cell's part of an answer comes from."""
+    """The source of one cell's part of an answer."""
 
     name: str
     route: str
@@ -23,7 +23,7 @@ class CellSaid(BaseModel):
 
 
 class Result(BaseModel):
-    """The answer of every tool."""
+    """The result of a tool."""
 
     summary: str = Field(description="What this answer is, and what it lacks. Repeat what it lacks to the user.")
     complete: bool = Field(description="Whether every cell in scope gave all that it has. False: something is missing.")
@@ -49,10 +49,11 @@ def result_of(
     is_complete: bool | None = None,
     missing: Sequence[str] = (),
 ) -> Result:
-    """what: the data in words, as "17 instances". now: microseconds since the epoch.
+    """Make the result of a tool from an answer of the API.
 
-    following: how the rest is got, where there is more. whole: what is said where there is not. moment: that the caller
-    asked for. is_complete: as the body says it, where no header does.
+    what: the data in words, such as "17 instances". now: microseconds since the epoch. following: how to get the next
+    part; None at the end, where the result says `whole`. moment: the moment that the caller asked for. is_complete:
+    completeness as the body says it, for answers without the header.
     """
     route = answer.headers.get("fleetlight-route", "")
     cells = [CellSaid(name=said.cell, route=said.route, age_s=said.age_s) for said in routes_said(route)]
@@ -92,7 +93,7 @@ def result_of(
 
 
 def fault_said(answer: InProcessResponse) -> str:
-    """What the API says of a request that it refused, or that failed."""
+    """Return the API's message about a request that it refused, or that failed."""
     try:
         [fault] = msgspec.json.decode(answer.body).values()
         return str(fault["message"])
@@ -101,7 +102,7 @@ def fault_said(answer: InProcessResponse) -> str:
 
 
 def rows_shown(fields: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-    """Rows of Query2 as objects; `missing` says of each value that is null why it is (contracts/ganeti-query, 2)."""
+    """Return rows of Query2 as objects; `missing` gives the reason of each null (contracts/ganeti-query, 2)."""
     names = [field["name"] for field in fields]
     shown: list[dict[str, Any]] = []
     for row in rows:

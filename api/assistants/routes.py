@@ -28,7 +28,7 @@ _OF_CONNECTION = {"content-length", "connection"}
 
 
 class AssistantsFace:
-    """The face, which answers while it is `running`."""
+    """The face for assistants; it answers while it is `running`."""
 
     def __init__(self, services: Services) -> None:
         self._middleware = services.middleware
@@ -39,7 +39,7 @@ class AssistantsFace:
         answer = self._middleware.endpoint(self._answer)
 
         async def answer_bearer(http: Request) -> Response:
-            """Assistants send a token as OAuth does, where clients of OpenStack have a header of their own."""
+            """Take the token as OAuth sends it: assistants do not send the header of OpenStack's clients."""
             scheme, _, token = http.headers.get("authorization", "").partition(" ")
             if scheme.lower() == "bearer":
                 others = [pair for pair in http.scope["headers"] if pair[0] != b"authorization"]
@@ -51,7 +51,7 @@ class AssistantsFace:
 
     @asynccontextmanager
     async def running(self, web: ASGIApp) -> AsyncIterator[None]:
-        """web: the application, which the tools ask. Without the extra `mcp` nothing runs."""
+        """Serve tools in the block. web: the application that they query. Without the extra `mcp` nothing runs."""
         if find_spec("mcp") is None:
             yield
             return
@@ -66,7 +66,7 @@ class AssistantsFace:
             yield
 
     async def _answer(self, request: ApiRequest) -> Response:
-        """Raises NotSupportedError."""
+        """Answer a request of a tool's client. Raises NotSupportedError without the extra `mcp`."""
         if self._answers is None:
             raise NotSupportedError("assistants need the package mcp: install fleetlight[mcp]")
         http = request.http

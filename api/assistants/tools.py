@@ -45,7 +45,7 @@ Server = Annotated[str, Field(pattern="^[0-9a-fA-F-]{32,36}$", description="The 
 
 
 class Tools:
-    """The tools, by the names of their methods. ask: the API, for the login of whoever calls."""
+    """The tools, by the names of their methods. ask: sends a request to the API with the caller's login."""
 
     def __init__(self, ask: Ask, clock: Clock) -> None:
         self._ask = ask
@@ -218,7 +218,7 @@ class Tools:
     async def _get(
         self, context: Context, path: str, query: Mapping[str, object], headers: Mapping[str, str] | None = None
     ) -> tuple[InProcessResponse, Any]:
-        """The answer and its document. Raises ToolError with what the API says where it refuses."""
+        """Return the API's answer and its document. Raises ToolError with the API's message if it refuses."""
         given = {name: value for name, value in query.items() if value not in (None, "")}
         answer = await self._ask(path, urlencode(given), {**_login(context), **(headers or {})})
         if answer.status != _OK:
@@ -227,7 +227,7 @@ class Tools:
 
 
 def make_server(ask: Ask, clock: Clock, version: str) -> MCPServer[None]:
-    """A server of the tools."""
+    """Make an MCP server of the tools."""
     server: MCPServer[None] = MCPServer("fleetlight", version=version, instructions=_INSTRUCTIONS, subscriptions=False)
     of = Tools(ask, clock)
     for tool in (
@@ -247,7 +247,7 @@ def make_server(ask: Ask, clock: Clock, version: str) -> MCPServer[None]:
 
 
 def over_http(server: MCPServer[None]) -> StreamableHTTPSessionManager:
-    """What answers each request by itself. Names of hosts, and pages of other sites, are looked at by the API."""
+    """Serve the tools over HTTP without sessions. The API itself checks host names and pages of other sites."""
     trusting = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     server.streamable_http_app(json_response=True, stateless_http=True, transport_security=trusting)
     return server.session_manager
@@ -258,7 +258,7 @@ def _every(all_projects: bool) -> dict[str, object]:
 
 
 def _login(context: Context) -> dict[str, str]:
-    """The login of the request that carries the call, for the API; none where there is no request, as over a pipe."""
+    """Return the login headers of the HTTP request that carries the call; none for a call over a pipe."""
     request = context.request_context.request
     if request is None:
         return {}

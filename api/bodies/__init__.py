@@ -1,1 +1,1 @@
-"""The JSON bodies of requests: read, checked, and what they may hold at each microversion."""
+"""The JSON bodies of requests: reading, checking, and their fields at each microversion."""

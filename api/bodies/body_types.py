@@ -39,7 +39,7 @@ Name = Annotated[
 NameWithBlanks = Annotated[
     str, Field(min_length=1, max_length=255), AfterValidator(is_printable), AfterValidator(_without_blank_ends)
 ]
-"""A name that may come with blanks at its ends, which do not count."""
+"""A name; blanks at its ends are removed."""
 Description = Annotated[str, Field(max_length=255), AfterValidator(is_printable)] | None
 MetadataKey = Annotated[str, Field(pattern=r"^[a-zA-Z0-9\-_:. ]{1,255}$")]
 Metadata = dict[MetadataKey, Annotated[str, Field(max_length=255)]]

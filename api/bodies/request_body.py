@@ -1,8 +1,8 @@
 """Reading the JSON body of a request into a model (contracts/nova-rest, section 0).
 
-A model is closed: a key that it does not know gets 400, in Nova's words. It is strict: no text for a number, except
-where the contract says so: then a field is a `BodyBool` or a `BodyInteger`. What differs between microversions its
-fields say (fleetlight.api.bodies.versioned_models). Most bodies are one object under one key:
+A model is closed: an unknown key gets 400 with Nova's message. A model is strict: it takes no text for a number, except
+in fields of type `BodyBool` or `BodyInteger`, where the contract says so. Fields are marked with their microversions
+(fleetlight.api.bodies.versioned_models). Most bodies are one object under one key:
 
     class _Keypair(RequestModel):
         name: Annotated[str, Field(min_length=1, max_length=255)]
@@ -48,7 +48,7 @@ _FALSE_TEXTS = ("false", "False", "FALSE", "off", "Off", "OFF", "no", "No", "NO"
 BOOLEANS: dict[Any, bool] = dict.fromkeys(_TRUE_TEXTS, True) | dict.fromkeys(_FALSE_TEXTS, False)
 _BOOL_SCHEMA = {"enum": [True, False, *_TRUE_TEXTS, *_FALSE_TEXTS]}
 _INTEGER_SCHEMA = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^-?[0-9]+$"}]}
-# As many as int() reads at once without a limit being lifted.
+# int() reads at most about so many digits, by Python's limit.
 _MAX_DIGITS = 4_000
 
 
@@ -100,7 +100,7 @@ def _to_integer(value: object) -> object:
 
 
 BodyBool = Annotated[bool, BeforeValidator(_to_bool), WithJsonSchema(_BOOL_SCHEMA)]
-"""True or false, or one of the words that Nova takes for them."""
+"""True or false, or one of the words that Nova accepts for them."""
 
 BodyInteger = Annotated[int, BeforeValidator(_to_integer), WithJsonSchema(_INTEGER_SCHEMA)]
 """A number or its digits; bounds come from a `Field` around it."""
@@ -126,11 +126,11 @@ def _refuse_null(value: object) -> object:
 
 T = TypeVar("T")
 IfGiven = Annotated[T | None, _NoNull()]
-"""What a body may leave out, which is None then; null is not the same."""
+"""A field that a body may leave out, and is None then; null in the body is refused."""
 
 
 class _Asked(Protocol):
-    """What is needed of an `fleetlight.api.shared.endpoint.ApiRequest`."""
+    """The part of a fleetlight.api.shared.endpoint.ApiRequest that reading a body needs."""
 
     @property
     def minor(self) -> int: ...
@@ -141,17 +141,16 @@ class _Asked(Protocol):
 
 
 class _Envelope(RequestModel):
-    """A body with its one key; `content` is what stands there."""
+    """A body with one key; `content` is its value."""
 
     content: Any
 
 
 class Body(Generic[T]):
-    """What the body of a request may be.
+    """The form of a request's body.
 
-    kind: a model, or what stands under `key`, the only one of the body.
-    is_secret: an answer that says what is wrong with it repeats none of its values. max_parts: how many parts it may
-    have (fleetlight.api.limits.large_bodies).
+    kind: the model of the body, or of the value under `key`, its only key. is_secret: error messages repeat no value of
+    the body. max_parts: largest number of parts (fleetlight.api.limits.large_bodies).
     """
 
     @overload
@@ -183,18 +182,18 @@ class Body(Generic[T]):
         self._model: type[BaseModel] = model
 
     def model(self, minor: int) -> type[BaseModel]:
-        """The model that counts in microversion 2.`minor`."""
+        """Return the model of microversion 2.`minor`."""
         return model_at(self._model, minor)
 
     async def read(self, request: _Asked) -> T:
-        """The body of `request`. Raises BodyTooLargeError, BadRequestError, BodyFieldError and TooManyListsError."""
+        """Read the body of `request`. Raises BodyTooLargeError, BadRequestError, BodyFieldError, TooManyListsError."""
         document, parts = await _read(request.http, self._max_parts)
         return await made_aside(parts, lambda: self.check(document, request.minor, is_relaxed=request.is_relaxed))
 
     def check(self, document: object, minor: int = 1, *, is_relaxed: bool = False) -> T:
-        """`document` as it counts in microversion 2.`minor`; is_relaxed: unknown keys are ignored (`/v2`).
+        """Check `document` by the model of microversion 2.`minor`. is_relaxed: ignore unknown keys (`/v2`).
 
-        Raises BadRequestError and BodyFieldError.
+        Raises BadRequestError for a malformed document, and BodyFieldError for a wrong field.
         """
         if not isinstance(document, dict):
             raise BadRequestError(f"{HIDDEN if self._is_secret else _shown(document)} is not of type 'object'")
@@ -206,17 +205,17 @@ class Body(Generic[T]):
 
 
 async def read_json(http: Request) -> object:
-    """The JSON value that is the body of a request.
+    """Read the JSON value of a request's body.
 
-    Raises BodyTooLargeError, TooManyListsError, and BadRequestError for what is no JSON, has too many parts, or holds a
-    NUL character, which cannot be stored.
+    Raises BodyTooLargeError, TooManyListsError, and BadRequestError for a body that is no JSON, has too many parts, or
+    holds a NUL character, which cannot be stored.
     """
     document, _ = await _read(http, MAX_PARTS_OF_CHANGE)
     return document
 
 
 async def _read(http: Request, max_parts: int) -> tuple[object, int]:
-    """The JSON value that is a body, and how many parts that has."""
+    """Return the JSON value of a body, and the number of its parts."""
     raw = await read_bytes(http)
     counted = CountedParts(max_parts)
     counted.add(raw)
@@ -229,7 +228,7 @@ async def _read(http: Request, max_parts: int) -> tuple[object, int]:
 
 
 async def read_bytes(http: Request) -> bytes:
-    """The body of a request as it is. Raises BodyTooLargeError, and BadRequestError when its sender has gone."""
+    """Read the bytes of a body. Raises BodyTooLargeError, and BadRequestError when the caller has disconnected."""
     chunks: list[bytes] = []
     size = 0
     try:
@@ -244,7 +243,7 @@ async def read_bytes(http: Request) -> bytes:
 
 
 def _check_texts(value: object, depth: int) -> None:
-    """Raise BadRequestError for a NUL character, and for what is nested deeper than any body of ours."""
+    """Raise BadRequestError for a NUL character, and for a value that is nested too deep."""
     if depth > _MAX_DEPTH:
         raise BadRequestError(f"Malformed request body: it is nested deeper than {_MAX_DEPTH} levels")
     match value:
@@ -261,7 +260,7 @@ def _check_texts(value: object, depth: int) -> None:
 
 
 def _refusal(error: ValidationError, document: object, *, is_secret: bool) -> BadRequestError:
-    """What is wrong first, in Nova's words: the complaint alone where a whole key is missing or too much."""
+    """Make the error of the first fault, with Nova's message: without a place if a whole key is missing or unknown."""
     details = error.errors(include_url=False)[0]
     *parents, name = details["loc"] or ("",)
     if details["type"] == "extra_forbidden":
@@ -281,7 +280,7 @@ def _refusal(error: ValidationError, document: object, *, is_secret: bool) -> Ba
 
 
 def _shown(value: object) -> str:
-    """`value` as text, without its secrets: clients and proxies log the answers that it is for."""
+    """Format `value` for an error message, without secrets: clients and proxies log error messages."""
 
     def public(value: object) -> object:
         match value:
@@ -296,7 +295,7 @@ def _shown(value: object) -> str:
 
 
 def _place_in(document: object, steps: Sequence[int | str]) -> tuple[str, object]:
-    """Where `steps` lead to in a document, and what is there. Steps that a union adds are none of the document."""
+    """Follow `steps` into a document; returns the place and its value. Ignores the steps that a union type adds."""
     taken: list[str] = []
     for step in steps:
         match document:

@@ -1,4 +1,4 @@
-"""Models whose fields differ between microversions: one class says all of it.
+"""Models whose fields differ between microversions, each written as one class.
 
     class _Changes(RequestModel):
         name: Name = ""
@@ -6,8 +6,8 @@
         hostname: Annotated[str, Since(90, Hostname), Since(94, Fqdn)] = ""
         personality: Annotated[list[File], Until(56)] = Field(default=[])
 
-`model_at` makes the model of one microversion of it: a key that the microversion does not have is unknown there, and
-its field has the default, so that handlers need not know which model they got.
+`model_at` makes the model of one microversion from the class: there, a key that the microversion lacks is unknown, and
+its field has the default. So a handler need not know which model it got.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """From microversion 2.`minor` on there is the key. kind: its type from there on, if not that of the field."""
+    """The key exists from microversion 2.`minor` on. kind: its type from there on, if it differs from the field's."""
 
     minor: int
     kind: Any = None
@@ -33,13 +33,13 @@ class Since:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """2.`minor` is the last microversion with the key."""
+    """The key exists up to microversion 2.`minor`."""
 
     minor: int
 
 
 def model_at(model: type[M], minor: int) -> type[M]:
-    """What counts of `model` in microversion 2.`minor`."""
+    """Make the model of microversion 2.`minor` from `model`."""
     changes = sorted(_changes(model))
     return _derived(model, max((each for each in changes if each <= minor), default=1)) if changes else model
 
@@ -67,7 +67,7 @@ def _derived(model: type[M], minor: int) -> type[M]:
 
 @cache
 def _changes(kind: Any) -> frozenset[int]:
-    """The microversions 2.N at which something about a type changes."""
+    """Return the minors N at which a type changes."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         found: set[int] = set()
         for field in kind.model_fields.values():
@@ -81,7 +81,7 @@ def _changes(kind: Any) -> frozenset[int]:
 
 
 def _kind_at(kind: Any, minor: int) -> Any:
-    """A type with the models of microversion 2.`minor` in it."""
+    """Replace the models in a type by those of microversion 2.`minor`."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return model_at(kind, minor)
     if not _changes(kind):
@@ -116,7 +116,7 @@ def _annotated(kind: Any, metadata: Any) -> Any:
 
 
 def _start(field: FieldInfo, minor: int) -> Since | None:
-    """What counts of a field in microversion 2.`minor`; None where there is none."""
+    """Return the mark of a field that applies in microversion 2.`minor`; None if the field does not exist there."""
     marks = _marks(field)
     starts = [mark for mark in marks if isinstance(mark, Since)] or [Since(1)]
     start = max((each for each in starts if each.minor <= minor), key=lambda each: each.minor, default=None)

@@ -1,3 +1,3 @@
-"""The feed of changes, `/fleetlight/changes`: what changes in the items that a filter lets pass, in order, for programs
-that keep a copy.
+"""The feed of changes, `/fleetlight/changes`: the changes of items that match a filter, in order, for programs that
+keep a copy.
 """

@@ -1,8 +1,8 @@
-"""Watches of what nothing numbers: the question is asked again and again, and the rows are compared.
+"""Watches of unnumbered changes: the process repeats the query of a watch, and compares the rows.
 
-Watches with the same question and the same rights share one comparison. In a process one comparison is made at a time,
-and then none for _REST times as long, so that all of them never take more than a fixed share of the time: many of them,
-or slow cells, are compared more seldom.
+Watches with the same question and rights share one comparison. A process makes one comparison at a time, and then rests
+_REST times as long, so comparisons never take more than a fixed share of its time: with many of them, or slow cells,
+each is made more seldom.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _NOT_WHOLE = "not all of its rows could be read"
 
 
 class RowKey(NamedTuple):
-    """What names a row for ever: the name of its cell, and the item there."""
+    """The permanent key of a row: the name of its cell, and the item's key there."""
 
     cell: str
     id: str
@@ -45,8 +45,9 @@ class RowKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """rows: of each, the JSON of its cells. known: names of the cells that have answered whole once. away: why one does
-    not now; its rows stay as they were. has_all_cells: whether these are known to be all of the fleet.
+    """The rows of one reading. rows: JSON of each row, by key. known: names of the cells that once answered in full.
+    away: why a cell does not answer now; its rows stay as they were. has_all_cells: whether the cells are known to be
+    all of the fleet.
     """
 
     rows: Mapping[RowKey, msgspec.Raw]
@@ -59,10 +60,10 @@ class Snapshot:
         return self.has_all_cells and not self.away
 
     def taken(self, rows: Mapping[RowKey, msgspec.Raw], proof: Page) -> "Snapshot":
-        """The one after this, of the rows that were read now, and what they cover."""
+        """Return the next snapshot, of `rows` read now. proof: which cells answered."""
         away = {each.cell.name: each.failure or _NOT_WHOLE for each in proof.cells if not each.is_complete}
         answered = {each.cell.name for each in proof.cells if each.is_complete}
-        # A cell that has left the fleet is not asked, and its rows are gone; unless it is not known which cells it has.
+        # A cell that has left the fleet loses its rows, unless the list of cells may be incomplete.
         left = set() if proof.has_all_cells else self.known - answered
         stay = self.known & (away.keys() | left)
         kept = {key: cells for key, cells in self.rows.items() if key.cell in stay}
@@ -70,11 +71,11 @@ class Snapshot:
         return Snapshot(kept | read, answered | stay, away, proof.has_all_cells)
 
     def without_fleet(self, reason: str) -> "Snapshot":
-        """The one after this when it was not known whom to ask."""
+        """Return the next snapshot for a reading that failed since the list of cells was unknown."""
         return replace(self, away=dict.fromkeys(self.known | self.away.keys(), reason), has_all_cells=False)
 
     def changes_to(self, later: "Snapshot") -> Iterator[tuple[ChangeKind, RowKey]]:
-        """What has happened to the rows until `later`."""
+        """Yield the changes of rows from this snapshot to `later`."""
         for key, cells in later.rows.items():
             if key not in self.rows:
                 yield ChangeKind.ENTER, key
@@ -89,7 +90,7 @@ NOTHING_READ = Snapshot({}, frozenset(), {})
 
 
 def keyed(rows: Iterable[msgspec.Raw]) -> Iterator[tuple[RowKey, msgspec.Raw]]:
-    """Rows of which the first cells are the item and its cell (status and value, as in every answer)."""
+    """Key each row by its first two fields, the item and its cell (status and value, as in every answer)."""
     for row in rows:
         item, cell, *others = _cells_in(row)
         key = RowKey(str(_cell_in(cell)[1]), str(_cell_in(item)[1]))
@@ -98,7 +99,7 @@ def keyed(rows: Iterable[msgspec.Raw]) -> Iterator[tuple[RowKey, msgspec.Raw]]:
 
 MAX_ROWS = 5000
 NO_CURSOR = "comparison"
-"""The id of the events of such a watch: a reader that goes on from it gets a reset, and lists again."""
+"""The event id of a compared watch: a reader that resumes from it gets a reset, and lists again."""
 _INTERVAL_S = 2.0
 _REST = 3
 
@@ -107,10 +108,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Comparison:
-    """The rows of one question, while there are watches of them. newest: as they were read last.
-
-    why_ended: None while they are read.
-    """
+    """The rows of one question, while it has watches. newest: the last snapshot. why_ended: None while it is read."""
 
     def __init__(self, first: Snapshot) -> None:
         self.newest = first
@@ -127,7 +125,7 @@ class Comparison:
         self._wake()
 
     async def news(self, timeout_s: float) -> None:
-        """Return when there is something newer, or nothing for so long."""
+        """Wait for a newer snapshot, at most `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._has_news.wait()
@@ -140,7 +138,7 @@ class Comparison:
 
 
 class Comparisons:
-    """All that are made in this process. timeout_s: what one cell may cost."""
+    """The comparisons of this process. timeout_s: time limit of one cell."""
 
     def __init__(self, query_engine: QueryEngine, timeout_s: float) -> None:
         self._query_engine = query_engine
@@ -152,14 +150,15 @@ class Comparisons:
     async def join(
         self, question: ItemQuery, caller: Caller, admission: Admission
     ) -> tuple[Comparison, Callable[[], None]]:
-        """The comparison for a question, which is read now if it has no watch yet, and what leaves it.
+        """Return the comparison of a question and a function that leaves it. The first watch reads the rows now.
 
-        admission: of the request. Raises BadRequestError for more than MAX_ROWS, ForbiddenError, FleetUnreachableError.
+        admission: the limits of the request. Raises BadRequestError for more than MAX_ROWS rows, ForbiddenError,
+        FleetUnreachableError.
         """
         key = _key_of(question, caller)
         if key not in self._comparisons:
             first = await self._read(question, caller, replace(self._fresh, admission=admission), NOTHING_READ)
-            # Another request may have asked the same meanwhile.
+            # A concurrent request may have begun the same comparison.
             if key not in self._comparisons:
                 self._begin(key, question, caller, first)
         comparison = self._comparisons[key]
@@ -189,7 +188,7 @@ class Comparisons:
             self._tasks[comparison].cancel()
 
     async def _compare(self, comparison: Comparison, question: ItemQuery, caller: Caller) -> None:
-        """Raises BadRequestError when there are too many rows."""
+        """Repeat a comparison while it has watches. Raises BadRequestError when there are too many rows."""
         while True:
             await asyncio.sleep(_INTERVAL_S)
             async with self._pace:
@@ -218,10 +217,10 @@ class Comparisons:
 
 
 class ComparedWatch:
-    """The events of a comparison for one reader, as of fleetlight.listing.watches.watch.Watch.
+    """The events of a comparison for one reader, like those of fleetlight.listing.watches.watch.Watch.
 
-    A reader that is slow gets what is between the rows that it has and the newest ones. shows_cells: whether the reader
-    may know the cells. is_lost: whether it goes on from an earlier stream, so that it does not know what it has missed.
+    A slow reader gets the difference between its rows and the newest ones. shows_cells: whether the reader may see
+    cells. is_lost: whether it resumes an earlier stream, so that it has missed changes.
     """
 
     def __init__(self, comparison: Comparison, rights: ConfirmsRights, *, shows_cells: bool, is_lost: bool) -> None:
@@ -231,7 +230,7 @@ class ComparedWatch:
         self._is_lost = is_lost
 
     async def events(self) -> AsyncGenerator[WatchEvent]:
-        """The stream; it ends when the process does, or with `ended`."""
+        """Stream the events until the process ends, or the reader has lost its rights (`ended`)."""
         comparison, seen = self._comparison, self._comparison.newest
         try:
             yield WatchEvent("ready", self._coverage(seen, {"cursor": None}), NO_CURSOR)
@@ -284,21 +283,21 @@ def _covered(why_not: str | None) -> dict[str, Any]:
 
 
 def _key_of(question: ItemQuery, caller: Caller) -> Hashable:
-    """Equal for questions to which all callers with it get the same rows. Raises ForbiddenError."""
+    """Return a key under which all callers get the same rows. Raises ForbiddenError without the right to ask."""
     of_instances = question.known.name == INSTANCE_FIELDS.name
     scope = projects_of(caller, all_projects=question.all_projects) if of_instances else None
     return question.known.name, caller.is_admin, tuple(question.names), question.filter, scope
 
 
 def _compared(question: ItemQuery) -> ItemQuery:
-    """The same with what names each row before its cells, which the caller does not see there."""
+    """Add the key of each row to a question as its first fields, which callers are not shown."""
     known = ITEM_TYPES[question.known.name]
     asked = [name if name in question.known else "" for name in question.names]
     return replace(question, known=known, names=(known.unique, CELL, *asked), order=default_order(known))
 
 
 def _why_ended(task: asyncio.Task[None]) -> str:
-    """The reason that its readers get; none where the process ends, or they have all left."""
+    """Return the reason that readers get; empty if the process ends, or all readers have left."""
     error = None if task.cancelled() else task.exception()
     if isinstance(error, BadRequestError):
         return str(error)

@@ -1,4 +1,4 @@
-"""What a request for changes asks for, checked against what its caller may see."""
+"""Parameters of a request for changes, checked against its caller's rights."""
 
 import re
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _SECONDS = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?")
 
 @dataclass(frozen=True, slots=True)
 class ChangesQuery:
-    """question: which items, and which of their fields. after: a cursor; None for a new one. wait_s: for a change."""
+    """A parsed request. question: items and fields. after: cursor; None for a new one. wait_s: wait for a change."""
 
     question: ItemQuery
     after: str | None
@@ -38,12 +38,12 @@ class ChangesQuery:
 
 
 def filter_text(query: QueryString) -> str | None:
-    """The text of the filter, unread."""
+    """Return the text of the filter, without parsing it."""
     return query.last("filter") or None
 
 
 def changes_query(query: QueryString, caller: Caller) -> ChangesQuery:
-    """Raises BadRequestError, NotFoundError and QueryError."""
+    """Parse a request. Raises BadRequestError, NotFoundError for an unknown cell, and QueryError for a wrong filter."""
     refuse_unknown(query, PARAMETERS)
     known = visible_fields(query.last("what") or INSTANCE_FIELDS.name, caller)
     names = listed_up_to(MAX_FIELDS, "fields", query) if query.last("fields") else []
@@ -52,16 +52,16 @@ def changes_query(query: QueryString, caller: Caller) -> ChangesQuery:
 
 
 def what_is_asked(query: QueryString, asked: ChangesQuery, caller: Caller) -> Sequence[object]:
-    """What a cursor is made for: type, fields, filter as it is written, and whose items the caller sees."""
+    """Return the question that a cursor is bound to: type, fields, text of the filter, and the caller's scope."""
     question = asked.question
     scope = None if question.all_projects else (caller.project_id, None if caller.project_id else caller.user_id)
     return question.known.name, question.names, filter_text(query), scope
 
 
 def why_unnumbered(question: ItemQuery, cells: Sequence[Cell]) -> str | None:
-    """Why nothing numbers all changes of what is asked for, so that rows have to be compared; None where they are.
+    """Return why some changes of a question have no number, so that rows must be compared; None if all have.
 
-    cells: of the fleet.
+    cells: those of the fleet.
     """
     known = question.known
     if known.name not in _NUMBERED_TYPES:
@@ -82,10 +82,10 @@ def why_unnumbered(question: ItemQuery, cells: Sequence[Cell]) -> str | None:
 
 
 def _is_numbered(known: QueryFields, name: str) -> bool:
-    """Whether a change of the item says that the field has changed."""
+    """Whether the changelog has the changes of a field."""
     if known.name == INSTANCE_FIELDS.name:
         return not values_of(known.name)[name].of_cell
-    # What a node with an agent says itself is in no changelog.
+    # Values that a node's agent reports live are in no changelog.
     return known[name].name in STORED_NODE_FIELDS and not values_of(known.name)[name].is_live
 
 

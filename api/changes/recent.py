@@ -1,7 +1,6 @@
-"""`GET /fleetlight/changes/recent`: what changed lately in all cells, the newest first, and who did it.
+"""`GET /fleetlight/changes/recent`: the latest changes of all cells, newest first, and who made them.
 
-The feed beside it goes forward from a cursor, for programs; this goes back from now, for people. Both read the same
-changelogs.
+The feed goes forward from a cursor, for programs; this list goes back from now, for people. Both read the changelogs.
 """
 
 import asyncio
@@ -52,14 +51,14 @@ from fleetlight.views.query2.values import CellFacts, Facts, split
 _PARAMETERS = ("filter", "all_projects", "user_id", "changed_since", "changed_before", "limit", "marker")
 _DEFAULT_LIMIT = 50
 _MAX_LIMIT = 200
-# So many changes are looked at for one answer, over all cells, however few of them the filter lets pass.
+# One answer examines at most so many changes, over all cells, however few of them match the filter.
 _LOOKED_AT = 4000
 _LEAST_OF_A_CELL = 10
 _BATCH = 200
-# How far the clocks of those who write the changes of one cell may differ: so much later than what is sought no change
-# is numbered before it.
+# The clocks of the writers of one cell differ by less than this: no change is numbered before one that was made so much
+# earlier.
 _CLOCKS_DIFFER_US = 3600 * MICROSECONDS_PER_SECOND
-# The relay of a cell gives its changes numbers much sooner.
+# A relay numbers changes much sooner than this.
 _NUMBERED_WITHIN_US = 10 * MICROSECONDS_PER_SECOND
 # Later than every change.
 _UNKNOWN = 2**62
@@ -101,7 +100,7 @@ RECENT_CHANGES = ApiOperation(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A change that is wanted. number: in the changelog of its cell. record: of the instance after it."""
+    """A wanted change. number: its number in its cell's changelog. record: the instance after the change."""
 
     cell: Cell
     number: int
@@ -112,10 +111,10 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What was looked at of a cell. found: the newest first. position: everything from this number on was looked at.
+    """The examined changes of a cell. found: wanted changes, newest first. position: lowest examined number.
 
-    until: the moment of the oldest change of these, where there may be older ones that are wanted; else None.
-    unread: how many of these cannot be read. lacks: why older ones that are wanted may not be kept; None if all are.
+    until: the moment of the oldest examined change; None if no wanted change can be older. unread: number of
+    unreadable changes. lacks: why older wanted changes may have been pruned; None if none were.
     """
 
     cell: Cell
@@ -128,10 +127,7 @@ class _Look:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """By whom, and when, the wanted changes were made. since, before: moments, of which `before` itself is too late.
-
-    now: the moment of the request.
-    """
+    """Condition on the author and the moment of changes, from `since` until before `before`. now: of the request."""
 
     user_id: str | None
     since: int
@@ -140,7 +136,7 @@ class _Made:
 
     @classmethod
     def of(cls, query: QueryString, now: int) -> "_Made":
-        """Raises BadRequestError."""
+        """Parse the condition. Raises BadRequestError for a malformed moment."""
         since, before = (_moment_in(query, name, now) for name in ("changed_since", "changed_before"))
         user_id = query.last("user_id") or None
         return cls(user_id, -_UNKNOWN if since is None else since, _UNKNOWN if before is None else before, now)
@@ -149,10 +145,10 @@ class _Made:
         return self.since <= entry.at < self.before and self.user_id in (None, entry.user_id)
 
     def lacks(self, forgotten_until: int, unnumbered_since: int | None) -> str | None:
-        """Why wanted changes of a cell are not there; None if all are.
+        """Return why a cell lacks wanted changes; None if it has all. A request without `since` wants those it keeps.
 
-        forgotten_until: the cell does not keep those up to this moment; a request without `since` wants what there is.
-        unnumbered_since: its relay has given no number to those from this moment on; None if all have one.
+        forgotten_until: the cell has pruned its changes up to this moment.
+        unnumbered_since: its relay has not yet numbered the changes from this moment on; None if it has.
         """
         if unnumbered_since is not None and unnumbered_since < min(self.before, self.now - _NUMBERED_WITHIN_US):
             return f"no relay has numbered its changes since {with_zone(unnumbered_since)}"
@@ -161,7 +157,7 @@ class _Made:
         return f"its changes until {with_zone(forgotten_until)} are not kept any more"
 
     def may_be_before(self, at: int) -> bool:
-        """Whether wanted changes may be numbered before those of which the newest was made at this moment."""
+        """Whether wanted changes may have lower numbers than a batch whose newest change was made at this moment."""
         return at >= self.since - _CLOCKS_DIFFER_US
 
 
@@ -174,7 +170,7 @@ def _moment_in(query: QueryString, name: str, now: int) -> int | None:
 
 
 class _Wanted:
-    """Which changes a caller wants, and may see. made: by whom, and when."""
+    """The changes that a caller wants, and may see. made: condition on author and moment."""
 
     def __init__(self, question: ItemQuery, made: _Made, request: ApiRequest, cells: Sequence[Cell]) -> None:
         self.made = made
@@ -188,14 +184,14 @@ class _Wanted:
         self._changed_at = values["mtime"].make
 
     def has(self, cell: Cell, record: Record, before: Record | None, revision: int | None) -> bool:
-        """Whether the filter lets the instance pass as it is after the change, or as it was before."""
+        """Whether the instance matches the filter after the change, or matched it before."""
         if not self._is_in_scope(record):
             return False
         states = [record] if before is None else [record, before]
         return any(self._is_wanted(state) and self._row.keeps(_facts(cell, state, revision)) for state in states)
 
     def moment_of(self, cell: Cell, record: Record) -> int:
-        """When the instance was changed last, microseconds."""
+        """Return the moment of the instance's last change, in microseconds."""
         return int(self._changed_at(_facts(cell, record))[1] or 0)
 
 
@@ -251,7 +247,7 @@ class RecentChangesHandler:
     async def _look_at(
         self, cells: Sequence[Cell], wanted: _Wanted, positions: Positions | None, limit: int
     ) -> tuple[Sequence[_Look], Mapping[str, str]]:
-        """What was found in each cell, and of which cells not all was, with the reason."""
+        """Examine the changes of each cell; returns the results, and the reasons by cell where some are missing."""
         most = max(_LEAST_OF_A_CELL, _LOOKED_AT // max(1, len(cells)))
         few = min(limit, most)
 
@@ -275,7 +271,7 @@ class RecentChangesHandler:
         return looks, missing | lacking | damaged
 
     async def _in_journal(self, cell: Cell, wanted: _Wanted, before: Position | None, limit: int) -> _Look:
-        """Of a cell that numbers nothing: what indexers found, of each instance its newest change. Nobody says who."""
+        """Examine a journal, which has the newest change of each instance without its author."""
         reading = await self._changelogs.read_back(cell, before, _BATCH)
         epoch, entries = reading.now.epoch, reading.entries
         if before is not None and before.epoch != epoch:
@@ -292,13 +288,13 @@ class RecentChangesHandler:
                 found.append(_Found(cell, position, change.record, change.is_gone, entry))
         is_whole = looked_at == len(entries) < _BATCH
         until = None if is_whole else max(times[looked_at - 1 :])
-        # An instance that was changed before that moment and after it has its later change there alone.
+        # The journal lacks the change before that moment of an instance that has changed again since.
         lacks = None if wanted.made.before == _UNKNOWN else "of each instance only the newest change is known"
         return _Look(cell, found, Position(epoch, position), until, lacks=lacks)
 
 
 def _in_changelog(adapter: CellAdapter, wanted: _Wanted, before: Position | None, limit: int, most: int) -> _Look:
-    """Of a native cell. before: only what has a lower number. Blocks; raises CellUnreachableError, BadRequestError."""
+    """Examine a native cell's changes before `before`. Blocks; raises CellUnreachableError, BadRequestError."""
     if not isinstance(adapter, ChangelogAdapter):
         raise CellUnreachableError(adapter.cell.name, "nothing numbers its changes")
     now, oldest = adapter.position(), adapter.oldest_kept_sequence()
@@ -308,7 +304,7 @@ def _in_changelog(adapter: CellAdapter, wanted: _Wanted, before: Position | None
     end = max(oldest, position - most)
     found: list[_Found] = []
     until, unread, are_older_unwanted = _UNKNOWN, 0, False
-    # The newest are mostly enough; what is seldom is sought by few statements, whatever the limit is.
+    # Begin with a small batch, which is mostly enough; later batches are large, so rare changes need few statements.
     batch = min(_BATCH, limit)
     while position > end and len(found) < limit and not are_older_unwanted:
         first = max(end, position - batch)
@@ -332,13 +328,13 @@ def _in_changelog(adapter: CellAdapter, wanted: _Wanted, before: Position | None
         are_older_unwanted = newest is not None and not wanted.made.may_be_before(newest)
         batch = _BATCH
     has_more = position > oldest and not are_older_unwanted
-    # Afterwards: what was forgotten meanwhile was not looked at.
+    # After the reads, since the cell may have pruned changes meanwhile.
     lacks = wanted.made.lacks(adapter.forgotten_until(), adapter.unnumbered_since())
     return _Look(adapter.cell, found, Position(now.epoch, position), until if has_more else None, unread, lacks)
 
 
 def _found_in(cell: Cell, change: Change, wanted: _Wanted) -> _Found | int | None:
-    """The change if it is wanted, else its moment; None where it cannot be read."""
+    """Return the change if it is wanted, else its moment; None if it cannot be read."""
     if size_problem(change.message):
         return None
     try:
@@ -375,9 +371,9 @@ def _found_in(cell: Cell, change: Change, wanted: _Wanted) -> _Found | int | Non
 
 
 def _newest(looks: Sequence[_Look], limit: int) -> Sequence[_Found]:
-    """The newest of all cells, as far back as it is known that no cell has one in between that was not looked at.
+    """Return the newest changes of all cells, back to the moment from which every cell was examined.
 
-    Of each cell these are the first that were found, in the order of their numbers: the next page goes on behind them.
+    From each cell they are the first that were found, in the order of their numbers, so the next page follows them.
     """
     since = max((look.until for look in looks if look.until is not None), default=0)
     timed = [each for look in looks for each in zip(_moments(look), look.found, strict=True)]
@@ -386,17 +382,17 @@ def _newest(looks: Sequence[_Look], limit: int) -> Sequence[_Found]:
 
 
 def _moments(look: _Look) -> Sequence[int]:
-    """When each change that was found counts as made: never before one that the cell has numbered earlier.
+    """Return the moment by which each found change is sorted: never before a change with a lower number.
 
-    Times do not rise with numbers: writers have clocks of their own, and Nova leaves the time of a server alone when
-    its metadata changes. A change with too early a time stays beside the one that it followed.
+    Times need not rise with numbers: writers' clocks differ, and Nova does not update the time of a server when its
+    metadata changes. A change with too early a time stays next to its predecessor.
     """
     times = (each.entry.at for each in reversed(look.found))
     return list(accumulate(times, max, initial=look.until or 0))[:0:-1]
 
 
 def _behind(looks: Sequence[_Look], page: Sequence[_Found]) -> Positions:
-    """Where the next page begins in each cell: behind what the page has of it."""
+    """Return where the next page begins in each cell: after this page's last change of it."""
     told = {(each.cell.uuid, each.number) for each in page}
     positions: dict[str, Position] = {}
     for look in looks:
@@ -406,7 +402,7 @@ def _behind(looks: Sequence[_Look], page: Sequence[_Found]) -> Positions:
 
 
 def _answer_of(cell: Cell, problem: str | None, *, is_read: bool) -> CellAnswer:
-    """What a cell contributed. problem: why it is not all."""
+    """Describe the contribution of a cell. problem: why it is incomplete."""
     route = Route.SKIPPED if not is_read else Route.CHANGELOG if cell.can.numbers_changes else Route.INDEX
     return CellAnswer(cell, route, problem is None, failure=problem)
 

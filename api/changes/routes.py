@@ -1,4 +1,4 @@
-"""`GET /fleetlight/changes`: changes of items, by batches, or as a stream of server-sent events."""
+"""`GET /fleetlight/changes`: changes of items, in batches, or as a stream of server-sent events."""
 
 import math
 import time
@@ -58,9 +58,9 @@ _KINDS = frozenset(ChangeKind)
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """changes: JSON of each. cursor: the one after them. has_more: whether there are more already, for the next batch.
+    """One batch. changes: JSON of each. cursor: the position after them. has_more: whether more changes wait already.
 
-    cells: what a caller that has the batch has of each.
+    cells: the position in each cell of a caller that has the batch.
     """
 
     changes: Sequence[bytes]
@@ -70,10 +70,9 @@ class Batch:
 
 
 async def next_batch(watch: Watch, deadline: float) -> Batch | ResetReason:
-    """What follows the place where `watch` begins: at once if there is something, else once `deadline` is over.
+    """Return the changes of `watch`: at once if there are any, else at `deadline`, which is also the watch's.
 
-    watch: has the same deadline. Returns why changes are missed, if they are. Raises UnauthorizedError and
-    FleetUnreachableError.
+    Returns a ResetReason if changes were missed. Raises UnauthorizedError and FleetUnreachableError.
     """
     changes: list[bytes] = []
     has_more = False
@@ -87,14 +86,14 @@ async def next_batch(watch: Watch, deadline: float) -> Batch | ResetReason:
             if has_more or is_end_of_burst or (event.name is None and time.monotonic() >= deadline):
                 break
         else:
-            # The process ends, and follows no cell any more.
+            # The process ends, so the feed follows no cell any more.
             has_more = True
-        # While it is still followed which cells there are.
+        # Before the watch leaves, while the feed still follows the cells.
         return Batch(changes, watch.cursor(), has_more or watch.has_more, watch.coverage())
 
 
 def _add(changes: list[bytes], event: WatchEvent) -> None:
-    """Raises UnauthorizedError."""
+    """Add the change of an event, if it has one. Raises UnauthorizedError when the reader has lost its rights."""
     if event.name == "ended":
         raise UnauthorizedError(event.data.decode())
     if event.name in _KINDS:
@@ -155,7 +154,7 @@ def routes(services: Services, comparisons: Comparisons) -> Sequence[Route]:
 
 
 class ChangesHandler:
-    """The handler of CHANGES. comparisons: of what nothing numbers."""
+    """The handler of CHANGES. comparisons: for questions about unnumbered changes."""
 
     def __init__(self, services: Services, comparisons: Comparisons) -> None:
         self._feed = services.feed
@@ -182,7 +181,7 @@ class ChangesHandler:
             return EventStream(self._watch(request, asked, items), held.pop_all())
 
     async def _compared(self, request: ApiRequest, asked: ChangesQuery, why: str, held: ExitStack) -> Response:
-        """A stream of what is found by comparison. why: nothing numbers the changes. Raises BadRequestError."""
+        """Answer with a stream by comparison. why: changes have no number. Raises BadRequestError for a batch."""
         _require_stream(request, asked, why)
         if request.http.method == "HEAD":
             return HeadResponse(Response(media_type=JSON_LINES))
@@ -205,7 +204,7 @@ class ChangesHandler:
     def _watch(
         self, request: ApiRequest, asked: ChangesQuery, items: WatchedItems, deadline: float = math.inf
     ) -> Watch:
-        # A browser that connects again says where it was, at the address that it had at first.
+        # A browser that reconnects sends its last position in a header, to the original address.
         after = request.http.headers.get(LAST_ID_HEADER) or asked.after
         codec = self._codec.bound_to(what_is_asked(request.query, asked, request.caller))
         since = None if after is None else codec.decode(after)
@@ -218,7 +217,7 @@ class ChangesHandler:
 
 
 def _require_stream(request: ApiRequest, asked: ChangesQuery, why: str) -> None:
-    """Raises BadRequestError for what would need the changes to be numbered, which they are not. why: as a sentence."""
+    """Raise BadRequestError for requests that need numbered changes. why: a sentence, why they have no number."""
     if asked.after is not None:
         raise BadRequestError(f"after: there is no cursor to go on from. {why}")
     if not request.wants_events:
@@ -226,7 +225,7 @@ def _require_stream(request: ApiRequest, asked: ChangesQuery, why: str) -> None:
 
 
 def _gone(reason: ResetReason) -> Response:
-    """The refusal of a cursor: what is missing cannot be had from here."""
+    """Refuse a cursor from which the missed changes cannot be read."""
     text = f"after: {reason.text}; take a new cursor from {_ADDRESS}, and then list again by /fleetlight/query"
     said = {"code": HTTPStatus.GONE, "message": text, "reason": reason, "start": _ADDRESS}
     return json_answer({OTHER_FAULT_KEY: said}, HTTPStatus.GONE)

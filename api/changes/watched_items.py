@@ -1,4 +1,4 @@
-"""The instances or nodes that a query lets pass, as a list that is watched."""
+"""The instances or nodes that match a query, as a watched list."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,9 +23,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class WatchedItems:
-    """A WatchedList. cells: of the fleet. What nodes alone know is made of the record, as where they have no agent.
+    """A WatchedList of the items that match a query. Live values of nodes are shown as for nodes without an agent.
 
-    Raises ForbiddenError.
+    cells: those of the fleet. Raises ForbiddenError for fields that the caller may not see.
     """
 
     def __init__(self, question: ItemQuery, caller: Caller, cells: Sequence[Cell]) -> None:
@@ -63,12 +63,12 @@ class WatchedItems:
         return _encode({**({} if cursor is None else {"cursor": cursor}), **self.covered(cells)})
 
     def covered(self, cells: Sequence[CoveredCell]) -> dict[str, Any]:
-        """What the reader has of the fleet; only administrators learn of cells."""
+        """Return the reader's coverage of the fleet; only administrators see cells."""
         said: dict[str, Any] = {"complete": all(each.why_not is None for each in cells)}
         return {**said, "cells": {each.cell.name: _covered(each) for each in cells}} if self._is_admin else said
 
     def _moment_of(self, row: InstanceRow) -> str | None:
-        """When the item was changed last, RFC 3339."""
+        """Return the time of the item's last change, by RFC 3339."""
         at = self._changed_at(self._facts_of(row))[1]
         return None if at is None else from_microseconds(at).isoformat(timespec="microseconds").replace("+00:00", "Z")
 

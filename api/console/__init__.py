@@ -1,1 +1,1 @@
-"""What a browser begins with: the console's page and assets, its login, and an index of what there is."""
+"""The start of a browser: the console's page and assets, its login, and an index of the API."""

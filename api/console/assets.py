@@ -1,6 +1,6 @@
-"""`/console/`: the page of the console and what scripts/console built for it, for every caller.
+"""`/console/`: the page of the console and the assets that scripts/console has built, for every caller.
 
-The console is a client like others: nothing here needs a login, and nothing here knows one.
+The console is a client like others: its page and assets need no login.
 """
 
 import re
@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 STATIC = Path(__file__).parent / "static"
 _PAGE = "index.html"
-# Said here, since what the tables of the system say differs from machine to machine.
+# Listed here, since the system's tables of media types differ between machines.
 _MEDIA_TYPES = {
     "css": "text/css",
     "html": "text/html",
@@ -25,7 +25,7 @@ _MEDIA_TYPES = {
 }
 _HASHED = re.compile(rf"[\w.-]+-[A-Z0-9]{{8}}\.({'|'.join(_MEDIA_TYPES)})")  # as console/build.mjs names files
 _NOT_BUILT = "The console is not built here. Run scripts/console in the checkout, then load this page again.\n"
-# Only what is served here is loaded, shown and asked, and nothing is sent anywhere by a form, or shown in a frame.
+# The page loads, shows and queries only this origin, sends no forms, and is shown in no frame.
 _POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -44,7 +44,7 @@ _HEADERS = {
 
 
 def message_page(text: str, status: int) -> Response:
-    """A page that says one thing and leads back to the console, in its looks where it is built."""
+    """Answer with a page of one message and a link to the console, in the console's style if that is built."""
     style = next((f'<link rel="stylesheet" href="/console/{each.name}">' for each in STATIC.glob("style-*.css")), "")
     page = (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Fleetlight</title>{style}'
@@ -55,7 +55,7 @@ def message_page(text: str, status: int) -> Response:
 
 
 class ConsoleAssets:
-    """folder: what was built."""
+    """Serves the console. folder: the built assets."""
 
     def __init__(self, folder: Path = STATIC) -> None:
         self._folder = folder
@@ -64,7 +64,7 @@ class ConsoleAssets:
         return [Route("/console", _to_console), Route("/console/{path:path}", self.show)]
 
     async def show(self, http: Request) -> Response:
-        """The asset of this name, else the page: which of its views an address means, the page knows."""
+        """Answer with the asset of this name, or else the page, which shows the view of the address itself."""
         asked: str = http.path_params["path"]
         name = asked if _HASHED.fullmatch(asked) else _PAGE
         file = self._folder / name

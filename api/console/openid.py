@@ -1,8 +1,8 @@
 """`/fleetlight/session/openid`: a browser logs in at the OpenID provider, and comes back with a session.
 
-What the browser keeps meanwhile is in a cookie of its own and not in the memory of a process, so that another process
-can go on. That cookie is SameSite=Lax: the browser comes back from a page of another site, and would not send a strict
-one along. The session's own stays strict; it is first sent by the console's page.
+The state of the login is in a cookie of its own and not in the memory of a process, so that another process can finish
+the login. That cookie is SameSite=Lax: the browser comes back from another site, and would not send a strict cookie
+then. The session's cookie is strict; the console's page sends it first.
 """
 
 from collections.abc import Awaitable, Callable
@@ -41,7 +41,7 @@ END = _operation(LOGOUT_PAGE, "Log out at the OpenID provider, after the log-out
 
 
 class OpenIdHandlers:
-    """public_url: `api.compute_link_prefix`, the address that browsers and the provider know. Never a header Host."""
+    """The handlers of a login. public_url: `api.compute_link_prefix`, which browsers and the provider use; no Host."""
 
     def __init__(self, identity: OpenIdIdentity, middleware: Middleware, public_url: str) -> None:
         self._identity = identity
@@ -91,7 +91,7 @@ class OpenIdHandlers:
         return await self._answer(http, respond)
 
     async def _answer(self, http: Request, respond: Callable[[], Awaitable[Response]]) -> Response:
-        """What `respond` answers; where that fails, a page that says so in plain words."""
+        """Answer by `respond`; if that fails, with a page that explains the error."""
 
         async def respond_or_explain(_minor: int) -> Response:
             try:
@@ -113,10 +113,10 @@ class OpenIdHandlers:
 
 
 def _to(page: str) -> Response:
-    # 303: the provider's answer may have been asked for by a form.
+    # 303, since the provider may have sent its answer by a form (POST).
     return RedirectResponse(page, 303, {"Referrer-Policy": "no-referrer"})
 
 
 def _own_page(page: str) -> str:
-    """`page` if it is one of the console, else its first: a link to us must lead to no other site."""
+    """Return `page` if it is one of the console, else the first page: no link to us may lead to another site."""
     return page if page.startswith(_CONSOLE) and len(page) <= _LONGEST_PAGE else _CONSOLE

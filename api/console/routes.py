@@ -1,4 +1,4 @@
-"""The face of browsers: the console, its login, and the index of what there is."""
+"""The face of browsers: the console, its login, and the index of the API."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from importlib.metadata import version
@@ -33,7 +33,7 @@ _OTHERS = (
 
 
 def index_of(routes: Iterable[BaseRoute]) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint that shows what can be read of `routes` without naming one thing."""
+    """Make the endpoint that lists the addresses of `routes` that can be read without naming an item."""
     operations = [route.operation for route in routes if isinstance(route, DocumentedRoute)]
     links = [
         {"rel": each.path.removeprefix(f"{_ROOT}/"), "href": each.path, "summary": each.summary}
@@ -49,7 +49,7 @@ def index_of(routes: Iterable[BaseRoute]) -> Callable[[Request], Awaitable[Respo
 
 
 def routes(services: Services, others: Sequence[BaseRoute]) -> Sequence[Route]:
-    """others: routes of other faces, for the index."""
+    """Make the routes of browsers. others: routes of other faces, for the index."""
     parts = services.parts
     sessions = SessionHandlers(parts.identity, services.middleware, parts.api.compute_link_prefix)
     documented = [
@@ -69,5 +69,5 @@ def routes(services: Services, others: Sequence[BaseRoute]) -> Sequence[Route]:
 
 
 def prefers_a_page(http: Request) -> bool:
-    """Whether a request is that of a browser for something to show: it names HTML before all else."""
+    """Whether a browser wants a page: the request accepts HTML before all else."""
     return http.headers.get("accept", "").partition(",")[0].partition(";")[0].strip().lower() == "text/html"

@@ -1,6 +1,6 @@
-"""`/fleetlight/session`: logging in with a browser, which keeps the login in a cookie (`api.identity.browser`).
+"""`/fleetlight/session`: login of a browser, which keeps it in a cookie (`api.identity.browser`).
 
-Programs send their login with each request instead. Both have the same rights, which are looked up with each request.
+Programs send their login with each request instead. Both have the same rights, looked up at each request.
 """
 
 from typing import Annotated, Any, Self
@@ -95,7 +95,7 @@ LOG_OUT = ApiOperation(
 
 
 class SessionHandlers:
-    """link_prefix: `api.compute_link_prefix`."""
+    """The handlers of sessions. link_prefix: `api.compute_link_prefix`."""
 
     def __init__(self, identity: BrowserIdentity, middleware: Middleware, link_prefix: str | None) -> None:
         self._identity = identity
@@ -110,7 +110,7 @@ class SessionHandlers:
                 request = await self._middleware.request(http, minor)
                 return json_answer(await self._document(request.caller, http.headers.get(TOKEN_HEADER, "")))
             except UnauthorizedError:
-                # Not 401: browsers print that as an error at each first visit of the console.
+                # Not 401, which browsers log as an error at each first visit of the console.
                 return self._without_cookie(http, json_answer(self._no_account()))
 
         return await self._middleware.answer(http, respond)
@@ -126,7 +126,7 @@ class SessionHandlers:
                 caller = await self._identity.authenticate({TOKEN_HEADER: session}, connection)
                 response = json_answer(await self._document(caller, session))
             except UnauthorizedError:
-                # Of a login that is refused whoever is logged in knows nothing: a link of others brings such.
+                # A refused login leaves an existing session alone, since a link of another person may have caused it.
                 refused = self._refused()
                 return self._without_cookie(http, refused) if _changes_project(body) else refused
             set_session(response, session, is_secure=self._is_secure(http))
@@ -180,13 +180,13 @@ class SessionHandlers:
         return {"logins": list(self._identity.logins), "openid": None if name is None else {"name": name}}
 
     def _refused(self) -> Response:
-        """Says how to log in; without the challenge at which a browser would ask by itself."""
+        """Answer with the ways to log in, without the challenge at which a browser would show its own dialog."""
         text = {"code": 401, "message": "Log in with a user and password, or with a token."}
         headers = {"WWW-Authenticate": ENDED_CHALLENGE}
         return json_answer({"unauthorized": text, **self._ways_in()}, 401, headers)
 
     def _without_cookie(self, http: Request, response: Response) -> Response:
-        """Takes away the cookie of a session that has ended."""
+        """Delete the cookie of a session that has ended."""
         if {COOKIE, SECURE_COOKIE} & http.cookies.keys():
             take_session(response, is_secure=self._is_secure(http))
         return response

@@ -1,1 +1,1 @@
-"""How lists and queries come about, for administrators: `GET /fleetlight/explain`."""
+"""Explanations of lists and queries, for administrators: `GET /fleetlight/explain`."""

@@ -1,6 +1,6 @@
-"""`GET /fleetlight/explain?request=GET+/v2.1/servers?…`: how a list, or a query, comes about, for administrators.
+"""`GET /fleetlight/explain?request=GET+/v2.1/servers?…`: the explanation of a list or query, for administrators.
 
-It is made as for any caller, with the headers of this request, and thrown away: what is told is what happened.
+The handler makes the list as for any caller, with the headers of this request, and returns how it was made instead.
 """
 
 import time
@@ -95,7 +95,7 @@ class Explainer:
         self._counter = counter
 
     async def explain(self, request: ApiRequest) -> Response:
-        """The explanation as JSON. Errors are those of the list itself."""
+        """Answer with the explanation as JSON. Errors are those of the list itself."""
         if not request.caller.is_admin:
             raise ForbiddenError("fleetlight:explain")
         asked = request.query.last("request") or ""
@@ -130,7 +130,7 @@ class Explainer:
         }
 
     async def _counted(self, request: ApiRequest, observer: Observer, page: Page) -> CountResult | None:
-        """How many servers the whole list has, by the routes of its page."""
+        """Count the servers of the whole list, by the routes of its page."""
         if not observer.attempts:
             return None
         asked = observer.attempts[-1].request

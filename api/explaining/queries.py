@@ -1,4 +1,4 @@
-"""How the answer to a query comes about: which cells were asked and why, for what, and what was tried on rows here."""
+"""The explanation of a query: the cells asked and why, their queries, and the conditions tried on rows here."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -31,7 +31,7 @@ NOT_ASKED = "not-asked"
 
 
 def cell_shown(answer: CellAnswer, *, why: str | None, matching: int | None) -> Mapping[str, Any]:
-    """What a cell contributed. why: the reason for its route, unless it failed. matching: rows that it has in all."""
+    """Show a cell's contribution. why: the reason for its route, unless it failed. matching: its matching rows."""
     if answer.failure is not None:
         why = f"it is down: {answer.failure}" if answer.is_down else f"it is not complete: {answer.failure}"
     return {
@@ -47,7 +47,7 @@ def cell_shown(answer: CellAnswer, *, why: str | None, matching: int | None) -> 
 
 
 def source_shown(name: str, query: Query | None, *, batches: int, rows: int, duration_s: float) -> Mapping[str, Any]:
-    """One source of the rows, and the compiled query."""
+    """Show one source of the rows, and its compiled query."""
     return {"source": name, "batches": batches, "rows": rows, "duration_ms": milliseconds(duration_s), "query": query}
 
 
@@ -57,7 +57,7 @@ def milliseconds(seconds: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Explained:
-    """An answer, and what was seen while it came about."""
+    """An answer, and the record of how it was made."""
 
     question: ItemQuery
     fresh: ReadOptions
@@ -68,7 +68,7 @@ class _Explained:
 
 
 class QueryExplainer:
-    """Explains `GET /fleetlight/query`. timeout_s: what one cell may cost."""
+    """Explains `GET /fleetlight/query`. timeout_s: time limit of one cell."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class QueryExplainer:
         self._timeout_s = timeout_s
 
     async def explain(self, request: ApiRequest, query: QueryString) -> Mapping[str, Any]:
-        """What `query`, the parameters of a query, leads to. Errors are those of the query itself."""
+        """Run the query with parameters `query`, and explain it. Errors are those of the query itself."""
         body = body_of_query(query)
         question = await made_aside(size_of(body.filter), lambda: query_of_body(body, request.caller))
         if question.by_cell is not None:
@@ -150,7 +150,7 @@ class QueryExplainer:
         )
 
     async def _counted(self, explained: _Explained) -> CountResult | None:
-        """How many instances there are in all; None where a store alone cannot tell."""
+        """Count all matching instances; None if stores cannot evaluate the whole filter."""
         attempts = explained.observer.listing.attempts
         if not attempts or explained.plan.tried != EVERYTHING or explained.question.as_of is not None:
             return None
@@ -208,7 +208,7 @@ def _document(
     cells: Sequence[Mapping[str, Any]],
     attempts: Sequence[Mapping[str, Any]],
 ) -> Mapping[str, Any]:
-    """The explanation, without the request."""
+    """Make the explanation, without the request."""
     plan = explained.plan
     return {
         "rows": len(explained.answer.rows),
@@ -245,7 +245,7 @@ def _matching(counted: CountResult | None, cell_uuid: str) -> int | None:
 
 
 def _alike(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
-    """Pages that follow each other from the same sources, together."""
+    """Group successive pages that have the same sources."""
     found: list[list[Attempt]] = []
     for attempt in attempts:
         if found and _kind(found[-1][0]) == _kind(attempt):
@@ -260,7 +260,7 @@ def _kind(attempt: Attempt) -> tuple[object, ...]:
 
 
 def _joined(attempts: Sequence[Attempt]) -> list[ObservedSource]:
-    """What the same sources gave for several pages, in all."""
+    """Sum up the sources of several pages."""
     return [
         ObservedSource(
             same[0].cell_uuid,

@@ -1,4 +1,4 @@
-"""The face `/fleetlight/explain`: how a list, or a query, comes about."""
+"""The face `/fleetlight/explain`: explanations of lists and queries."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from fleetlight.api.services import Services
 
 
 def routes(services: Services, lists: ServerListHandlers, query_engine: QueryEngine) -> Sequence[Route]:
-    """lists, query_engine: what is explained."""
+    """Make the route. lists, query_engine: make the lists and queries that it explains."""
     lister, counter = services.lister, services.counter
     queries = QueryExplainer(
         query_engine,

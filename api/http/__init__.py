@@ -1,1 +1,1 @@
-"""What all faces over HTTP share: errors, bodies, query strings, the server. Knows no face."""
+"""Shared by all faces over HTTP: errors, bodies, query strings, connections. Imports no face."""

@@ -1,4 +1,4 @@
-"""One event of the log for each request, where `fleetlight.api.http.access_log` says so."""
+"""The log event of each request, if the setting `api.access_log` is on."""
 
 import time
 
@@ -11,9 +11,9 @@ _log = structlog.get_logger(__name__)
 
 
 class AccessLog:
-    """Passes on requests, and logs each when it has ended: also one that got no answer, or whose sender left.
+    """Passes on requests, and logs each at its end, even if it got no answer, or its caller disconnected.
 
-    What headers and bodies hold is not logged, since logins do so in there.
+    It logs neither headers nor bodies, since these hold logins.
     """
 
     def __init__(self, app: ASGIApp) -> None:

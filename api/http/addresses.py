@@ -1,4 +1,4 @@
-"""Addresses as handlers get them: text, without empty parts."""
+"""Normalization of addresses: text in UTF-8, without empty elements."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -11,15 +11,12 @@ _SLASHES = re.compile(b"/{2,}")
 
 
 class Addresses:
-    """Passes on requests whose address is UTF-8; to all others it answers that nothing is there.
+    """Passes on requests whose address is UTF-8; answers all others with 404.
 
-    Several slashes are one, as for Nova and Keystone: clients join an endpoint that ends with a slash to a path that
-    begins with one.
-
-    A server puts U+FFFD in the place of bytes that mean nothing, so `/tags/%ff` would be stored as a tag that no caller
-    has asked for.
-
-    refusal: what is said to a request with this method and path.
+    Several slashes count as one, as for Nova and Keystone: clients join an endpoint that ends with a slash to a path
+    that begins with one.
+    The server replaces invalid bytes by U+FFFD, so without the check `/tags/%ff` would store a tag that no caller sent.
+    refusal: makes the answer to a request with this method and path.
     """
 
     def __init__(self, app: ASGIApp, refusal: Callable[[str, str], Response]) -> None:

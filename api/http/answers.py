@@ -1,4 +1,4 @@
-"""What handlers answer with."""
+"""Answers of handlers: JSON, or no content."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where a request comes from, as logs and logins need it: its address, and whether its caller still waits."""
+"""The connection of a request: the client's address, and whether its caller still waits."""
 
 import asyncio
 from collections import deque
@@ -16,19 +16,19 @@ _LONGEST = 255
 
 
 def address_of_client(scope: Scope) -> str | None:
-    """The address that a request came from; behind a trusted proxy the one that the proxy names."""
+    """Return the client's address; behind a trusted proxy the one that the proxy names."""
     client = scope.get("client")
     return None if client is None else str(client[0])
 
 
 def shown(text: str) -> str:
-    """What callers call themselves, or ask for: not too long for a log, and nothing that changes a terminal."""
+    """Shorten a caller's text for logs and terminals, and replace its unprintable characters."""
     cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in cut)
 
 
 _IPV6_PREFIX = 64
-# What a caller sends while it waits is held; one that sends more than any request has is not looked after further.
+# So much of what a caller sends while it waits is kept; a caller that sends more is not watched further.
 _MOST_HELD_BYTES = 128 * 1024
 _MOST_HELD_MESSAGES = 64
 
@@ -39,19 +39,19 @@ async def _never() -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClientConnection:
-    """address: of the caller, or what is there in its place. left: returns when the caller has gone, or never."""
+    """A caller's connection. address: its address, or a substitute. left: returns when the caller disconnects."""
 
     address: str = ""
     left: Callable[[], Coroutine[Any, Any, None]] = _never
 
     @classmethod
     def of(cls, http: Request, receive: "LookingAhead | None" = None) -> "ClientConnection":
-        """receive: that of `http`; None where the whole body was read already."""
+        """Make the connection of `http`. receive: that of `http`; None if the whole body was read already."""
         return cls(address_of_client(http.scope) or "", (receive or LookingAhead(http.receive)).left)
 
     @property
     def network(self) -> str:
-        """What one caller has of addresses: of IPv6 64 bits at the least, so those are one."""
+        """The network of the caller: its IPv4 address, or the /64 of its IPv6 address."""
         try:
             address = ip_address(self.address)
         except ValueError:
@@ -63,11 +63,11 @@ class ClientConnection:
 
 
 UNKNOWN = ClientConnection()
-"""Of a caller that has no address, and never leaves."""
+"""The connection of a caller without an address, which never disconnects."""
 
 
 class LookingAhead:
-    """The `receive` of an ASGI request, which can wait for the end of the connection and lose nothing of the body."""
+    """The `receive` of an ASGI request that can wait for the caller to disconnect without losing parts of the body."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -77,13 +77,13 @@ class LookingAhead:
         return self._held.popleft() if self._held else await self._receive()
 
     async def left(self) -> None:
-        """Returns when the caller has gone."""
+        """Return when the caller has disconnected."""
         held_bytes = 0
         while held_bytes < _MOST_HELD_BYTES and len(self._held) < _MOST_HELD_MESSAGES:
             try:
                 message = await self._receive()
             except TryAgainLaterError:
-                # Who reads the body is told.
+                # The reader of the body gets the message, too.
                 break
             self._held.append(message)
             if message["type"] == "http.disconnect":

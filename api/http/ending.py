@@ -1,4 +1,4 @@
-"""The end of a server: requests under way are answered, later ones are refused, and both close their connections."""
+"""The end of a server: it answers running requests, refuses later ones, and closes the connections of both."""
 
 import asyncio
 
@@ -9,12 +9,12 @@ from fleetlight.api.http.faults import fault
 _READS = {"GET", "HEAD", "OPTIONS"}
 _CLOSE = (b"connection", b"close")
 _REFUSAL = fault(503, "This server ends. Try again.", {"Retry-After": "1", "Connection": "close"})
-# What changes something goes on in a thread: no program is to make the change a second time by itself.
+# A change goes on in its thread, so clients must not repeat it automatically.
 _LATE_CHANGE = fault(503, "This server ends. The change may have been made all the same.", {"Connection": "close"})
 
 
 class Ending:
-    """Passes on requests until the server ends. For one event loop."""
+    """Passes on requests until the server ends. Use it in one event loop."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -22,11 +22,11 @@ class Ending:
         self._limits: set[asyncio.Timeout] = set()
 
     def begin(self) -> None:
-        """From now on requests are refused with 503, but for those that are under way."""
+        """Refuse new requests with 503 from now on; running ones go on."""
         self._has_begun = True
 
     def give_up(self) -> None:
-        """Refuse what is still under way. What of it is answered in part has to be disconnected by the caller."""
+        """Refuse the running requests. The caller closes connections whose response was sent in part."""
         now = asyncio.get_running_loop().time()
         for limit in self._limits:
             limit.reschedule(now)
@@ -59,7 +59,7 @@ class Ending:
             if not limit.expired():
                 raise
             late = _REFUSAL if scope["method"] in _READS else _LATE_CHANGE
-            # After half of an answer no other one can be sent.
+            # A half-sent answer cannot be replaced by another.
             await (_disconnected(receive) if is_answered else late(scope, receive, send))
         finally:
             self._limits.discard(limit)

@@ -1,4 +1,4 @@
-"""What can be wrong with a request, and how each face says so.
+"""Errors of requests, and the status of each.
 
 ApiError
 ├── BadRequestError               the request cannot be understood
@@ -7,33 +7,33 @@ ApiError
 │   ├── TooManyPartsError         the body has more commas and brackets than any that makes sense
 │   ├── CallerLeftError           the caller has gone before there was an answer
 │   └── MicroversionSyntaxError   the microversion header cannot be read
-├── UnauthorizedError             no user, or no known one, is calling
+├── UnauthorizedError             the request has no valid login
 ├── TryAgainLaterError            the same request may succeed some seconds later
 │   ├── TooManyLoginsError        too many wrong logins of one caller, or too many logins at once
-│   ├── TooManyListsError         as many lists wait as may, or this one has waited for long
+│   ├── TooManyListsError         the queue of lists is full, or this list has waited too long
 │   ├── IncompleteDiscoveryError  targets may be missing, and there was no complete answer before
-│   ├── TooManyWatchesError       there are as many streams as there may be
-│   └── TooManyOwnWatchesError    the caller, or its project, has as many streams as it may have
+│   ├── TooManyWatchesError       the process has the largest number of streams
+│   └── TooManyOwnWatchesError    the caller, or its project, has its largest number of streams
 ├── ForbiddenError                the caller may not do this
-├── TooManyCredentialsError       the user has as many application credentials as a user may have
+├── TooManyCredentialsError       the user has the largest number of application credentials
 ├── NotFoundError                 there is no such thing, or none that the caller may see
 │   ├── NotInMicroversionError    the method exists, in another microversion
 │   ├── IdentityNotFoundError     no such user, project, role or token
 │   └── ServerNotFoundError       no such server
-├── ConflictError                 the state of things does not allow it
+├── ConflictError                 the state of the resource does not allow it
 │   └── DirectoryError            users, projects and roles cannot be changed in this way
-├── GoneError                     what was removed from Nova at every microversion
+├── GoneError                     Nova has removed the resource at every microversion
 ├── BodyTooLargeError             the body of the request is larger than any that makes sense
-├── CutExportError                a cell was lost while its rows were sent, so the file has no end
-├── NotSupportedError             no kind of cell that there is can do this
-├── UnsupportedMicroversionError  the microversion is outside of what there is
+├── CutExportError                a cell failed while its rows were sent, so the file has no end
+├── NotSupportedError             no cell of the fleet can do this
+├── UnsupportedMicroversionError  the microversion does not exist
 ├── UnsupportedMediaTypeError     the request's body is not JSON
-├── DirectoryUnavailableError     the caller cannot be found out, because users cannot be read or written
-├── IdentityServiceError          the caller cannot be found out, because the identity service does not answer
-├── IdentityConfigurationError    not of a request: a strategy of identity lacks something
-└── InsecureListeningError        not of a request: the server would be open to every caller
+├── DirectoryUnavailableError     the file of users cannot be read or written
+├── IdentityServiceError          the identity service does not answer
+├── IdentityConfigurationError    at the start: the strategy of identity lacks a setting
+└── InsecureListeningError        at the start: the server would be open to every caller
 
-Errors of other packages that a request can cause are in the same table, `STATUS`.
+The table `STATUS` also has the errors of other packages that a request can cause.
 """
 
 from pathlib import Path
@@ -56,7 +56,7 @@ from fleetlight.resources.errors import FieldError
 
 
 class ApiError(Exception):
-    """A request that gets an error for an answer; the text is shown to the caller."""
+    """A request is answered with an error; the caller sees the text."""
 
 
 class BadRequestError(ApiError):
@@ -97,7 +97,7 @@ class MicroversionSyntaxError(BadRequestError):
 
 
 class CallerLeftError(BadRequestError):
-    """The caller has closed the connection, so that nothing is done for it any more."""
+    """The caller has closed the connection, so the work for it ends."""
 
     def __init__(self) -> None:
         super().__init__("The caller has gone.")
@@ -107,9 +107,9 @@ TOKEN_CHALLENGE = 'Keystone uri="{root}/identity"'  # noqa: S105  # how to get a
 
 
 class UnauthorizedError(ApiError):
-    """No user, or no known one, is calling. The text is for the log.
+    """The request has no valid login. The text is for the log.
 
-    challenge: how one has to identify oneself, for WWW-Authenticate; `{root}` stands for the application's address.
+    challenge: the value of WWW-Authenticate; `{root}` stands for the application's address.
     """
 
     def __init__(self, reason: str, challenge: str = TOKEN_CHALLENGE) -> None:
@@ -118,14 +118,14 @@ class UnauthorizedError(ApiError):
 
 
 WHEN_AWAY = {"Retry-After": "5"}
-"""The headers of an answer that a database which is away has kept from being given; in seconds."""
+"""Headers of the answer while a database is away; in seconds."""
 
 
 RETRY_LISTS_AFTER_S = 2
 
 
 class TryAgainLaterError(ApiError):
-    """In `retry_after_s` seconds the same request may succeed; the answer says so in its `headers`."""
+    """The same request may succeed in `retry_after_s` seconds; the answer's `headers` say so."""
 
     def __init__(self, message: str, retry_after_s: int) -> None:
         super().__init__(message)
@@ -137,14 +137,14 @@ class TryAgainLaterError(ApiError):
 
 
 class TooManyLoginsError(TryAgainLaterError):
-    """Too many wrong logins, or too many at once; in `retry_after_s` seconds it may be tried again."""
+    """A caller has sent too many wrong logins, or too many logins wait; it may try again in `retry_after_s` seconds."""
 
     def __init__(self, retry_after_s: int, reason: str = "Too many failed logins.") -> None:
         super().__init__(f"{reason} Try again in {retry_after_s} seconds.", retry_after_s)
 
 
 class TooManyListsError(TryAgainLaterError):
-    """The list cannot be made soon. is_own: since its caller waits for, or receives, as many as a caller may."""
+    """The list cannot be made soon. is_own: its caller already waits for, or receives, the largest number of lists."""
 
     def __init__(self, *, is_own: bool) -> None:
         reason = "You wait for, or receive, too many lists already" if is_own else "Too many lists are asked for"
@@ -152,7 +152,7 @@ class TooManyListsError(TryAgainLaterError):
 
 
 class TooManyBodiesError(TryAgainLaterError):
-    """There is no room for the body now. is_own: since its caller has sent as much as one may, and is not answered."""
+    """There is no room for the body now. is_own: its caller has sent the largest amount that may be unanswered."""
 
     def __init__(self, *, is_own: bool) -> None:
         reason = "You send too much at once" if is_own else "Too much is sent at once"
@@ -160,7 +160,7 @@ class TooManyBodiesError(TryAgainLaterError):
 
 
 class IncompleteDiscoveryError(TryAgainLaterError):
-    """Targets of the saved view `name` may be missing, and there is no complete answer to give instead."""
+    """Targets of the saved view `name` may be missing, and the process has no earlier complete answer."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -229,11 +229,11 @@ class ServerNotFoundError(NotFoundError):
 
 
 class ConflictError(ApiError):
-    """The state of things does not allow what was asked."""
+    """The state of the resource does not allow the request."""
 
 
 class GoneError(ApiError):
-    """What was at `path` is removed from Nova, at every microversion."""
+    """Nova has removed the resource at `path`, at every microversion."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"The API at {path} is no longer supported.")
@@ -249,18 +249,18 @@ class BodyTooLargeError(ApiError):
 
 
 class CutExportError(ApiError):
-    """A cell was lost while its rows were sent: the answer is cut off, so that nobody takes it for a whole one."""
+    """A cell failed while its rows were sent: the answer is cut off, so that no client takes it for complete."""
 
     def __init__(self) -> None:
         super().__init__("a cell was lost while its rows were sent: the export is cut off")
 
 
 class NotSupportedError(ApiError):
-    """No kind of cell that there is can do what was asked."""
+    """No cell of the fleet can do what the request asks for."""
 
 
 class UnsupportedMicroversionError(ApiError):
-    """`version` is well-formed, but there is no such microversion; `lowest` and `highest` are what there is."""
+    """`version` is well-formed, but outside of the range `lowest` to `highest`."""
 
     def __init__(self, version: str, lowest: str, highest: str) -> None:
         super().__init__(
@@ -278,7 +278,7 @@ class UnsupportedMediaTypeError(ApiError):
 
 
 class NoEventsError(ApiError):
-    """The request wants a stream of events where there is none."""
+    """The request accepts only a stream of events, and the route has none."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -291,11 +291,11 @@ class DirectoryError(ConflictError):
 
 
 class UnknownInDirectoryError(DirectoryError):
-    """There is no such user, project, role or credential; the text says which."""
+    """The user, project, role or credential does not exist; the text names it."""
 
 
 class IdentityNotFoundError(NotFoundError):
-    """No such thing in the directory, or none that the caller may see. kind: what it would be; name: as given."""
+    """The directory has no such entry, or none that the caller may see. kind: its type; name: as given."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"Could not find {kind}: {name}.")
@@ -321,11 +321,11 @@ class IdentityServiceError(ApiError):
 
 
 class IdentityConfigurationError(ApiError):
-    """The strategy of identity that is configured cannot work; the text names what it lacks."""
+    """The configured strategy of identity cannot work; the text names what it lacks."""
 
 
 class InsecureListeningError(ApiError):
-    """Listening on `host` would let everybody in."""
+    """Listening on `host` would let every caller in."""
 
     def __init__(self, host: str) -> None:
         super().__init__(
@@ -392,5 +392,5 @@ OTHER_FAULT_KEY = "computeFault"
 
 
 def status_of(error: Exception) -> int | None:
-    """The status that `error` is answered with; None for one that is a fault of ours."""
+    """Return the status for `error`; None for an internal error."""
     return next((status for kind, status in STATUS.items() if isinstance(error, kind)), None)

@@ -24,11 +24,11 @@ _BROKEN = (FleetUnusableError, UnreadableRowError)
 
 
 def fault_of(error: Exception, *, is_change: bool = False) -> Response:
-    """The answer to a request that failed with `error`.
+    """Make the answer to a request that failed with `error`.
 
-    What callers did is explained to them; of what happened to us they get the class, since texts may name servers.
-    is_change: of the request. While the fleet database is away, or that of a cell that is to be changed, the answer is
-    503 and when to try again, which programs know what to do with. Reading a cell that is down is answered as by Nova
+    It explains errors of callers. Of internal errors it shows only the class, since their texts may name servers.
+    is_change: whether the request changes something. While the fleet database is away, or the database of a cell to be
+    changed, the answer is 503 with the time to try again. Reads of a down cell are answered as by Nova
     (contracts/nova-servers, 6).
     """
     status = status_of(error) or 500
@@ -48,7 +48,7 @@ def fault_of(error: Exception, *, is_change: bool = False) -> Response:
 
 
 def comes_back(error: Exception) -> bool:
-    """Whether a database is away, and not broken: then it comes back by itself."""
+    """Whether the error is a database that is away, and not broken, so that it comes back by itself."""
     return isinstance(error, _AWAY) and not isinstance(error, _BROKEN)
 
 
@@ -59,12 +59,12 @@ def fault(status: int, message: str, headers: Mapping[str, str] | None = None) -
 
 
 def no_such_route() -> Response:
-    """What an unknown path, or a known one with another method, gets."""
+    """Answer an unknown path, or a known path with another method."""
     return PlainTextResponse("404 Not Found\n\nThere is nothing at this address.\n", 404)
 
 
 def no_such_address() -> Response:
-    """The same for a request of which no endpoint has made the id yet."""
+    """As `no_such_route`, for a request to which no endpoint has given an id yet."""
     request_id, response = f"req-{uuid4()}", no_such_route()
     for name in REQUEST_ID_HEADERS:
         response.headers[name] = request_id

@@ -1,4 +1,4 @@
-"""A header of requests or answers, as the OpenAPI document shows it."""
+"""Descriptions of HTTP headers for the OpenAPI document."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """schema: of its value, as JSON Schema. is_required: whether it is always there, or has to be."""
+    """A header. schema: JSON Schema of its value. is_required: whether every request or answer must have it."""
 
     name: str
     description: str
@@ -15,9 +15,9 @@ class Header:
     is_required: bool = False
 
     def parameter(self) -> dict[str, Any]:
-        """The header of a request."""
+        """Describe it as a header of requests."""
         return {"name": self.name, "in": "header", **self.response_header()}
 
     def response_header(self) -> dict[str, Any]:
-        """The header of an answer; its name is the key under which this stands."""
+        """Describe it as a header of answers, without its name, which is the key there."""
         return {"description": self.description, "required": self.is_required, "schema": dict(self.schema)}

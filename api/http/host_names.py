@@ -1,7 +1,7 @@
-"""The names that a listener is called by (the header Host).
+"""Checks of the header Host, by the names that a listener is called by.
 
-A page of another site can have its name bound anew to our address (DNS rebinding): then a browser takes us for a part
-of that site, and the page reads what only its user can reach. It cannot have the browser say another name than its own.
+Another site can bind its name to our address (DNS rebinding): then a browser takes us for a part of that site, and its
+page reads what only the user can reach. But the browser still sends the site's name in the header Host.
 """
 
 import re
@@ -29,24 +29,24 @@ HostName = Annotated[str, AfterValidator(_host_name)]
 
 @dataclass(frozen=True, slots=True)
 class ServedHosts:
-    """Those that are served: addresses and `localhost`, which no other site is called by, and `names`.
+    """The names that are served: addresses and `localhost`, which no other site can have, and `names`.
 
-    names: in small letters; None for any.
+    names: in lower case; None for any.
     """
 
     names: frozenset[str] | None
 
     @property
     def meaning(self) -> str:
-        """As words, for a person."""
+        """The served names in words, for people."""
         return "any name" if self.names is None else ", ".join(("addresses", _LOCALHOST, *sorted(self.names)))
 
     def serves(self, hosts: Sequence[str]) -> bool:
-        """Whether a request with these headers Host is answered; one without, as of HTTP 1.0, is no browser's."""
+        """Whether to answer a request with these headers Host. A request without one (HTTP 1.0) is no browser's."""
         return all(map(self._serves, hosts))
 
     def refusal(self, hosts: Sequence[str], setting: str) -> str:
-        """What is said to a request that is not. setting: that which has the names."""
+        """Return the message for a refused request. setting: the name of the setting with the names."""
         return f"{', '.join(hosts)[:255]!r} is not served here, only {self.meaning}; {setting} can name more hosts."
 
     def _serves(self, host: str) -> bool:
@@ -64,7 +64,7 @@ ANY_HOST = ServedHosts(None)
 
 
 def is_loopback(listens_at: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """Whether only this machine can reach the address."""
     return listens_at == _LOCALHOST or (is_address(listens_at) and ip_address(listens_at).is_loopback)
 
 
@@ -77,7 +77,7 @@ def is_address(name: str) -> bool:
 
 
 def host_of(url: str) -> str | None:
-    """The name or address in a URL, in small letters, without the point of a full name; None where there is none."""
+    """Return the host of a URL, in lower case, without the final dot of a full name; None if it has none."""
     try:
         name = urlsplit(url).hostname
     except ValueError:

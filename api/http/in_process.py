@@ -1,4 +1,4 @@
-"""A request to an application in this process, without a server and without a socket."""
+"""Requests to an application in this process, without a server or socket."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -15,7 +15,7 @@ _ADDRESS = ("127.0.0.1", 8774)
 
 @dataclass(frozen=True, slots=True)
 class InProcessResponse:
-    """headers: their names in lower case. failure: behind a fault; may say more than a caller over a network gets."""
+    """A response. headers: names in lower case. failure: cause of a fault; may say more than the fault."""
 
     status: int
     headers: Mapping[str, str]
@@ -25,7 +25,7 @@ class InProcessResponse:
 
 @dataclass(frozen=True, slots=True)
 class InProcessStream:
-    """head: the response, without its body. pieces: the body, each piece made when the one before was taken."""
+    """A streamed response. head: the response without its body. pieces: the body, each piece made on demand."""
 
     head: InProcessResponse
     pieces: AsyncIterator[bytes]
@@ -34,7 +34,7 @@ class InProcessStream:
 async def call(
     app: ASGIApp, method: str, path: str, *, query: str = "", headers: Mapping[str, str] = NO_HEADERS, body: bytes = b""
 ) -> InProcessResponse:
-    """The answer of the application to a request. path: escaped, as it is sent over a network."""
+    """Send a request to the application, and return its response. path: escaped, as on a network."""
     scope = _scope(method, path, query, headers)
     sent: list[Message] = []
 
@@ -48,9 +48,9 @@ async def call(
 
 @asynccontextmanager
 async def stream(app: ASGIApp, path: str, *, query: str = "") -> AsyncIterator[InProcessStream]:
-    """The answer of the application to a GET, while it is made; the application stops where the block ends.
+    """Send a GET to the application, and stream its response; the end of the block stops the application.
 
-    What it raises is raised where the next piece is taken.
+    Errors of the application are raised where the next piece is taken.
     """
     scope = _scope("GET", path, query, NO_HEADERS)
     sent: asyncio.Queue[Message | Exception | None] = asyncio.Queue(1)
@@ -82,7 +82,7 @@ async def stream(app: ASGIApp, path: str, *, query: str = "") -> AsyncIterator[I
 
 
 def _receiving(body: bytes) -> Receive:
-    """What a client sends that then waits for its answer for ever: it says nothing more, not even that it has gone."""
+    """Make the `receive` of a client that sends `body`, and then waits without disconnecting."""
     bodies = iter([{"type": "http.request", "body": body, "more_body": False}])
     for_ever = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""The addresses that links begin with (contracts/nova-servers, section 7.1)."""
+"""The base addresses of links (contracts/nova-servers, section 7.1)."""
 
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -9,9 +9,9 @@ from starlette.requests import Request
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """root: address of the application, without a slash at the end. project: path element of the project, or empty.
+    """The base addresses of one response. root: the application's address without a final slash.
 
-    version: path element of the endpoint that was asked.
+    project: path element of the project, or empty. version: path element of the requested endpoint.
     """
 
     root: str
@@ -20,7 +20,7 @@ class Links:
 
     @classmethod
     def of(cls, request: Request, prefix: str | None, project_id: str | None = None, version: str = "v2.1") -> "Links":
-        """The addresses for a request; `prefix` replaces scheme and host (api.compute_link_prefix)."""
+        """Make the addresses for a request; `prefix` replaces scheme and host (api.compute_link_prefix)."""
         root_path = request.scope.get("root_path", "").rstrip("/")
         origin = prefix or f"{request.scope['scheme']}://{_host(request)}"
         return cls(origin + root_path, "" if project_id is None else f"/{quote(project_id, safe='')}", version)
@@ -35,12 +35,12 @@ class Links:
 
     @property
     def as_json(self) -> tuple[str, str]:
-        """`versioned` and `plain` as they stand inside a JSON string: a Host header can hold anything."""
+        """Return `versioned` and `plain`, escaped for JSON strings: a Host header can hold any characters."""
         versioned, plain = (msgspec.json.encode(url)[1:-1].decode() for url in (self.versioned, self.plain))
         return versioned, plain
 
     def to(self, collection: str, name: str) -> list[dict[str, str]]:
-        """The pair of links to one thing of a collection (contracts/nova-rest, section 0)."""
+        """Make the two links to one item of a collection (contracts/nova-rest, section 0)."""
         path = f"{collection}/{quote(name, safe='')}"
         return [
             {"rel": "self", "href": f"{self.versioned}/{path}"},

@@ -1,28 +1,26 @@
-"""The address that the API listens at. Here and not in `server`: every command can have this without a web server."""
+"""Listening sockets. This module does without a web server, unlike `server`, so every command can import it."""
 
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-# Twelve heartbeats of a stream, and as long as nginx waits for a client that reads nothing.
+# Twelve heartbeats of a stream, and the time that nginx waits for a client that reads nothing.
 _TAKES_NOTHING_MS = 60_000
 
 
 def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
-    """A socket bound to an address (port 0: any free one); raises OSError when the address cannot be had.
+    """Bind a socket to an address (port 0: any free port). Raises OSError when that fails; uvicorn would exit instead.
 
-    is_shared: whether other sockets of this user may have the address as well (SO_REUSEPORT).
-
-    Our own, because uvicorn would end the process where this raises.
-    A client that takes nothing of what it is sent for a minute is given up, where the system can do that: one that has
-    vanished would otherwise keep its streams, and what they count against, for a quarter of an hour.
+    is_shared: whether other sockets of this user may bind the same address (SO_REUSEPORT).
+    Where the system can, it closes connections whose client takes nothing for a minute: a vanished client would
+    otherwise keep its streams, and their slots, for a quarter of an hour.
     """
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
-            # Connections have it from their listener (tcp(7)).
+            # Connections inherit the option from their listener (tcp(7)).
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _TAKES_NOTHING_MS)
         if is_shared:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -34,9 +32,9 @@ def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
 
 
 def listen_together(host: str, port: int, count: int) -> Sequence[socket.socket]:
-    """Sockets of one address, for processes among which the system spreads connections; raises OSError as `listen`."""
+    """Bind `count` sockets to one address; the system spreads connections over them. Raises OSError as `listen`."""
     with ExitStack() as stack:
-        # Alone, so that an address that another program shares is not taken for a free one.
+        # Bind once without sharing first, to detect another program that shares the address.
         first = stack.enter_context(listen(host, port))
         listeners = [first]
         if count > 1:
@@ -48,6 +46,6 @@ def listen_together(host: str, port: int, count: int) -> Sequence[socket.socket]
 
 
 def address_of(listener: socket.socket) -> str:
-    """The URL of what is served there."""
+    """Return the URL of a listener."""
     host, port, *_ = listener.getsockname()
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

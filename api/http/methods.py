@@ -1,3 +1,3 @@
-"""The methods of HTTP that faces answer themselves, be it with an error."""
+"""The HTTP methods that faces answer themselves, even if with an error."""
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]

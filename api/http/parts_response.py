@@ -1,6 +1,6 @@
-"""A JSON answer in parts: a list has some megabytes, which are not copied only to put brackets around them.
+"""JSON answers in parts, so that megabytes of items are not copied to put brackets around them.
 
-And an answer without a body, to a HEAD of what is too much to be made only to be thrown away.
+Also answers to HEAD without making the body.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 
 class PartsResponse(Response):
-    """parts: the body, to be sent one after the other; at least one."""
+    """An answer in parts. parts: the body, sent one after the other; at least one."""
 
     media_type = "application/json"
 
@@ -26,9 +26,9 @@ class PartsResponse(Response):
 
 
 class HeadResponse(Response):
-    """What `answer` says in its headers, without its body.
+    """The headers of `answer`, without its body.
 
-    It leaves out the length of the body, which may be that of another one than a GET has (RFC 9110, 8.6 and 9.3.2).
+    It omits the length, since the body of a GET may have another one (RFC 9110, 8.6 and 9.3.2).
     """
 
     def __init__(self, answer: Response) -> None:

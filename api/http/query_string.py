@@ -1,4 +1,4 @@
-"""The query string of a request as names and values, in the order they came in, and which names an address knows."""
+"""Query strings as names and values in their order, and the parameters that an address knows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ class QueryString:
 
     @classmethod
     def parse(cls, raw: bytes, *, splits_at_semicolons: bool = False) -> "QueryString":
-        """splits_at_semicolons: as Nova's does, whose WebOb goes by an older rule of HTML.
+        """Parse a query string. splits_at_semicolons: like Nova, whose WebOb follows an older rule of HTML.
 
         Raises BadRequestError when the text is not UTF-8, or has a NUL character, which no stored text can have.
         """
@@ -30,21 +30,21 @@ class QueryString:
         return cls(pairs)
 
     def __iter__(self) -> Iterator[str]:
-        """Each name once, by its last occurrence."""
+        """Iterate over the names, each once, in the order of their last occurrences."""
         return iter(self._last)
 
     def __contains__(self, name: str) -> bool:
         return name in self._last
 
     def last(self, name: str) -> str | None:
-        """The value that counts where only one can: the last."""
+        """Return the last value of `name`, which counts where only one can; None without one."""
         return self._last.get(name)
 
     def all(self, name: str) -> list[str]:
         return [value for known, value in self.pairs if known == name]
 
     def with_marker(self, marker: str, repeatable: frozenset[str]) -> str:
-        """The query string of the next page: sorted by name, what may be repeated in its order, the rest once."""
+        """Make the query string of the next page: sorted by name, all values of repeatable names, else the last."""
         kept = [
             (name, value)
             for name, last in sorted(self._last.items())
@@ -63,12 +63,12 @@ _OTHERS_REFUSE_SINCE = 102
 
 @dataclass(frozen=True, slots=True)
 class QueryParameters:
-    """The parameters of an address, and what becomes of others (contracts/nova-rest, section 0).
+    """The parameters of an address, and the handling of unknown ones (contracts/nova-rest, section 0).
 
-    names: of parameters, with the microversion 2.N from which each is known.
-    refuses_unknown_since: from this microversion an unknown name gets 400, before it is ignored; None: the handler
+    names: the parameters, with the microversion 2.N from which each is known.
+    refuses_unknown_since: from this microversion an unknown name gets 400; before, it is ignored; None: the handler
         decides.
-    once: names that may be given once at most, with the microversion from which that holds.
+    once: names that may occur only once, with the microversion from which that holds.
     """
 
     names: Mapping[str, int] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class QueryParameters:
     once: Mapping[str, int] = field(default_factory=dict)
 
     def accept(self, query: QueryString, minor: int) -> None:
-        """Raises BadRequestError for a name that must not come twice, or at all, at microversion 2.`minor`."""
+        """Raise BadRequestError for a name that microversion 2.`minor` forbids, or allows only once."""
         for name, since in self.once.items():
             if minor >= since and len(query.all(name)) > 1:
                 raise BadRequestError(f"Query parameter '{name}' must not be given more than once")
@@ -88,7 +88,7 @@ class QueryParameters:
 
 
 def list_parameters(names: Mapping[str, int]) -> QueryParameters:
-    """Those of a list: strict earlier than others."""
+    """Make the parameters of a list, which refuse unknown names earlier than others."""
     return QueryParameters(names, _LISTS_REFUSE_SINCE)
 
 

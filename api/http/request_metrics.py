@@ -1,4 +1,4 @@
-"""Each request counted, timed and traced by its route: an address as it is registered, without names of callers."""
+"""Counts, times and traces of requests by route, which is the registered address without callers' names."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fleetlight.bus.traces import Traces
 
 UNKNOWN = "unknown"
-"""The route of a request that finds none, and the method of one whose method no route has."""
+"""The route of a request without a route, and the method of a request whose method no route has."""
 _BELOW = "fleetlight.route_below"
 _PROJECT = "fleetlight.project"
 _OF_REQUEST = {"Fleetlight-Consistency": "fleetlight.consistency"}
@@ -24,17 +24,17 @@ _OF_ANSWER = {
     "Fleetlight-Route": "fleetlight.route",
     "Fleetlight-Token": "fleetlight.token",
 }
-# As long as the tokens may be that a list is asked to include.
+# The longest header of tokens.
 _LONGEST_VALUE = 3000
 
 Observe = Callable[[str, str, str, str | None, float], None]
-"""Takes method, route, status, project and seconds of a request. The status is `none` if it got no answer, the project
-"" if its caller has none, and None if no caller is known."""
+"""Takes method, route, status, project and seconds of a request. The status is `none` without an answer; the project
+is "" for a caller without one, and None without a caller."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRequest:
-    """The values are those of Observe. start: the message that begins the answer; None if there was none."""
+    """A request at its end, with the values of Observe. start: the first message of the answer; None without answer."""
 
     scope: Scope
     start: Message | None
@@ -45,28 +45,27 @@ class AnsweredRequest:
 
 
 def name_route(scope: Scope, path: str) -> None:
-    """Say by which of its own routes an endpoint answers that everything below an address goes to.
+    """Record the route of a request whose endpoint answers everything below an address.
 
-    path: below that address, such as "/servers/{server_id}".
+    path: the route below that address, such as "/servers/{server_id}".
     """
     scope[_BELOW] = path
 
 
 def name_project(scope: Scope, project_id: str | None) -> None:
-    """Say which project the caller of a request has."""
+    """Record the project of a request's caller."""
     scope[_PROJECT] = project_id or ""
 
 
 def route_found(scope: Scope) -> Mapping[str, Any]:
-    """What a scope says of the route and the project that were found, for that of another such request."""
+    """Return the route and project recorded in a scope, to copy them into the scope of an equal request."""
     return {key: scope[key] for key in ("endpoint", _BELOW, _PROJECT) if key in scope}
 
 
 class RequestMetrics:
-    """Passes on requests, and tells of each when its answer begins.
+    """Passes on requests, and reports each when its answer begins.
 
-    Neither a client that reads slowly nor a stream of events counts as time that an answer took. trace: None: no
-    request is traced.
+    So neither a slow client nor a stream of events counts as time of an answer. trace: None: trace no request.
     """
 
     def __init__(self, app: ASGIApp, observe: Observe, trace: Callable[[AnsweredRequest], None] | None = None) -> None:
@@ -104,7 +103,7 @@ class RequestMetrics:
                 tell(None)
 
     def _route(self, scope: Scope) -> str:
-        # A router leaves in the scope which endpoint it has found, and not by which route.
+        # A router records the endpoint in the scope, but not the route.
         if self._paths is None:
             self._paths = _paths_by_endpoint(scope["app"].routes)
         known = self._paths.get(scope.get("endpoint"), [])
@@ -116,7 +115,7 @@ class RequestMetrics:
 
 
 def _paths_by_endpoint(routes: Iterable[BaseRoute]) -> dict[Any, list[str]]:
-    """Where each endpoint is registered, the longest path first."""
+    """Return the paths of each endpoint, the longest first."""
     paths: dict[Any, list[str]] = {}
     for route in routes:
         if isinstance(route, Route):
@@ -127,7 +126,7 @@ def _paths_by_endpoint(routes: Iterable[BaseRoute]) -> dict[Any, list[str]]:
 def trace_request(traces: "Traces", request: AnsweredRequest) -> None:
     """Record the span of a request that has a request id and is sampled.
 
-    It says what the request was by its route, and what its answer says of the list; no names of users.
+    The span has the route, and the completeness and route headers of the answer; no names of users.
     """
     scope, start = request.scope, request.start
     request_id = scope.get("state", {}).get("request_id")
@@ -144,7 +143,7 @@ def trace_request(traces: "Traces", request: AnsweredRequest) -> None:
         "fleetlight.request_id": request_id,
         **({"http.response.status_code": status} if status else {}),
         **({"fleetlight.project_id": request.project} if request.project else {}),
-        # A wrong value could be any text.
+        # Only of successes, since the value in a refused request could be any text.
         **(_values(asked, _OF_REQUEST) if 0 < status < 400 else {}),
         **_values(answered, _OF_ANSWER),
     }

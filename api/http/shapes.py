@@ -1,7 +1,7 @@
-"""What answers look like: which keys in which microversions, and of which type.
+"""Shapes of answers: their keys by microversion, and the type of each.
 
-A shape is the one list of the keys of a thing. What builds an answer gives values for all of them, and the shape keeps
-those of the microversion; the OpenAPI document says the same as JSON Schema. So the two cannot differ.
+A shape is the only list of an object's keys. A handler gives values for all keys, and the shape keeps those of the
+microversion; the OpenAPI document shows the same shape as JSON Schema. So the two cannot differ.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ class JsonType(Protocol):
     """The type of a value."""
 
     def schema(self, minor: int) -> JsonSchema:
-        """Its JSON Schema in microversion 2.`minor`."""
+        """Return its JSON Schema in microversion 2.`minor`."""
         ...
 
 
@@ -77,7 +77,7 @@ class MapOf:
 
 @dataclass(frozen=True, slots=True)
 class TypeSince:
-    """A type that another one replaces. kinds: by the microversion 2.N from which each of them counts."""
+    """A type that changes. kinds: the types, by the microversion 2.N from which each applies."""
 
     kinds: Mapping[int, JsonType]
 
@@ -91,9 +91,9 @@ def or_null(kind: JsonType) -> JsonType:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key that not every answer has. since, until: the microversions 2.N that have it.
+    """A key that not every answer has. since, until: first and last microversion 2.N with it.
 
-    is_optional: whether it can be absent there too.
+    is_optional: whether it can be absent in these, too.
     """
 
     kind: JsonType
@@ -106,7 +106,7 @@ class Key:
 
 
 class Shape:
-    """An object with known keys and no others. keys: by name; a bare kind is a key that is always there."""
+    """An object with exactly these keys. keys: by name; a bare type stands for a key that is always there."""
 
     def __init__(self, keys: Mapping[str, JsonType | Key]) -> None:
         self._keys = {name: key if isinstance(key, Key) else Key(key) for name, key in keys.items()}
@@ -115,7 +115,7 @@ class Shape:
         return Shape({**self._keys, **keys})
 
     def of(self, minor: int, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of `values` that microversion 2.`minor` has. Raises KeyError for a key without a value."""
+        """Keep the values that microversion 2.`minor` has. Raises KeyError for a key without a value."""
         return {
             name: values[name]
             for name, key in self._keys.items()
@@ -134,7 +134,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """Some object, and more keys beside its own."""
+    """An object with further keys."""
 
     kind: JsonType
     keys: Mapping[str, JsonType | Key]
@@ -162,6 +162,6 @@ LINKS = ListOf(LINK)
 
 
 def page(collection: str, item: JsonType, links: str | None = None) -> Shape:
-    """The answer of a list. links: the key of the link to the next page, if lists of this kind have one."""
+    """Make the shape of a list. links: the key of the link to the next page, if such lists have one."""
     keys: dict[str, JsonType | Key] = {collection: ListOf(item)}
     return Shape(keys if links is None else {**keys, links: optional(LINKS)})
