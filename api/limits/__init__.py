@@ -1,1 +1,1 @@
-"""What limits callers: how many requests, pages, logins, watches and bytes, and for how long."""
+"""Limits on callers: numbers of requests, pages, logins, watches and bytes, and time limits."""

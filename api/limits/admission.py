@@ -1,10 +1,10 @@
-"""The limit on pages that are made at the same time, of lists, queries and counts of every face.
+"""The limit on concurrent pages, of lists, queries and counts of every face.
 
-More pages at once are not made any faster: they wait for the same processors, and keep each other from being ready in
-time. So a few are made, fewer of those for which cells are asked, and the others wait in order, the callers in rounds
-(`fleetlight.api.limits.fair_queue`). Those that cannot be served in time are refused at once, before anything is done
-for them. A slot is held while a page is made, and not while its caller receives it; the bytes that callers have not
-taken yet have a bound of their own. Each process counts for itself.
+More concurrent pages would not be faster: they share the same processors, and would all miss their deadlines. So a
+process makes a few at a time, fewer of those that ask cells, and the others wait, callers taking turns
+(`fleetlight.api.limits.fair_queue`). A page that cannot be served in time is refused at once. A page holds its slot
+while the process makes it, and not while its caller receives it; bytes that callers have not taken yet have a limit of
+their own. Each process has its own limits.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ WATCHES = "watches"
 _SHARE_OF_CALLER = 4
 _MIB = 2**20
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""The buckets of what takes a part of a second, or a few."""
+"""Buckets for durations of milliseconds to seconds."""
 
 
 class ListQueueMetrics:
-    """What is measured of all queues in which pages wait, in `registry`."""
+    """The metrics of all queues of pages, in `registry`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         gauge = partial(Gauge, registry=registry)
@@ -73,7 +73,7 @@ class ListQueueMetrics:
 
 
 class QueueMetrics:
-    """What is measured of one queue: how many wait and are served, how long they waited, and how many were refused."""
+    """The metrics of one queue: numbers of waiting, served and refused pages, and waiting times."""
 
     def __init__(self, waiting: Gauge, served: Gauge, wait: Histogram, refused: Mapping[QueueRefusal, Counter]) -> None:
         self._waiting = waiting
@@ -82,7 +82,7 @@ class QueueMetrics:
         self._refused = refused
 
     def show(self, waiting: Callable[[], int], served: Callable[[], int]) -> None:
-        """Ask these when the metrics are read."""
+        """Read these numbers whenever the metrics are read."""
         self._waiting.set_function(waiting)
         self._served.set_function(served)
 
@@ -92,13 +92,12 @@ class QueueMetrics:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """What an answer says of a limit on its caller, in the fields of draft-ietf-httpapi-ratelimit-headers-10.
+    """A limit on a caller in the headers of an answer, by draft-ietf-httpapi-ratelimit-headers-10.
 
-    All our limits are of requests at the same time (`qu="concurrent-requests"`), so there is no window, and what is
-    left changes whenever one ends.
-
-    name: of what is limited. quota: how many a caller may have at the same time. left: how many more now. wait_s: when
-    to try again, in seconds.
+    All limits are on concurrent requests (`qu="concurrent-requests"`), so there is no window, and the remaining number
+    changes whenever a request ends.
+    name: of the limited resource. quota: concurrent requests of a caller. left: how many more now. wait_s: time to the
+    next attempt, in seconds.
     """
 
     name: str
@@ -118,8 +117,8 @@ class RateLimit:
 class ListAdmission:
     """The slots of one process, for one event loop.
 
-    has_identity: whether callers log in; otherwise callers are the addresses that requests come from.
-    unanswered: the bytes of bodies whose requests are not answered yet (fleetlight.api.limits.bodies).
+    has_identity: whether callers log in; otherwise client addresses count as callers.
+    unanswered: bytes of bodies of unanswered requests (fleetlight.api.limits.bodies).
     """
 
     def __init__(self, settings: ApiSettings, metrics: ListQueueMetrics, *, has_identity: bool) -> None:
@@ -130,7 +129,7 @@ class ListAdmission:
         self.live = _Queue(LIVE, settings.max_live_lists, settings, metrics)
 
     def of(self, caller: Caller, connection: ClientConnection = UNKNOWN) -> "RequestAdmission":
-        """What admits the pages of one request."""
+        """Make the admission of one request."""
         flow = caller.user_id if self._has_identity else connection.network
         return RequestAdmission(self, flow, connection, self._unsent)
 
@@ -138,13 +137,13 @@ class ListAdmission:
 class RequestAdmission:
     """The admission of one request (fleetlight.listing.admission.Admission).
 
-    Only its first page, or its first question to cells, is refused: what a request has begun it may finish.
+    Only its first page, or its first query to cells, can be refused; a request that has begun may finish.
     """
 
     def __init__(
         self, limits: ListAdmission, flow: Hashable, connection: ClientConnection, unsent: "HeldBytes"
     ) -> None:
-        """flow: what is counted together, a user or a network."""
+        """flow: the key of the caller's requests, a user or a network."""
         self._limits = limits
         self.flow = flow
         self.connection = connection
@@ -158,7 +157,7 @@ class RequestAdmission:
     @asynccontextmanager
     async def page(self, *, is_small: bool = False) -> AsyncIterator["_Slot"]:
         """See fleetlight.listing.admission.Admission. Raises TooManyListsError, CallerLeftError."""
-        # Of several tasks that begin a page one waits, and the others share its slot.
+        # If several tasks begin a page, one waits, and the others share its slot.
         async with self._entering:
             slot = self._slot = self._slot or await self.enter(is_small=is_small)
             slot.pages += 1
@@ -171,7 +170,7 @@ class RequestAdmission:
                 slot.leave()
 
     async def enter(self, *, is_small: bool) -> "_Slot":
-        """A slot of its own, until it is left."""
+        """Take a slot, until `leave`. Raises TooManyListsError, CallerLeftError."""
         slot = _Slot(self, self._limits.live)
         if not self.is_begun and (why := self._unsent.refusal_of(self.flow)) is not None:
             raise self._limits.lists.refused(why)
@@ -181,7 +180,7 @@ class RequestAdmission:
 
     @property
     def rate_limit(self) -> RateLimit | None:
-        """What the answer says of the limit that the request is under; None if it was under none."""
+        """Return the limit for the headers of the answer; None if the request met no limit."""
         queue = self.refused_by or next(iter(self.entered), None)
         if queue is None:
             return None
@@ -191,15 +190,15 @@ class RequestAdmission:
 
     @property
     def is_still_refused(self) -> Callable[[], bool] | None:
-        """Says whether another such request would be refused by the same queue, and counts that as one.
+        """Return a function that says whether the same queue would refuse an equal request, and counts that refusal.
 
-        None if this one was not refused.
+        None if this request was not refused.
         """
         return None if self.refused_by is None else partial(self.refused_by.refuses, self.flow)
 
     @contextmanager
     def handing_over(self, size: int) -> Iterator[None]:
-        """In the block the caller takes an answer of so many bytes, which are kept until then."""
+        """Count `size` bytes of an answer as kept in memory while the caller reads them in the block."""
         self._unsent.add(self.flow, size)
         try:
             yield
@@ -208,13 +207,13 @@ class RequestAdmission:
 
 
 def admission_of(scope: Scope) -> RequestAdmission | None:
-    """What admits the pages of a request: the `admission` of its state, for middleware; None until a face knows it."""
+    """Return the admission in a request's state, for middleware; None until a face has set it."""
     admission: RequestAdmission | None = scope.get("state", {}).get("admission")
     return admission
 
 
 class _Slot:
-    """What the tasks of one page hold. pages: how many are made in it, one inside of another."""
+    """The slot that the tasks of one page share. pages: number of nested pages in it."""
 
     def __init__(self, request: RequestAdmission, live: "_Queue") -> None:
         self.pages = 0
@@ -222,11 +221,11 @@ class _Slot:
         self._live = live
         self._held: _Queue | None = None
         self._is_left = False
-        # Of several tasks that wait for the same slot one would keep it for ever.
+        # Without the lock, one of several tasks that wait for the slot would keep it for ever.
         self._moving = asyncio.Lock()
 
     async def wait_in(self, queue: "_Queue") -> None:
-        """Raises TooManyListsError, CallerLeftError."""
+        """Move to a slot of `queue`. Raises TooManyListsError, CallerLeftError."""
         request = self._request
         is_begun = request.is_begun or queue in request.entered
         try:
@@ -239,7 +238,7 @@ class _Slot:
         request.entered.add(queue)
         self._held = queue
         if self._is_left:
-            # Another task of the page has failed meanwhile, and no task waits for this one any more.
+            # Another task of the page has failed meanwhile, so no task needs the slot any more.
             self._give_back()
 
     async def ask_cells(self) -> None:
@@ -249,9 +248,9 @@ class _Slot:
                 await self.wait_in(self._live)
 
     def leave(self) -> None:
-        """The page is made, or has failed."""
+        """Leave the slot, since the page is ready, or has failed."""
         self._is_left = True
-        # Something has been made for the request, which is not to be lost.
+        # The request has work to lose from now on, so it is not refused any more.
         self._request.is_begun = True
         self._give_back()
 
@@ -262,7 +261,7 @@ class _Slot:
 
 
 class HeldBytes:
-    """The bytes that are kept for callers, by their flows: of answers that they have not taken yet, or of bodies."""
+    """Bytes kept in memory by flow: of answers that callers have not taken yet, or of bodies."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -276,14 +275,14 @@ class HeldBytes:
             del self._of[flow]
 
     def refusal_of(self, flow: Hashable) -> QueueRefusal | None:
-        """Why nothing more is kept for this caller now."""
+        """Return why no further bytes may be kept for this caller now; None if they may."""
         if self._total >= self._most:
             return QueueRefusal.FULL
         return QueueRefusal.OWN if self._of[flow] >= self._most // _SHARE_OF_CALLER else None
 
 
 class _Queue(FairQueue):
-    """Slots of one kind, with what is measured of them."""
+    """A queue of slots of one kind, with its metrics."""
 
     def __init__(self, kind: str, at_once: int, settings: ApiSettings, metrics: ListQueueMetrics) -> None:
         self.metrics = metrics.of_queue(kind)
@@ -297,13 +296,13 @@ class _Queue(FairQueue):
         self.metrics.show(lambda: self.waiting, lambda: self.served)
 
     def refuses(self, flow: Hashable) -> bool:
-        """Whether a request of this flow may not wait; it is counted as refused."""
+        """Whether a request of this flow may not wait; counts it as refused then."""
         why = self.refusal_of(flow)
         if why is not None:
             self.metrics.count_refusal(why)
         return why is not None
 
     def refused(self, why: QueueRefusal) -> TooManyListsError:
-        """The error of a request that is refused; it is counted."""
+        """Count a refused request, and make its error."""
         self.metrics.count_refusal(why)
         return TooManyListsError(is_own=why is QueueRefusal.OWN)

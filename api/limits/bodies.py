@@ -1,15 +1,14 @@
-"""Bodies of requests that come in, and of answers that go out: how many bytes a process keeps of them, by caller.
+"""Limits on the bytes that a process keeps of request bodies and of answers, by caller.
 
-The body of a request is kept from when it begins to come until its request is answered, however slowly it comes. What
-is too much is refused where the face reads it, before anything is made of it. The caller is a user as soon as that is
-known, and the network that the request comes from before. An answer that is given before its body has come ends the
-connection, unless little of the body is missing: the server would read the rest only to throw it away, and others would
-wait meanwhile.
+The bytes of a request's body count from their arrival until the request is answered. When there are too many, reading
+the body fails before anything is made of it. The caller is the user once that is known, and the client's network before
+that. An answer that precedes the end of its request's body ends the connection, unless little of the body is missing:
+the server would read the rest only to discard it, and delay others.
 
-A large answer goes out in pieces, of which each is sent when the caller has taken the one before. A server that gets an
-answer of megabytes at once keeps it until the caller has read it, and cannot say how far that is. Each piece has a
-deadline (`fleetlight.api.limits.request_deadlines`), and the bytes that callers have not taken yet are counted: while
-one caller, or all of them, have too many, no further page is begun (`fleetlight.api.limits.admission`).
+A large answer is sent in pieces, each when the caller has taken the one before: a server that gets megabytes at once
+keeps them until the caller has read them, and cannot tell how far it is. Each piece has a deadline
+(`fleetlight.api.limits.request_deadlines`). The bytes that callers have not taken yet count: while one caller, or all
+of them, have too many, no further page begins (`fleetlight.api.limits.admission`).
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from fleetlight.api.limits.fair_queue import QueueRefusal
 from fleetlight.listing.admission import NO_LIMIT
 
 PIECE_BYTES = 256 * 1024
-# What a client sends that has not looked for an answer yet, without harm to others.
+# A client that has not looked for an answer yet may send so much without harm to others.
 _MOST_UNREAD_BYTES = 256 * 1024
 _CLOSE = (b"connection", b"close")
 
@@ -35,7 +34,7 @@ _CLOSE = (b"connection", b"close")
 class BoundedBodies:
     """Passes on every request, and sends its answer in pieces of at most PIECE_BYTES.
 
-    held: the bytes of all bodies of requests that are under way.
+    held: the bytes of the bodies of all running requests.
     """
 
     def __init__(self, app: ASGIApp, held: HeldBytes) -> None:
@@ -66,9 +65,9 @@ class BoundedBodies:
 
 
 class _Body:
-    """The `receive` of one request. turn: who has it reads on in this round of the event loop.
+    """The `receive` of one request. turn: lock by which one body at a time reads in a round of the event loop.
 
-    missing: how many bytes of the body are still to come.
+    missing: number of bytes of the body that have not arrived.
     """
 
     def __init__(self, scope: Scope, receive: Receive, held: HeldBytes, turn: asyncio.Lock) -> None:
@@ -78,18 +77,18 @@ class _Body:
         self._turn = turn
         self._counted = Counter[Hashable]()
         headers = Headers(scope=scope)
-        # Of a body in chunks nobody knows how long it is.
+        # The length of a chunked body is unknown.
         self.missing = inf if "transfer-encoding" in headers else int(headers.get("content-length", "0"))
 
     async def __call__(self) -> Message:
-        """Raises TooManyBodiesError."""
+        """Receive the next message. Raises TooManyBodiesError when too many bytes are kept."""
         admission = admission_of(self._scope)
         flow = admission.flow if admission else ClientConnection(address_of_client(self._scope) or "").network
         if (why := self._held.refusal_of(flow)) is not None:
             raise TooManyBodiesError(is_own=why is QueueRefusal.OWN)
         if self._counted:
-            # The server reads of a connection when more is asked for. Of many bodies at once it reads one piece in a
-            # round, so that other requests, and new connections, of which a round takes one, wait for one piece each.
+            # The server reads from a connection on demand. With many bodies at once it reads one piece in a round of
+            # the event loop, so that other requests and new connections (one per round) wait for one piece each.
             async with self._turn:
                 await asyncio.sleep(0)
         message = await self._receive()
@@ -101,7 +100,7 @@ class _Body:
         return message
 
     def close(self) -> None:
-        """The request is answered; who still has this gets nothing more, and keeps nothing of the connection."""
+        """Release the connection after the answer; later calls receive nothing."""
         for flow, size in self._counted.items():
             self._held.add(flow, -size)
         self._counted.clear()

@@ -1,4 +1,4 @@
-"""A queue for work of which little is done at the same time: bounded, and fair between callers."""
+"""A bounded queue for work with few concurrent slots, fair between callers."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -12,10 +12,10 @@ from fleetlight.api.http.errors import CallerLeftError
 
 
 class QueueRefusal(StrEnum):
-    """Why a request is not served.
+    """Why a request is refused.
 
-    full: as many wait as may. own: as many of its flow wait as may, or it gave way to one of a shorter flow.
-    late: it has waited for as long as it may.
+    full: the queue is full. own: the queue of its flow is full, or it gave way to a request of a shorter flow.
+    late: it has waited for the longest time.
     """
 
     FULL = "full"
@@ -25,22 +25,21 @@ class QueueRefusal(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
-    """served: done when it is served, and failed when it gave way. may_give_way: to a request of another flow."""
+    """A waiting request. served: done when it is served; fails when it gives way. may_give_way: to another flow."""
 
     served: asyncio.Future[None]
     may_give_way: bool
 
 
 class FairQueue:
-    """For one event loop. Each flow, such as the requests of one user, has a queue; the queues are served in rounds.
+    """A queue for one event loop. Each flow, such as the requests of a user, has a queue; flows take turns.
 
-    When as many wait as may, the longest flow gives way to one that is shorter by two at least: a few callers that ask
-    for much do not keep others from waiting. Those that are preferred, or have begun, give way to none.
-
-    at_once: how many are served at the same time. most_waiting: in all flows. most_in_flow: in one of them.
-    most_others: how many wait that are not preferred; as many as may wait unless given.
-    wait_s: how long one waits at most; None: for as long as it takes.
-    refusal: makes the error that a request gets which is not served.
+    When the queue is full, the longest flow gives way to a flow that is shorter by at least two, so that a few busy
+    callers do not shut others out. Preferred requests, and those that have begun, never give way.
+    at_once: number of concurrent slots. most_waiting: largest number of waiting requests; most_in_flow: of one flow;
+    most_others: of those that are not preferred (default: `most_waiting`).
+    wait_s: longest waiting time; None: unlimited.
+    refusal: makes the error of a refused request.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class FairQueue:
         self._flows: OrderedDict[Hashable, deque[_Waiting]] = OrderedDict()
 
     def left_for(self, flow: Hashable) -> int:
-        """How many more of a flow may wait."""
+        """Return how many more requests of a flow may wait."""
         return self.most_in_flow - len(self._flows.get(flow, ()))
 
     @property
@@ -71,14 +70,14 @@ class FairQueue:
 
     @property
     def served(self) -> int:
-        """How many are served now."""
+        """The number of occupied slots."""
         return self._at_once - self._free
 
     @asynccontextmanager
     async def lock(
         self, flow: Hashable, caller: ClientConnection = UNKNOWN, *, is_preferred: bool = False
     ) -> AsyncIterator[None]:
-        """As `acquire`; the slot is held while the block lasts."""
+        """As `acquire`, for the time of the block."""
         await self.acquire(flow, caller, is_preferred=is_preferred)
         try:
             yield
@@ -88,16 +87,14 @@ class FairQueue:
     async def acquire(
         self, flow: Hashable, caller: ClientConnection = UNKNOWN, *, is_preferred: bool = False, is_begun: bool = False
     ) -> None:
-        """Wait until the request is served; its slot is held until `release`.
+        """Wait for a slot, and hold it until `release`.
 
-        is_preferred: it may wait where others may not. is_begun: it goes on with what was served before, so it is never
-        refused.
-
-        Raises what `refusal` makes, at once when too many wait already, and CallerLeftError when the caller goes while
-        it waits.
+        is_preferred: it may wait where others may not. is_begun: it continues a served request, so it is never refused.
+        Raises the error of `refusal`, at once if the queue is full, and CallerLeftError when the caller disconnects
+        while it waits.
         """
         if self._free:
-            # Then no caller waits.
+            # A free slot means that no request waits.
             self._free -= 1
             return
         if not is_begun and (why := self.refusal_of(flow, is_preferred=is_preferred)) is not None:
@@ -108,7 +105,7 @@ class FairQueue:
         await self._wait(flow, waiting, caller, None if is_begun else self._wait_s)
 
     def release(self) -> None:
-        """Give the slot that has become free to the next flow, which goes behind the others then."""
+        """Give the slot to the next flow, which then goes to the end of the turns."""
         if not self._flows:
             self._free += 1
             return
@@ -118,7 +115,7 @@ class FairQueue:
             self._flows[flow] = waiting
 
     def refusal_of(self, flow: Hashable, *, is_preferred: bool = False) -> QueueRefusal | None:
-        """Why a request that comes now is refused; None if it is served, or may wait."""
+        """Return why a request would be refused now; None if it would be served, or may wait."""
         if self._free:
             return None
         if len(self._flows.get(flow, ())) >= self.most_in_flow:
@@ -129,7 +126,7 @@ class FairQueue:
         return self.waiting >= (self._most_waiting if is_preferred else self._most_others)
 
     def _giving_way_to(self, flow: Hashable) -> tuple[Hashable, _Waiting] | None:
-        """The last of the longest flow that may give way to a request of `flow`, with its own."""
+        """Return the last request of the longest flow that may give way to a request of `flow`, and its flow."""
         longest = max(self._flows, key=lambda each: len(self._flows[each]), default=flow)
         if len(self._flows.get(longest, ())) <= len(self._flows.get(flow, ())) + 1:
             return None

@@ -1,9 +1,9 @@
-"""What the bodies of callers may be made of, and where something is made of large ones.
+"""Limits on the parts of request bodies, and the thread that decodes large bodies.
 
-A body has bytes, of which other modules say how many there may be, and parts: its values, and what joins them. Parts
-are what costs time and memory, so they are counted, before an object is made of any of them. What has many parts is
-made into objects in one thread beside the event loop, one after the other: Python runs one thread at a time, so that a
-second one would only take more of the time of the loop. What a few callers may wait for there has a bound.
+The parts of a body are its JSON values and the characters that join them. They cost time and memory, so they are
+counted before any object is made. (Other modules limit the bytes.) Bodies with many parts are decoded one after the
+other in one thread beside the event loop: Python runs one thread at a time, so a second thread would only take more
+time from the loop. The number of bodies that wait for the thread is limited.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ import msgspec
 from fleetlight.api.http.errors import TooManyListsError, TooManyPartsError
 
 MAX_PARTS = 50_000
-"""Of a question: 12,500 conditions such as ["=", "name", "web1"], or 50,000 names."""
+"""The limit for a query: 12,500 conditions such as ["=", "name", "web1"], or 50,000 names."""
 MAX_PARTS_OF_CHANGE = 10_000
-# What is made of so many takes about a millisecond.
+# Decoding so many parts takes about a millisecond.
 _LARGE = 2_000
 _MOST_WAITING = 16
 
@@ -29,9 +29,9 @@ _decode = msgspec.json.Decoder().decode
 
 
 def parts_in(text: bytes | bytearray | memoryview) -> int:
-    """The parts of a JSON text: its commas and opening brackets, also those that its strings have.
+    """Count the parts of a JSON text: its commas and opening brackets, including those in strings.
 
-    A value is behind one of them, so that there are at most twice as many objects, and one.
+    Each value follows one of them, so the text has at most twice as many objects, plus one.
     """
     raw = bytes(text) if isinstance(text, memoryview) else text
     return raw.count(b",") + raw.count(b"[") + raw.count(b"{")
@@ -45,21 +45,21 @@ class CountedParts:
         self.count = 0
 
     def add(self, text: bytes | bytearray) -> None:
-        """Raises TooManyPartsError."""
+        """Count the parts of a further piece. Raises TooManyPartsError when there are too many."""
         self.count += parts_in(text)
         if self.count > self._most:
             raise TooManyPartsError(self._most)
 
 
 async def decoded(text: bytes | bytearray, parts: int) -> object:
-    """The value of a JSON text of so many parts. Raises what MALFORMED_JSON has, and TooManyListsError."""
+    """Decode a JSON text of so many parts. Raises the errors of MALFORMED_JSON, and TooManyListsError."""
     return await made_aside(parts, lambda: _decode(text))
 
 
 async def made_aside(parts: int, make: Callable[[], T]) -> T:
-    """What `make` makes of so many parts: of many in the thread for that, in the context of the caller.
+    """Return the result of `make`; for many parts run it in the thread for large bodies, in the caller's context.
 
-    Raises TooManyListsError while many wait for that thread.
+    Raises TooManyListsError while too many callers wait for the thread.
     """
     return make() if parts <= _LARGE else await _thread.make(make)
 

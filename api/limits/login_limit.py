@@ -1,11 +1,10 @@
-"""A limit on logins, so that no caller can try one password after the other, nor keep others from logging in.
+"""A limit on logins, so that no caller can guess passwords, nor keep others from logging in.
 
-Wrong logins are counted by name and address together, whether there is such a user or not: a caller that guesses has to
-wait, and the user, at another address, has not. They are counted by address too, with whatever names. Few passwords are
-checked at a time (`fleetlight.api.limits.fair_queue`): addresses are served in rounds, apart from users that logged in
-before. Processes that are forked when a limit has been made count wrong logins together; which logins wait, and which
-users have logged in, each process knows for itself. Tokens, and passwords that a process knows to be right, do not
-wait.
+Wrong logins count by name and address together, even for unknown users: a caller that guesses has to wait, and the
+user, at another address, does not. They also count by address alone. Few passwords are checked at a time
+(`fleetlight.api.limits.fair_queue`): addresses take turns, and users that have logged in before have places of their
+own. Processes forked after the limit was made share the counts; waiting logins and known users are per process. Tokens,
+and passwords that a process knows to be right, do not wait.
 """
 
 import secrets
@@ -34,52 +33,52 @@ _MOST_KEYS = 10_000
 _DIGEST_BYTES = 16
 _SETS = 2048
 _KEYS_OF_SET = 8
-# A key, the microsecond of its first failure, and how many there were.
+# A key, the microsecond of its first failure, and the number of failures.
 _FAILED = struct.Struct(f"={_DIGEST_BYTES}sQI")
 
-# Names are as long as a caller likes; a digest is not.
+# A digest, since callers choose the length of names.
 _Key = bytes
 
 
 class LoginLimit:
-    """For one event loop of each process."""
+    """The limit; each process uses it in one event loop."""
 
     def __init__(self, clock: Clock = system_clock) -> None:
         self._queue = FairQueue(
             CHECKS_AT_ONCE,
             most_waiting=MOST_WAITING,
             most_in_flow=MOST_WAITING_OF_ADDRESS,
-            # The other half is for users that have logged in before.
+            # Users that have logged in before may use the other half.
             most_others=MOST_WAITING // 2,
             refusal=too_many_at_once,
         )
         self._failures = _Failures(MOST_FAILURES, clock)
         self._failures_of_address = _Failures(MOST_FAILURES_OF_ADDRESS, clock)
         self._under_way: Counter[_Key] = Counter()
-        # Which users have logged in from where, the latest last.
+        # Users and addresses of right logins, the latest last.
         self._right: OrderedDict[_Key, None] = OrderedDict()
 
     @property
     def waiting(self) -> int:
-        """How many logins wait."""
+        """The number of waiting logins."""
         return self._queue.waiting
 
     def lock(self, flow: str) -> AbstractAsyncContextManager[None]:
-        """Wait for the beginning of work that takes as much as a login. flow: its queue. Raises TooManyLoginsError."""
+        """Wait for a slot for work as costly as a login. flow: its queue. Raises TooManyLoginsError."""
         return self._queue.lock(flow)
 
     @asynccontextmanager
     async def attempt(self, name: str, caller: ClientConnection) -> AsyncIterator[None]:
-        """One login with `name`; an UnauthorizedError that leaves the block is counted.
+        """Admit one login with `name` in the block, and count an UnauthorizedError that leaves the block.
 
-        Raises TooManyLoginsError after MOST_FAILURES within WINDOW_S, or when too many logins wait already, and
+        Raises TooManyLoginsError after MOST_FAILURES within WINDOW_S, or when too many logins wait, and
         CallerLeftError.
         """
         pair, address = _key(name, caller.network), _key(caller.network)
         self._refuse_too_many(pair, address)
         is_known = pair in self._right
         async with self._queue.lock(pair if is_known else address, caller, is_preferred=is_known):
-            # Those before it are counted by now, and may yet fail as long as they are under way.
+            # Check again, since earlier logins may have failed while this one waited.
             self._refuse_too_many(pair, address)
             if self._failures.count(pair) + self._under_way[pair] >= MOST_FAILURES:
                 raise TooManyLoginsError(1)
@@ -99,7 +98,8 @@ class LoginLimit:
                     del self._under_way[pair]
 
     def _refuse_too_many(self, pair: _Key, address: _Key) -> None:
-        """The address does not count for users that have logged in from there: it may be that of a proxy."""
+        """Raise TooManyLoginsError; failures of the address do not count for users that have logged in from there,
+        since it may be that of a proxy."""
         wait_us = self._failures.wait_us(pair)
         if pair not in self._right:
             wait_us = max(wait_us, self._failures_of_address.wait_us(address))
@@ -114,21 +114,21 @@ class LoginLimit:
 
 
 def too_many_at_once(_why: QueueRefusal) -> TooManyLoginsError:
-    """The error of a caller that cannot wait to be served."""
+    """Make the error of a caller that may not wait."""
     return TooManyLoginsError(_RETRY_AFTER_S, "Too many requests at once.")
 
 
 class _Failures:
-    """How often each key failed within WINDOW_S of its first failure, in this process and in those forked from it.
+    """Counts of failures by key within WINDOW_S of its first failure, shared by this process and its forks.
 
-    Keys are kept in sets of _KEYS_OF_SET, of each of which those that failed first give way.
+    Keys are in sets of _KEYS_OF_SET; in a full set, the key that failed first gives way.
     """
 
     def __init__(self, most: int, clock: Clock) -> None:
         self._most = most
         self._clock = clock
         self._memory = SharedMemory(_SETS * _KEYS_OF_SET * _FAILED.size)
-        # A caller that knew it could choose names that come into the set of another one.
+        # Secret, so that callers cannot choose names that fall into the set of another caller.
         self._secret = secrets.token_bytes(_DIGEST_BYTES)
 
     def count(self, key: _Key) -> int:
@@ -136,7 +136,7 @@ class _Failures:
             return self._found(memory, key)[2]
 
     def wait_us(self, key: _Key) -> int:
-        """How long `key` has to wait; 0: it need not."""
+        """Return how long `key` has to wait; 0 if it need not."""
         with self._memory.locked() as memory:
             _, since, count = self._found(memory, key)
         return since + WINDOW_S * MICROSECONDS_PER_SECOND - self._clock() if count >= self._most else 0
@@ -153,7 +153,7 @@ class _Failures:
                 _FAILED.pack_into(memory, offset, b"", 0, 0)
 
     def _found(self, memory: mmap, key: _Key) -> tuple[int, int, int]:
-        """Where `key` is or may be written, when it failed first, in microseconds, and how often, 0 if it is over."""
+        """Return the offset of `key`, or of a place for it, its first failure in microseconds, and its count or 0."""
         number = int.from_bytes(blake2b(key, digest_size=8, key=self._secret).digest()) % _SETS
         first = number * _KEYS_OF_SET * _FAILED.size
         offsets = range(first, first + _KEYS_OF_SET * _FAILED.size, _FAILED.size)
@@ -163,7 +163,7 @@ class _Failures:
                 return offset, since, count
             if found == key:
                 return offset, 0, 0
-        # One that is free is the oldest.
+        # A free place sorts as the oldest.
         return min(known, key=lambda offset: known[offset][1]), 0, 0
 
 

@@ -1,8 +1,8 @@
-"""Repeated refusals: a list that was refused a moment ago gets the same answer, before the request is looked at.
+"""Repeated refusals: an equal request to a list that was just refused gets the same answer, without being handled.
 
-A refusal is to cost next to nothing, since requests that come too often come many times a second: finding the route,
-the caller and what is asked for takes three times as long as the rest. So the same request gets the refusal again,
-whatever its query says, as long as this caller may not wait in the queue that refused it.
+Refusals must be cheap, since refused clients may repeat requests many times a second, and finding the route, the caller
+and the parameters takes three times as long as the rest. So an equal request, with any query, gets the refusal again as
+long as its caller may not wait in the queue that refused it.
 """
 
 from collections import OrderedDict
@@ -25,7 +25,7 @@ _REQUEST_IDS = (b"x-openstack-request-id", b"x-compute-request-id")
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """An answer, the route that it is of, and whether it still counts."""
+    """A refusal: its answer, its route, and the check whether it still applies."""
 
     messages: tuple[Message, ...]
     route: Mapping[str, Any]
@@ -33,7 +33,7 @@ class _Refusal:
 
 
 class RepeatedRefusals:
-    """Passes on every request that was not refused a moment ago. For one event loop."""
+    """Passes on every request that was not just refused. Use it in one event loop."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -43,7 +43,7 @@ class RepeatedRefusals:
         if scope["type"] != "http" or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
-        # The same for requests that differ in their query alone.
+        # Equal for requests that differ only in their query.
         asked = repr((scope["path"], address_of_client(scope), scope["headers"]))
         key = blake2b(asked.encode(), digest_size=16).digest()
         refused = self._refused.get(key)
@@ -56,7 +56,7 @@ class RepeatedRefusals:
         sent: list[Message] = []
 
         async def send_and_look(message: Message) -> None:
-            # Of what is no refusal only the beginning is looked at.
+            # Only the first message of other answers is inspected.
             if message.get("status") == _REFUSED or sent:
                 sent.append(message)
             await send(message)

@@ -1,10 +1,9 @@
-"""Time limits for what clients send, the headers of a request and its body, and for what they take of an answer.
+"""Time limits for clients: for sending the headers and the body of a request, and for taking an answer.
 
-uvicorn has none: it ends connections that are idle between requests, and each byte that arrives begins that time anew.
-So this is its protocol for HTTP/1.1 with a timer. A limit counts for the whole of what it is for, however it trickles
-in, and whether the application reads it, has answered without it, or still answers.
-
-Lines of a request have to end as HTTP has it: others are refused, for a proxy may see another request in them.
+uvicorn only ends connections that are idle between requests, and each byte restarts its time. So this module adds a
+timer to uvicorn's protocol for HTTP/1.1. A limit applies to the whole headers or body, however slowly they come, and
+whether the application reads the body, has answered without it, or still answers.
+It also refuses lines of a request with wrong ends, in which a proxy may see another request.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ _MALFORMED = re.compile(rb"(?<!\r)\n|\r\n[ \t]")
 
 
 class StrictLines(H11Protocol):
-    """Answers 400 to a request line or header that h11 would take, though it is folded or ends without a CR."""
+    """Answers 400 to a request line or header that is folded, or ends without a CR; h11 would accept them."""
 
     def handle_events(self) -> None:
         if self.conn.their_state is h11.IDLE:
@@ -32,15 +31,16 @@ class StrictLines(H11Protocol):
 
 
 _MESSAGE = b"408 Request Timeout\n\nThe request did not arrive in time.\n"
-# Of the server's side of a connection, as long as it has not begun to answer.
+# States of the server's side of a connection before it begins to answer.
 _UNANSWERED = (h11.IDLE, h11.SEND_RESPONSE)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestDeadlines:
-    """headers_s: from the opening of a connection, or the first byte of a later request, to the end of its headers.
+    """Time limits. headers_s: from the connection, or a later request's first byte, to the end of the headers.
+
     body_s: from there to the end of the body.
-    taking_s: from when so much of an answer waits for the client that no more is written, to when most of it is taken.
+    taking_s: from when the buffer of the answer is full, to when the client has taken most of it.
     """
 
     headers_s: float
@@ -49,7 +49,7 @@ class RequestDeadlines:
 
 
 def protocol_with(deadlines: RequestDeadlines) -> type[H11Protocol]:
-    """What uvicorn takes as `http`."""
+    """Make the protocol class for uvicorn's parameter `http`."""
 
     class Protocol(TimedProtocol):
         allowed = deadlines
@@ -58,20 +58,20 @@ def protocol_with(deadlines: RequestDeadlines) -> type[H11Protocol]:
 
 
 class TimedProtocol(StrictLines):
-    """A connection that is closed when what it has to send now is late.
+    """A connection that closes when the client is late.
 
-    A request that was not answered yet gets 408 before. For the application that reads the body its client has gone.
+    An unanswered request gets 408 first. An application that reads the body sees a disconnected client.
     """
 
     allowed: RequestDeadlines
     _timer: asyncio.TimerHandle | None = None
     _taking: asyncio.TimerHandle | None = None
-    # The state of the client, and the request before or of it: together they are new whenever a timer has to begin.
+    # The state of the client and its request: the pair changes whenever a timer must start.
     _awaited: tuple[object, object] | None = None
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a request is not answered, or its answer not taken."""
+        """Whether a request is unanswered, or its answer not taken."""
         is_answered = self.cycle is None or self.cycle.response_complete
         return not is_answered or bool(self.transport.get_write_buffer_size())
 
@@ -87,7 +87,7 @@ class TimedProtocol(StrictLines):
         self._stop_timer()
         self._stop_waiting_for_reader()
         super().connection_lost(exc)
-        # It knows this connection, and has the request and what is left of its body: neither would go by itself.
+        # Break the reference cycle with the request, which would keep the rest of its body in memory.
         self.cycle = None  # type: ignore[assignment]  # as uvicorn begins
 
     def pause_writing(self) -> None:
@@ -104,9 +104,9 @@ class TimedProtocol(StrictLines):
             self._taking = None
 
     def _set_timer(self) -> None:
-        """Let the timer run for what the client has to send now, if that is anything."""
+        """Start the timer for what the client must send now, if anything."""
         state = self.conn.their_state
-        # Between two requests a connection is idle, which uvicorn itself ends.
+        # uvicorn itself ends connections that are idle between requests.
         is_late_from_now = state is h11.SEND_BODY or (
             state is h11.IDLE and (self.cycle is None or bool(self.conn.trailing_data[0]))
         )
@@ -129,10 +129,10 @@ class TimedProtocol(StrictLines):
         if self.conn.our_state in _UNANSWERED and (self.cycle is not None or self.conn.trailing_data[0]):
             self._answer_408()
         if self.cycle is not None and not self.cycle.response_complete:
-            # Nothing more can be sent, which the application must not try before the transport has told it.
+            # Tell the application now that it cannot send any more, before the transport does.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        # A client that does not read what it was sent before would not let the connection be closed.
+        # Abort if the client does not read: `close` would wait for it.
         (self.transport.abort if self.transport.get_write_buffer_size() else self.transport.close)()
 
     def _answer_408(self) -> None:

@@ -1,4 +1,4 @@
-"""Limits that hold for all processes of an API together, whichever of them a request reaches."""
+"""Limits shared by all processes of an API."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from fleetlight.api.settings import ApiSettings
 
 @dataclass(frozen=True, slots=True)
 class SharedLimits:
-    """To be made before the processes are forked; those on logins of `api.auth` are made with the identity."""
+    """The shared limits, made before the fork; the strategy of `api.auth` makes its limits on logins itself."""
 
     watches: WatchSlots
     rapi_logins: LoginLimit = field(default_factory=LoginLimit)
@@ -19,5 +19,5 @@ class SharedLimits:
         return cls(WatchSlots(WatchLimits(api.max_watches, api.max_watches_per_user, api.max_watches_per_project)))
 
     def begin(self, process: int) -> None:
-        """In the process of that number, from 1 on, before it serves: what the one before it held is free."""
+        """Begin to serve as process number `process`, from 1 on; frees the slots of its predecessor."""
         self.watches.begin(process)

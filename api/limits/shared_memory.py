@@ -1,4 +1,4 @@
-"""Memory that the processes of an API share: what was made before they were forked is one for all of them."""
+"""Memory that the processes of an API share, made before they are forked."""
 
 import fcntl
 import os
@@ -11,18 +11,18 @@ from weakref import finalize
 
 
 class SharedMemory:
-    """`size` bytes, all zero at first. Of each process one thread may use them, as its event loop does."""
+    """`size` shared bytes, zero at first. In each process only one thread may use them, such as its event loop."""
 
     def __init__(self, size: int) -> None:
         self._content = mmap(-1, max(1, size))
-        # Its lock ends with the process that holds it. The file has neither a name nor content.
+        # A file only for its lock, which ends with the process that holds it; it has neither name nor content.
         self._file, path = mkstemp(prefix="fleetlight-")
         Path(path).unlink()
         finalize(self, os.close, self._file)
 
     @contextmanager
     def locked(self) -> Iterator[mmap]:
-        """The bytes, with no other process at them. To be left at once: others wait, with all that they do."""
+        """Lock the bytes in the block, and yield them. Keep the block short: the other processes' event loops wait."""
         fcntl.lockf(self._file, fcntl.LOCK_EX)
         try:
             yield self._content

@@ -1,4 +1,4 @@
-"""How many streams of changes there may be: in all processes of an API, of one user and of one project."""
+"""Limits on streams of changes: of all processes of an API, of one user, and of one project."""
 
 import struct
 from collections import Counter
@@ -13,17 +13,17 @@ from fleetlight.api.http.errors import TooManyOwnWatchesError, TooManyWatchesErr
 from fleetlight.api.limits.admission import WATCHES, RateLimit
 from fleetlight.api.limits.shared_memory import SharedMemory
 
-# No slot is known to become free at a certain moment.
+# A guess, since no slot has a known end.
 _RETRY_AFTER_S = 10
 _DIGEST_BYTES = 16
-# Of a slot: the process that has it, 0 for none, its user and its project. Names are as long as callers like.
+# A slot: its process, 0 for none, and digests of its user and its project, whose names may be long.
 _SLOT = struct.Struct(f"=H{_DIGEST_BYTES}s{_DIGEST_BYTES}s")
 _FREE = _SLOT.pack(0, b"", b"")
 
 
 @dataclass(frozen=True, slots=True)
 class WatchLimits:
-    """Streams at the same time."""
+    """Largest numbers of concurrent streams."""
 
     of_all: int
     per_user: int
@@ -31,7 +31,7 @@ class WatchLimits:
 
 
 class WatchSlots:
-    """The slots that are taken, in this process and in those that are forked from it."""
+    """The slots of streams, shared by this process and its forks."""
 
     def __init__(self, limits: WatchLimits) -> None:
         self._limits = limits
@@ -39,7 +39,7 @@ class WatchSlots:
         self._process = 1
 
     def begin(self, process: int) -> None:
-        """From now on this is the process of that number, from 1 on; what the one before it had is free again."""
+        """Use slots as process number `process`, from 1 on; frees the slots of its predecessor."""
         self._process = process
         with self._memory.locked() as memory:
             for number in range(self._limits.of_all):
@@ -48,7 +48,7 @@ class WatchSlots:
 
     @contextmanager
     def take(self, caller: Caller) -> Iterator[RateLimit]:
-        """Take a slot for `caller` while the block lasts; what is left of those of its user.
+        """Take a slot for `caller` in the block; yields how many its user has left.
 
         Raises TooManyOwnWatchesError, TooManyWatchesError.
         """
@@ -60,7 +60,7 @@ class WatchSlots:
                 _free(memory, number)
 
     def _taken(self, caller: Caller) -> tuple[int, int]:
-        """The number of a slot that `caller` has from now on, and how many more its user may have."""
+        """Take a slot for `caller`; returns its number, and how many more its user may have."""
         user = _digest("user", caller.user_id)
         project = _digest("project", caller.project_id)
         with self._memory.locked() as memory:

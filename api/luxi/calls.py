@@ -1,4 +1,4 @@
-"""The calls of the socket: what each takes, checked, and what it answers (contracts/ganeti-query, 9)."""
+"""The calls of the socket: checks of their arguments, and their results (contracts/ganeti-query, 9)."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from fleetlight.views.query2.projection import Row, cells_of
 _LONGEST_WAIT_S = 89.0
 # The socket is for administrators of this machine: a user that can open it sees the whole fleet.
 _CALLER = Caller("luxi", None, frozenset({"admin"}))
-# By the kind that a call names; no type of the fleet itself, which has none.
+# Item types by the kind that a call names; None for the cluster, which is no item here.
 _WITH_TAGS = {"instance": "instance", "node": "node", "nodegroup": "group", "network": "network", "cluster": None}
 _MOST_DIGITS = 18
 _CHANGING = (
@@ -44,7 +44,7 @@ Names = list[str]
 
 
 class LuxiError(Exception):
-    """An error that the client raises again. kind: one of Ganeti's classes. details: its arguments."""
+    """An error that the client raises, too. kind: one of Ganeti's classes. details: its arguments."""
 
     def __init__(self, kind: str, *details: Any) -> None:
         super().__init__(kind, *details)
@@ -53,14 +53,14 @@ class LuxiError(Exception):
 
 
 class MalformedRequestError(Exception):
-    """A request that cannot be parsed; the text says why. The connection ends behind the answer."""
+    """A request cannot be parsed; the text says why. The connection ends after the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a call returns.
+    """The result of a call.
 
-    parts: its JSON, made while it is read. is_complete: tells behind the last part whether all cells have answered.
+    parts: its JSON, made on demand. is_complete: returns after the last part whether all cells have answered.
     """
 
     parts: AsyncIterator[bytes]
@@ -69,7 +69,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """parts: of its message (fleetlight.api.limits.large_bodies). admission: of what is made for it."""
+    """A request. parts: of its message (fleetlight.api.limits.large_bodies). admission: the limits on its pages."""
 
     parts: int
     admission: Admission
@@ -77,14 +77,14 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """arguments: their types, in order. run: with the values of these, and with the request."""
+    """A call. arguments: their types, in order. run: takes the arguments' values and the request."""
 
     arguments: TypeAdapter[tuple[Any, ...]]
     run: Callable[..., Awaitable[Result]]
 
 
 class LuxiCalls:
-    """admission: of lists. cell_timeout_s: what one cell may cost."""
+    """Answers calls. admission: the limits on lists. cell_timeout_s: time limit of one cell."""
 
     def __init__(
         self, query_engine: QueryEngine, writes: ReadYourWrites, admission: ListAdmission, *, cell_timeout_s: float
@@ -112,7 +112,7 @@ class LuxiCalls:
         }
 
     async def answer(self, method: str, arguments: Sequence[Any], parts: int = 0) -> Result:
-        """What a call returns. parts: how many the request has (fleetlight.api.limits.large_bodies).
+        """Run a call. parts: number of the request's parts (fleetlight.api.limits.large_bodies).
 
         Raises LuxiError, MalformedRequestError.
         """
@@ -164,7 +164,7 @@ class LuxiCalls:
     async def _values(
         self, item_type: str, fields: Names, items: Sequence[str | int] | None, *, request: _Request
     ) -> Result:
-        """The old format: values, null for every status but normal; of all items, or those called or identified so."""
+        """Answer in the old format: values, null unless normal. items: names or uuids; None for all items."""
         check_columns(fields)
         known = visible_fields(item_type, _CALLER)
         unknown = [name for name in fields if name not in known]
@@ -206,7 +206,7 @@ class LuxiCalls:
         expression = called_or_identified(known, [name])
         fields = ["tags", known.name_field, "uuid"]
         found = await self._answers.collect(await self._asking(request), item_type, fields, expression)
-        # What has the whole name is meant, and not what it begins as well.
+        # Prefer items with the whole name to those that it abbreviates.
         rows = [row for row in found.rows if name in (row[1][1], row[2][1])] or found.rows
         if len(rows) != 1:
             many = "has multiple matches" if rows else "not found"
@@ -258,7 +258,7 @@ def _call(arguments: Any, run: Callable[..., Awaitable[Result]]) -> _Call:
 
 
 def _result(value: Any, *, is_complete: bool = True) -> Result:
-    """One that is there as a whole."""
+    """Make a result of a complete value."""
 
     async def parts() -> AsyncIterator[bytes]:
         yield _encode(value)
@@ -279,7 +279,7 @@ def _values_of(cells: msgspec.Raw) -> Sequence[Any]:
 
 
 def _numbers(ids: Sequence[int | str]) -> list[int]:
-    """Numbers of jobs, which may come as their digits."""
+    """Return numbers of jobs, which clients may send as text."""
     for each in ids:
         if not str(each).isascii() or not str(each).isdigit() or len(str(each)) > _MOST_DIGITS:
             raise LuxiError("GenericError", f"Invalid value for job ID: {each!r}")

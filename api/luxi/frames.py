@@ -1,4 +1,4 @@
-"""Reading the messages of connections, and what those may hold that are not finished."""
+"""Reading messages of connections, and the limit on unfinished messages."""
 
 import asyncio
 from asyncio import IncompleteReadError, StreamReader
@@ -13,28 +13,28 @@ END = b"\x03"
 PIECE_BYTES = 64 * 1024
 MAX_MESSAGE_BYTES = 10 * 1024 * 1024
 MAX_HELD_BYTES = 64 * 1024 * 1024
-# A client that opens a connection and says nothing gets as long as it would wait for an answer.
+# A silent client may wait so long, which is the time that it would wait for an answer.
 IDLE_S = 180.0
 MESSAGE_S = 30.0
 
 
 class RefusedFrameError(Exception):
-    """A message that is too large, or for which there is no room now; the text says why. It was read and not kept."""
+    """A message is too large, or has no room now; the text says why. It was read and discarded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A message without its end, and how many parts it has (fleetlight.api.limits.large_bodies)."""
+    """A message without its end mark, and the number of its parts (fleetlight.api.limits.large_bodies)."""
 
     text: bytearray
     parts: int
 
 
 class HeldBytes:
-    """What the messages of all connections hold. Pieces of one each are not counted: connections have a limit.
+    """The bytes of messages of all connections. The first piece of each does not count: connections have a limit.
 
-    reading: locked for each further piece, so that the event loop does other work behind each, however
-    many connections send at once.
+    reading: lock for each further piece, so that the event loop does other work after each, however many connections
+    send at once.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class HeldBytes:
 
     @contextmanager
     def of_connection(self) -> Iterator["HeldByOne"]:
-        """What one connection holds, which is given back behind the block."""
+        """Yield the account of one connection, whose bytes are given back after the block."""
         one = HeldByOne(self)
         try:
             yield one
@@ -51,14 +51,14 @@ class HeldBytes:
             one.give_back()
 
     def add(self, count: int) -> None:
-        """Raises RefusedFrameError."""
+        """Count further bytes. Raises RefusedFrameError when there is no room."""
         if count > 0 and self._held + count > MAX_HELD_BYTES:
             raise RefusedFrameError("there is no room for it now; try again later")
         self._held += count
 
 
 class HeldByOne:
-    """Of one connection."""
+    """The bytes of one connection."""
 
     def __init__(self, all_held: HeldBytes) -> None:
         self._all = all_held
@@ -66,7 +66,7 @@ class HeldByOne:
         self.reading = all_held.reading
 
     def has(self, size: int) -> None:
-        """The message has `size` bytes now. Raises RefusedFrameError."""
+        """Note that the message has `size` bytes now. Raises RefusedFrameError when there is no room."""
         counted = max(0, size - PIECE_BYTES)
         self._all.add(counted - self._counted)
         self._counted = counted
@@ -76,9 +76,9 @@ class HeldByOne:
 
 
 class FrameReader:
-    """Reads the messages of one connection, one after the other.
+    """Reads the messages of one connection one by one.
 
-    Its stream keeps little more than a piece, since it is made with the limit PIECE_BYTES.
+    Its stream buffers little more than a piece, since it was made with the limit PIECE_BYTES.
     """
 
     def __init__(self, stream: StreamReader) -> None:
@@ -87,10 +87,10 @@ class FrameReader:
         self._is_at_end = True
 
     async def next(self, held: HeldByOne) -> Frame:
-        """The next message, which `held` has from then on.
+        """Read the next message, and count its bytes in `held`.
 
-        Raises RefusedFrameError, TooManyPartsError, TimeoutError for one that does not begin within IDLE_S or has not
-        come MESSAGE_S later, and IncompleteReadError where the connection ends.
+        Raises RefusedFrameError, TooManyPartsError, TimeoutError for a message that does not begin within IDLE_S or end
+        within MESSAGE_S, and IncompleteReadError at the end of the connection.
         """
         async with asyncio.timeout(IDLE_S):
             piece = await self._piece()
@@ -98,7 +98,7 @@ class FrameReader:
             try:
                 return await self._frame(piece, held)
             except (RefusedFrameError, TooManyPartsError):
-                # Its sender reads no answer before all of it is sent.
+                # Read on first, since the sender reads no answer before it has sent all.
                 held.give_back()
                 await self._skip(held)
                 raise
@@ -118,7 +118,7 @@ class FrameReader:
             piece = await self._further_piece(held)
 
     async def _skip(self, held: HeldByOne) -> None:
-        """Read to the end of a message that is refused."""
+        """Read a refused message to its end, and discard it."""
         while not self._is_at_end:
             _, end, self._ahead = (await self._further_piece(held)).partition(END)
             self._is_at_end = bool(end)

@@ -1,4 +1,4 @@
-"""How long the path of a unix socket may be."""
+"""The longest path of a unix socket."""
 
 import os
 from pathlib import Path

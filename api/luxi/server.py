@@ -1,4 +1,4 @@
-"""The socket: messages of JSON that end with a byte, many on one connection, each answered before the next is read."""
+"""The socket: JSON messages with an end byte, many per connection, each answered before the next is read."""
 
 import asyncio
 import os
@@ -36,12 +36,12 @@ _decode = msgspec.json.Decoder(_Request).decode
 
 
 class LuxiSocketError(Exception):
-    """The socket cannot be served at this path; the text says why."""
+    """The socket cannot be opened at this path; the text says why."""
 
 
 @asynccontextmanager
 async def serving_luxi(path: Path, calls: LuxiCalls) -> AsyncIterator[None]:
-    """Serve a socket at `path` within the block. A file that a process has left there is replaced.
+    """Serve a socket at `path` in the block. Replaces the socket of a process that has ended.
 
     Raises LuxiSocketError, also when another process serves there.
     """
@@ -77,7 +77,7 @@ def _remove_left_over(path: Path) -> None:
         except ConnectionRefusedError:
             _remove(path)
         except OSError:
-            # There is none, or what is there is no socket, which starting to serve will say.
+            # No file is there, or one that is no socket; then starting the server fails.
             return
         else:
             raise LuxiSocketError(f"another process serves the socket {path}")
@@ -106,7 +106,7 @@ class _Server:
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(IDLE_S):
                     await writer.wait_closed()
-            # Of a client that does not read the end of its answer.
+            # The client does not read the end of its answer.
             writer.transport.abort()
             self._serving.discard(task)
 
@@ -118,7 +118,7 @@ class _Server:
         await asyncio.gather(*ending, return_exceptions=True)
 
     async def _answer_next(self, frames: FrameReader, writer: StreamWriter) -> bool:
-        """Whether there may be another request."""
+        """Answer the next request; returns whether another may follow."""
         goes_on = True
         try:
             with self._held.of_connection() as held:
@@ -142,7 +142,7 @@ class _Server:
         return goes_on
 
     async def _send(self, result: Result, writer: StreamWriter) -> bool:
-        """Send a result while it is made. Whether it came to its end; a client takes one without an end for none."""
+        """Send a result while it is made; returns whether it was sent whole. Clients ignore a message without end."""
         try:
             await _write(b'{"success":true,"result":', writer)
             async for part in result.parts:
@@ -165,7 +165,7 @@ class _Server:
 
 
 def _request_of(text: bytearray) -> _Request:
-    """Raises MalformedRequestError."""
+    """Parse a request. Raises MalformedRequestError."""
     try:
         return _decode(text)
     except MALFORMED_JSON as error:
@@ -173,8 +173,8 @@ def _request_of(text: bytearray) -> _Request:
 
 
 async def _write(part: bytes, writer: StreamWriter) -> None:
-    """Raises TimeoutError for a client that does not read."""
-    # JSON writes the byte that ends a message as an escape, wherever a text has it.
+    """Write a part. Raises TimeoutError for a client that does not read."""
+    # JSON escapes the end byte in texts.
     writer.write(part)
     async with asyncio.timeout(IDLE_S):
         await writer.drain()

@@ -1,9 +1,9 @@
-"""`GET /fleetlight/query/boundaries`: where in a list its parts begin, so that a scroll bar over all rows is true.
+"""`GET /fleetlight/query/boundaries`: the positions at which equal parts of a list begin, for scroll bars.
 
-All rows are read where there are few; then it is exact. Of more instances a sample is read, and the rows are counted:
-uuids are random, so those that come first by their uuids are as good as any, whichever stores have them. A boundary is
-then off by less than 2 % of the rows with a sample of SAMPLE, in 99 of 100 cases (a binomial share has a deviation of
-at most 1 / (2 √SAMPLE)). The page that begins at one is in order all the same, for its marker is that of a row.
+If a list is short, the handler reads all rows, and the positions are exact. Otherwise it counts the rows and reads a
+sample: uuids are random, so the first instances by uuid are a fair sample in every store. With SAMPLE rows a boundary
+is off by less than 2 % of the rows in 99 of 100 cases (a binomial share has a deviation of at most 1 / (2 √SAMPLE)).
+The page at a boundary is still in order, since each boundary is the marker of a row.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.query2.projection import Row, cells_of
 
 SAMPLE = 5_000
-"""Rows; each costs what it costs in a list, and four times as many would halve the error."""
+"""Rows. Each costs as much as in a list, and four times as many would halve the error."""
 MAX_PARTS = 100
 _PARTS = 20
 _PARAMETERS = ("what", "filter", "order", "all_projects", "as_of", "parts")
@@ -67,9 +67,9 @@ BOUNDARIES = ApiOperation(
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """rows: in the order of the list, all of them or a fair sample. total: how many rows the list has.
+    """Rows of a list. rows: in its order, all of them or a fair sample. total: number of rows of the list.
 
-    is_partial: there are more, which one request does not count. proof: what was read, and how.
+    is_partial: the list has more rows than one request counts. proof: the cells read, and their routes.
     """
 
     rows: Sequence[Row]
@@ -78,7 +78,7 @@ class Sampled:
     proof: Page
 
     def boundaries(self, parts: int) -> list[dict[str, Any]]:
-        """Where each of so many parts begins, or each row if there are fewer: as the answer shows it."""
+        """Return where each of `parts` parts begins, or each row if there are fewer, in the form of the answer."""
         found = len(self.rows)
         begins = [number * found // parts for number in range(parts)] if found > parts else range(found)
         return [
@@ -92,7 +92,7 @@ class Sampled:
 
 
 class ListSampler:
-    """sample: so many instances are enough. max_rows: so many rows one request reads."""
+    """Samples lists. sample: number of instances to read. max_rows: limit on the rows that one request reads."""
 
     def __init__(
         self, query_engine: QueryEngine, counter: QueryCounter, *, sample: int = SAMPLE, max_rows: int = MAX_ROWS
@@ -103,9 +103,9 @@ class ListSampler:
         self._max_rows = max_rows
 
     async def sampled(self, question: ItemQuery, caller: Caller, fresh: ReadOptions) -> Sampled:
-        """Rows of a list. Raises as of QueryEngine.answer."""
+        """Read rows of a list. Raises the errors of QueryEngine.answer."""
         is_of_instances = question.known.name == INSTANCE_FIELDS.name
-        # Others are in memory in their order anyway (fleetlight.api.query.item_pages).
+        # Items other than instances are in memory in their order anyway (fleetlight.api.query.item_pages).
         read_by, enough = (INSTANCES_BY_UUID, self._sample) if is_of_instances else (None, self._max_rows)
         rows: list[Row] = []
         pages: list[Page] = []
@@ -123,13 +123,13 @@ class ListSampler:
             return Sampled(rows, len(rows), is_partial=False, proof=proof_of(pages))
         everything = CountQuery(question.known, (), question.filter, question.all_projects, question.as_of)
         counted = await self._counter.count(everything, caller, fresh)
-        # What came and went between the two requests must not make a list shorter than what was read of it.
+        # Rows deleted between the two requests must not make the total smaller than the rows read.
         total = max(sum(counted.groups.values()), len(rows))
         return Sampled(rows, total, is_partial=counted.is_partial, proof=proof_of([*pages, counted.proof]))
 
 
 class BoundaryHandler:
-    """timeout_s: what one cell may cost."""
+    """The handler. timeout_s: time limit of one cell."""
 
     def __init__(self, sampler: ListSampler, writes: ReadYourWrites, *, timeout_s: float) -> None:
         self._sampler = sampler
@@ -164,7 +164,7 @@ def _with_cell(row: Row) -> Row:
 
 
 async def _question_of(query: QueryString, caller: Caller) -> ItemQuery:
-    """The list that is meant, with the first field of its order as the only column."""
+    """Parse the query of the list, with the first field of its order as the only column."""
     body = body_of_query(query, _PARAMETERS)
     order = body.order or [visible_fields(body.what, caller).name_field]
     asked = body.model_copy(update={"fields": [order[0].removeprefix("-")]})

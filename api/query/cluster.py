@@ -8,7 +8,7 @@ from fleetlight.resources.fields import Record
 from fleetlight.views.query2.values import seconds_of
 
 FLEET = "fleetlight"
-"""What the whole fleet is called as one cluster."""
+"""The name of the whole fleet as one cluster."""
 _PROTOCOL_VERSION = 2
 
 _KEYS = """
@@ -29,9 +29,9 @@ _LISTS = """
 
 
 def cluster_info(name: str, uuid: str | None, configured: Record | None = None) -> dict[str, Any]:
-    """Every key of Ganeti's; null, or an empty list, for what is not known.
+    """Return all of Ganeti's keys; unknown values are null, or an empty list.
 
-    configured: the record of type CLUSTER (fleetlight.cells.model.ItemsAdapter) of a cell that has one.
+    configured: a cell's record of type CLUSTER (fleetlight.cells.model.ItemsAdapter), if it has one.
     """
     lists: dict[str, Any] = {key: [] for key in _LISTS.split()}
     return {

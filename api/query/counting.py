@@ -1,7 +1,7 @@
-"""How many items a filter lets pass, by the values of some fields, of every item type and by every route.
+"""Counts of the items that match a filter, grouped by fields, for every item type and route.
 
-Instances are counted by the stores that lists ask, where both filter and fields are stored ones. All else is counted
-row by row, as far as one request may go; then the answer says that it is partial.
+Stores count instances if the filter and the fields are stored. Otherwise the counter reads rows, up to the limit of one
+request; beyond that the answer is marked partial.
 """
 
 from collections import Counter
@@ -30,14 +30,14 @@ from fleetlight.views.query2.projection import Cells, cells_of
 from fleetlight.views.query2.values import UNAVAILABLE, Cell, CellFacts, Facts, as_json, split
 
 Group = tuple[tuple[int, Any], ...]
-"""Status and value, as answers carry them, of each field that is grouped by."""
+"""Status and value, as in answers, of each field of the grouping."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountedGroups:
-    """groups: how many items each has, the largest first. is_partial: not everything was counted.
+    """Counted groups. groups: their numbers of items, the largest first. is_partial: some items were not counted.
 
-    proof: which cells were counted, and how they were asked.
+    proof: the cells counted, and their routes.
     """
 
     groups: Mapping[Group, int]
@@ -46,7 +46,7 @@ class CountedGroups:
 
 
 class QueryCounter:
-    """Counts what questions are about. max_rows: so many rows one request reads, where no store can count."""
+    """Counts items. max_rows: limit on the rows that one request reads if no store can count."""
 
     def __init__(
         self, counter: InstanceCounter, query_engine: QueryEngine, cells: CellReader, *, max_rows: int = MAX_ROWS
@@ -57,9 +57,9 @@ class QueryCounter:
         self._max_rows = max_rows
 
     async def count(self, counting: CountQuery, caller: Caller, fresh: ReadOptions) -> CountedGroups:
-        """The groups of all items that a caller may see; one with a list is in the group of each of its members.
+        """Count all items that a caller may see. An item with a list is in the group of each of its members.
 
-        Raises BadRequestError for a field whose values make no groups, and as of QueryEngine.answer.
+        Raises BadRequestError for a field whose values cannot be groups, and the errors of QueryEngine.answer.
         """
         is_of_instances = counting.known.name == INSTANCE_FIELDS.name
         if counting.as_of is not None or not is_of_instances or not all(map(_is_stored, counting.by)):
@@ -90,7 +90,7 @@ class QueryCounter:
         return _counted(groups, counting, proof, is_partial=counted.total.is_partial)
 
     async def _count_rows(self, counting: CountQuery, caller: Caller, fresh: ReadOptions) -> CountedGroups:
-        # By what never changes, so that no row is in two pages or in none.
+        # Order by immutable fields, so that pages neither repeat nor miss a row.
         order = default_order(counting.known)
         question = ItemQuery(
             counting.known,
@@ -116,7 +116,7 @@ class QueryCounter:
 
 
 def _counted(groups: Counter[Group], counting: CountQuery, proof: Page, *, is_partial: bool) -> CountedGroups:
-    """Groups of the same size stand in the order of their values. Without fields there is one group, of all items."""
+    """Sort the groups by size, then by value. Without fields there is one group, of all items."""
     if not counting.by:
         groups = Counter({(): groups.total()})
     ordered = sorted(groups.items(), key=lambda each: (-each[1], [(status, str(value)) for status, value in each[0]]))
@@ -125,7 +125,7 @@ def _counted(groups: Counter[Group], counting: CountQuery, proof: Page, *, is_pa
 
 
 def _is_stored(name: str) -> bool:
-    """Whether stores count by this field."""
+    """Whether stores can count by this field."""
     stored = INSTANCE_VALUES[name].stored
     return name == CELL or (
         stored is not None and (INSTANCE_FIELDS[stored].is_sortable or INSTANCE_FIELDS[stored].is_list)
@@ -148,7 +148,7 @@ def _groups_of_stores(counted: CountResult, counting: CountQuery) -> Iterator[tu
 
 
 def _of_store(name: str, value: Any, cell: str) -> Cell:
-    """The cell of a field whose stored value, or one of whose members, is `value`."""
+    """Convert a stored value, or a member of a stored list, to the value in answers."""
     stored = INSTANCE_VALUES[name].stored
     if stored is not None and INSTANCE_FIELDS[stored].is_list:
         return UNAVAILABLE if value is None else (ResultStatus.NORMAL, value)
@@ -162,7 +162,7 @@ def _plain(cell: Cell) -> tuple[int, Any]:
 
 
 def _groups_of_row(cells: Cells, by: Sequence[str]) -> Iterator[Group]:
-    """Raises BadRequestError for a value that is neither text nor number, nor a list of these."""
+    """Yield the groups of a row. Raises BadRequestError for a value other than text, number, or a list of these."""
     return product(*(_members(tuple(cell), name) for cell, name in zip(cells, by, strict=True)))
 
 

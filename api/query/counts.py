@@ -1,4 +1,4 @@
-"""`GET` and `POST /fleetlight/query/counts`: how many items a filter lets pass, by the values of some fields."""
+"""`GET` and `POST /fleetlight/query/counts`: counts of the items that match a filter, grouped by fields."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ _BODY: Body[CountBody] = Body(CountBody, max_parts=MAX_PARTS)
 
 
 class CountHandler:
-    """timeout_s: what one cell may cost."""
+    """The handlers of counts. timeout_s: time limit of one cell."""
 
     def __init__(self, counter: QueryCounter, writes: ReadYourWrites, *, timeout_s: float) -> None:
         self._counter = counter

@@ -1,8 +1,8 @@
-"""The engine of queries for items of any type, which every face asks.
+"""The engine of queries for items of any type, used by every face.
 
-Instances come by pages of the one list of instances (fleetlight.listing.list_instances), so an answer is as complete,
-and as fresh, as every list. What no store can be asked of a filter is tried on each row where it is read; then more
-rows are read than are given. All other items come from the cells themselves (fleetlight.listing.list_items).
+It reads instances by pages of the list of instances (fleetlight.listing.list_instances), so an answer is as complete
+and fresh as every list. It evaluates conditions that no store supports on each row here, and so reads more rows than it
+returns. It reads all other items by fleetlight.listing.list_items.
 """
 
 import asyncio
@@ -40,14 +40,14 @@ from fleetlight.views.query2.projection import QueryRows, Row, RowMaker, Unfinis
 from fleetlight.views.query2.values import FACTS, CellFacts, split, split_live
 
 MAX_ROWS_TRIED = 20_000
-"""So many rows one answer with a limit reads; what it has not tried is behind the marker of its answer."""
+"""An answer with a limit reads at most so many rows; its marker leads to the rows that it has not examined."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_rows = msgspec.json.Decoder(list[tuple[list[Any], msgspec.Raw]]).decode
 
 
 class QueryEngine:
-    """live: what asks the nodes. max_limit: the largest page."""
+    """Answers queries. live: asks nodes for live values. max_limit: the largest page."""
 
     def __init__(
         self,
@@ -76,9 +76,9 @@ class QueryEngine:
         *,
         observer: QueryObserver | None = None,
     ) -> QueryResult:
-        """One page of the rows that a caller asks for. only: uuids of the cells whose items are wanted; None for all.
+        """Return one page of a query. only: uuids of the cells whose items are wanted; None for all.
 
-        observer: told how the answer comes about. Raises ForbiddenError, FleetUnreachableError, QueryError.
+        observer: records how the answer is made. Raises ForbiddenError, FleetUnreachableError, QueryError.
         """
         limit = self._max_limit if question.limit is None else min(question.limit, self._max_limit)
         rows: Sequence[Row] = ()
@@ -105,11 +105,10 @@ class QueryEngine:
         observer: QueryObserver | None = None,
         read_by: SortOrder | None = None,
     ) -> AsyncIterator[QueryResult]:
-        """All rows that a caller asks for, in batches, of which at least one comes; the rest is as of `answer`.
+        """Yield all rows of a query in batches, at least one; the limit of the query does not count. See `answer`.
 
-        The limit of the query does not count. An instance that changes its place meanwhile may be in two batches,
-        or in none; the proof of a batch covers it alone. limit: the rows that a batch is to have; those of the largest
-        page unless given. read_by: as of QueryRequest.
+        An instance that moves in the order meanwhile may be in two batches, or in none; the proof of a batch covers
+        only that batch. limit: rows of a batch; by default those of the largest page. read_by: see QueryRequest.
         """
         if question.known.name != INSTANCE_FIELDS.name:
             pages = self._item_pages.pages
@@ -163,14 +162,14 @@ class QueryEngine:
         names = {cell.uuid: cell.name for cell in cells}
         maker = RowMaker(question.known, question.names, rest)
         is_past = question.as_of is not None
-        # What is configured of a cell is known as of now alone, and what its nodes say too.
+        # The configuration of cells, and live values of nodes, are only known as of now.
         facts, unread = await self._facts_of(cells, only, () if is_past else maker.of_cell, asked.fresh)
-        # What the filter needs of a cell, and has not got, may hide all of its rows.
+        # A missing fact of a cell may make the filter hide all of its rows.
         uncertain = {names[uuid] for uuid, missing in unread.items() if not maker.tried_of_cell.isdisjoint(missing)}
         observers = {} if is_past or not maker.live else await self._live.observers(cells, only, asked.fresh)
         projection = _projection(question, rest, maker, facts, has_live=bool(observers))
         wanted = scope_of(asked.caller, stored, all_projects=question.all_projects)
-        # Where rows are tried here, most of a page may be left out.
+        # Read large pages if conditions are evaluated here, since most rows may not match.
         batch = limit if rest == EVERYTHING else self._max_limit
         after = question.after
         down = {} if question.as_of is None else await self._down_at(question.as_of, asked, only)
@@ -180,7 +179,7 @@ class QueryEngine:
             page = await self._page(asked, request, projection, only, down)
             after = page.last
             has_more = page.rows == batch
-            # No page of the same answer waits for a cell again, or has rows of it that follow those that are missing.
+            # Later pages of the answer neither wait for a failed cell again, nor have rows of it after missing ones.
             failed = {each.cell.uuid: str(each.failure) for each in page.cells if each.is_down}
             down |= {uuid: CellUnreachableError(names.get(uuid, uuid), reason) for uuid, reason in failed.items()}
             items = b"[%b]" % page.items
@@ -197,10 +196,9 @@ class QueryEngine:
     async def _facts_of(
         self, cells: Sequence[Cell], only: Collection[str] | None, wanted: Collection[str], fresh: ReadOptions
     ) -> tuple[Mapping[str, CellFacts], Mapping[str, Collection[str]]]:
-        """Of each cell what its instances need of it: only the facts that are `wanted`, each cell asked once.
+        """Read the `wanted` facts of each cell, in one query per cell; returns them, and the missing ones by cell.
 
-        Cells of others tell of each instance all that they know of it. What a cell does not answer in time is missing,
-        which is returned too, by the uuid of the cell.
+        Only native cells have such facts. Facts are missing if a cell does not answer in time.
         """
         asked = {cell.uuid for cell in cells if cell.can.takes_changes and (only is None or cell.uuid in only)}
         found: dict[str, dict[str, Sequence[Record]]] = {uuid: {} for uuid in asked}
@@ -226,9 +224,9 @@ class QueryEngine:
         return facts, {uuid: {*wanted} - items.keys() for uuid, items in found.items()}
 
     async def _down_at(self, moment: int, asked: QueryRequest, only: Collection[str] | None) -> dict[str, CellFailure]:
-        """The cells that are down, once it is known that all others can tell of the moment that is asked for.
+        """Check that the cells know the requested moment; returns those that are down.
 
-        Raises BadRequestError.
+        Raises BadRequestError if a cell does not know it.
         """
         if self._past.is_to_come(moment):
             raise BadRequestError(f"as_of: {with_zone(moment)} is still to come")
@@ -243,7 +241,7 @@ class QueryEngine:
         only: Collection[str] | None,
         down: Mapping[str, CellFailure],
     ) -> Page:
-        """A page of instances as of now, or of the moment that is asked for."""
+        """Read a page of instances as of now, or of the requested moment."""
         fresh, moment = asked.fresh, asked.question.as_of
         observer = None if asked.observer is None else asked.observer.listing
         if moment is None:
@@ -274,7 +272,7 @@ class QueryEngine:
 def _projection(
     question: ItemQuery, rest: Filter, maker: RowMaker, facts: Mapping[str, CellFacts], *, has_live: bool
 ) -> QueryRows:
-    """What makes the rows of instances. has_live: whether some are finished by what their nodes say."""
+    """Make the projection of instances' rows. has_live: whether live values of nodes complete some rows."""
     if not has_live:
         return QueryRows(maker, order=question.order, cells=facts, is_past=question.as_of is not None)
     before, behind = split_live(rest, values_of(question.known.name))
@@ -289,7 +287,7 @@ def _projection(
 
 @contextmanager
 def _telling_of_the_past(asked: QueryRequest) -> Iterator[None]:
-    """Raises BadRequestError for a moment that a cell cannot tell of; only administrators learn which one it is."""
+    """Turn PastNotKeptError in the block into BadRequestError, which names the cell only to administrators."""
     try:
         yield
     except PastNotKeptError as error:
@@ -305,7 +303,7 @@ def _in_cell(name: str, batch: QueryResult, end: Sequence[Any] | None) -> QueryR
 
 
 def _merged(question: ItemQuery, rows: Sequence[Row], later: Sequence[Row]) -> Sequence[Row]:
-    """The rows of two pages in their order. One that has moved behind the page that it was on is there once."""
+    """Merge the rows of two pages; a row that has moved to the later page comes once."""
 
     def identity(row: Row) -> Any:
         return row[0][-1] if question.known.name == INSTANCE_FIELDS.name else tuple(row[0])
@@ -315,7 +313,7 @@ def _merged(question: ItemQuery, rows: Sequence[Row], later: Sequence[Row]) -> S
 
 
 def proof_of(pages: Sequence[Page]) -> Page:
-    """What all pages of an answer cover, as of one: of each cell what is true of the worst of them."""
+    """Join the proofs of all pages of an answer: for each cell, the worst of them."""
     worst: dict[str, CellAnswer] = {}
     for page in pages:
         for answer in page.cells:

@@ -1,9 +1,9 @@
 """`GET /fleetlight/query/export`: all rows of a query as a file, CSV or JSON lines, sent while they are read.
 
-The first line of JSON lines says what is in the file and what its beginning covers, the last one how many rows came and
-whether they are all there are: a file without a last line was cut off. CSV has its header and its rows, as programs and
-spreadsheets read them: its name says where cells were missing when it began, and one that loses a cell is cut off, as
-HTTP shows, unless it was asked to end with a remark, a record of one cell that begins with `#`, as no other does.
+The first of JSON lines describes the content and its coverage at the start; the last gives the number of rows, and
+whether they are complete. A file without it was cut off. CSV has only its header and rows, for programs and
+spreadsheets: its file name says if cells were missing at the start. If a later cell fails, the transfer is cut off, as
+HTTP shows, unless the request asks for a last record with a remark, of one field that begins with `#`.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -50,7 +50,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Form(Protocol):
-    """A form of files: its lines, each with its end. says_end: whether its last line tells that it is whole."""
+    """A format of files; its methods return lines with ends. says_end: whether its last line tells if it is whole."""
 
     media_type: str
     says_end: bool
@@ -60,12 +60,12 @@ class Form(Protocol):
     def rows(self, rows: Sequence[Row], fields: Sequence[Field]) -> bytes: ...
 
     def end(self, covers: Mapping[str, Any], end: Mapping[str, Any]) -> bytes:
-        """covers: what `head` was given. end: how many rows came, and whether they are complete."""
+        """Return the last lines. covers: as in `head`. end: number of rows, and whether they are complete."""
         ...
 
 
 class _JsonLines:
-    """An object, the rows as `data` of a query has them, and an object."""
+    """JSON lines: an object, the rows as in the member `data` of a query, and an object."""
 
     media_type = "application/jsonl"
     says_end = True
@@ -81,9 +81,9 @@ class _JsonLines:
 
 
 class _Csv:
-    """The names of the fields, and the rows: nothing that readers of CSV would have to be told of.
+    """CSV: the names of the fields, and the rows, without extensions.
 
-    What has no value is empty, a time is of ISO 8601, a list is its JSON.
+    A missing value is empty, a time is in ISO 8601, and a list is JSON.
     """
 
     media_type = "text/csv"
@@ -103,7 +103,7 @@ class _Csv:
 
 
 class _RemarkedCsv(_Csv):
-    """The same, and a remark at the end on what the file covers."""
+    """CSV with a last remark on the coverage of the file."""
 
     says_end = True
 
@@ -118,7 +118,7 @@ _REMARKED: Form = _RemarkedCsv()
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """covers: what its first line says, beside the names of the fields."""
+    """A file. covers: content of its first line, beside the names of the fields."""
 
     form: Form
     fields: Sequence[Field]
@@ -126,9 +126,9 @@ class _File:
     covers: Mapping[str, Any]
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Its bytes, batch by batch; nothing of what was sent is kept.
+        """Yield its bytes, batch by batch.
 
-        Raises CutExportError instead of an end where cells were lost after its name said that none is missing.
+        Raises CutExportError instead of an end if cells failed after the file's name said that none is missing.
         """
         count = 0
         yield self.form.head(self.covers, self.fields)
@@ -141,7 +141,7 @@ class _File:
 
 
 class ExportHandler:
-    """timeout_s: what one cell may cost. clock: says as of when an export is that asks for no moment."""
+    """The handler of exports. timeout_s: time limit of one cell. clock: the moment of an export without `as_of`."""
 
     def __init__(self, query_engine: QueryEngine, writes: ReadYourWrites, *, timeout_s: float, clock: Clock) -> None:
         self._query_engine = query_engine
@@ -158,7 +158,7 @@ class ExportHandler:
         if remarks and kind != "csv":
             raise BadRequestError("remarks: only csv has them; the first and last line of jsonl say the same")
         asked = body_of_query(request.query, _PARAMETERS)
-        # A column that is there twice is one that most readers refuse.
+        # Most readers refuse repeated columns.
         body = asked.model_copy(update={"fields": list(dict.fromkeys(asked.fields))})
         question = await made_aside(size_of(body.filter), lambda: query_of_body(body, caller))
         refuse_unknown_fields("fields", question.names, question.known)

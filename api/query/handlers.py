@@ -56,7 +56,7 @@ _BODY: Body[QueryBody] = Body(QueryBody, max_parts=MAX_PARTS)
 
 
 class QueryHandlers:
-    """timeout_s: what one cell may cost."""
+    """The handlers of queries. timeout_s: time limit of one cell."""
 
     def __init__(self, query_engine: QueryEngine, writes: ReadYourWrites, *, timeout_s: float) -> None:
         self._query_engine = query_engine
@@ -64,7 +64,7 @@ class QueryHandlers:
         self._timeout_s = timeout_s
 
     async def fields(self, request: ApiRequest) -> Response:
-        """`GET /fleetlight/query/fields`: all fields of an item type, or those that are named."""
+        """`GET /fleetlight/query/fields`: all fields of an item type, or the named ones."""
         known = visible_fields(request.query.last("what") or "instance", request.caller)
         names = request.query.last("fields")
         fields = definitions(known, None if names is None else listed(names))
@@ -96,7 +96,7 @@ class QueryHandlers:
 
 
 def query_of_body(body: QueryBody, caller: Caller) -> ItemQuery:
-    """The question that a caller asks. Raises NotFoundError, BadRequestError, QueryError."""
+    """Check a body; returns the query. Raises NotFoundError, BadRequestError, QueryError."""
     known = visible_fields(body.what, caller)
     if not body.fields:
         raise BadRequestError("fields: none is asked for; GET /fleetlight/query/fields tells which there are")

@@ -1,4 +1,4 @@
-"""`GET /fleetlight/servers/{server_id}/history`: what became of a server of a native cell, the newest change first."""
+"""`GET /fleetlight/servers/{server_id}/history`: the changes of a server of a native cell, newest first."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -55,12 +55,12 @@ class HistoryHandler:
         self._access = access
 
     async def show(self, request: ApiRequest) -> Response:
-        """Errors are those of the server itself; 501 for one in a cell that keeps no changes."""
+        """Answer with a page of the history. Raises the errors of `find_server`; 501 for cells without a changelog."""
         limit = min(_number(request.query, "limit", _DEFAULT_LIMIT) or _DEFAULT_LIMIT, _MAX_LIMIT)
         before = _number(request.query, "before", None)
         server = await find_server(self._access, request, also_deleted=True)
         history = InstanceHistory(self._access.native.engine(server.cell), server.cell)
-        # One more tells whether there are older ones.
+        # One more entry tells whether older ones exist.
         found = await self._access.ask_cell(
             server.cell, partial(history.entries, server.uuid, limit + 1, before=before)
         )
@@ -75,7 +75,7 @@ class HistoryHandler:
 
 
 def entry_shown(entry: HistoryEntry, visible: QueryFields) -> dict[str, Any]:
-    """The change, with what the caller may see of it. visible: the fields of instances that the caller may see."""
+    """Show a change. visible: the fields of instances that the caller may see."""
     return {
         "revision": entry.revision,
         "at": f"{without_zone(entry.at)}Z",
@@ -95,7 +95,7 @@ def entry_shown(entry: HistoryEntry, visible: QueryFields) -> dict[str, Any]:
 
 
 def _by_field(changed: Mapping[str, tuple[Any, Any]]) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """What differs. A record has one field of all that only Ganeti knows, and each of its parts is a field here."""
+    """Yield the changed fields. Ganeti's own values are one field of the record, and each is a field here."""
     yield from changed.items()
     before, after = (said["values"] if said else {} for said in changed.get("ganeti", (None, None)))
     for name in sorted(before.keys() | after.keys()):

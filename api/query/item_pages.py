@@ -1,4 +1,4 @@
-"""Answers about items other than instances: what the cells have of them, and of nodes what those say themselves."""
+"""Answers about items other than instances, from the cells, with live values from nodes."""
 
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ class _Item(NamedTuple):
 
 
 class _Positioned(NamedTuple):
-    """An item with its position (fleetlight.views.query2.projection.Row), and what it is compared by."""
+    """An item with its position (fleetlight.views.query2.projection.Row), and its sort key."""
 
     sort_key: Any
     position: Sequence[Any]
@@ -37,7 +37,7 @@ class _Positioned(NamedTuple):
 
 
 class ItemPages:
-    """Reads all items of a question, and gives them page by page."""
+    """Reads all items of a query, and returns them page by page."""
 
     def __init__(self, items: ItemLister, cells: CellReader, live: LiveNodes) -> None:
         self._items = items
@@ -45,7 +45,7 @@ class ItemPages:
         self._live = live
 
     async def pages(self, asked: QueryRequest, limit: int) -> AsyncIterator[QueryResult]:
-        """At least one page, of at most `limit` rows each. Raises FleetUnreachableError."""
+        """Yield at least one page, of at most `limit` rows each. Raises FleetUnreachableError."""
         question, fresh, observer = asked.question, asked.fresh, asked.observer
         known = question.known
         cells = await self._cells.cells()
@@ -75,11 +75,11 @@ class ItemPages:
         found: Sequence[_Item] = [
             item for of_cell in items.by_cell for item in _items_of(of_cell) if tried.keeps(item.facts)
         ]
-        # Without a field that needs nodes no agent is looked for.
+        # Look for agents only if a field needs them.
         agents = _agents_of(found) if live else {}
         observers = await self._live.observers_of(cells, agents, fresh)
         if live_in_order or behind != EVERYTHING:
-            # Which rows there are, or in which order, depends on what nodes say, so all of them are asked now.
+            # The filter or the order needs live values, so ask all nodes now.
             found = [item for item in await self._with_live(found, live, observers) if maker.keeps(item.facts)]
             observers = {}
         positioned = _placed(question, found, [values[name].make for name in sorted_by])
@@ -94,7 +94,7 @@ class ItemPages:
     async def _with_live(
         self, found: Sequence[_Item], fields: Collection[str], observers: Observers
     ) -> Sequence[_Item]:
-        """The same nodes with what they say of these fields, all asked at once."""
+        """Ask all nodes concurrently for these fields; returns the items with the values."""
         names: dict[str, list[str]] = {}
         for item in found if observers else ():
             names.setdefault(item.cell_uuid, []).append(item.facts.record["name"])
@@ -103,7 +103,7 @@ class ItemPages:
 
 
 def _agents_of(nodes: Sequence[_Item]) -> Mapping[str, Sequence[AgentAddress]]:
-    """The agents of those of the nodes that have one, by the uuid of the cell."""
+    """Return the agents of the nodes, by cell uuid."""
     found: dict[str, list[AgentAddress]] = {}
     for node in nodes:
         record = node.facts.record
@@ -127,7 +127,7 @@ def _with(item: _Item, said: Record | None) -> _Item:
 
 
 def _placed(question: ItemQuery, found: Sequence[_Item], makes: Sequence[Make]) -> Sequence[_Positioned]:
-    """The items behind the marker, in their order."""
+    """Return the items after the marker, in their order."""
     order = question.order
     start = None if question.after is None else order.comparable(question.after)
     positioned: list[_Positioned] = []
@@ -148,5 +148,5 @@ def _rows(maker: RowMaker, part: Sequence[_Positioned], complete: Sequence[_Item
 
 
 def _named(unique: str, keys: Collection[Any] | None) -> Filter:
-    """The filter that cells are asked when only items with these keys are wanted."""
+    """Make the filter for items with these keys."""
     return EVERYTHING if keys is None else In(unique, tuple(keys))

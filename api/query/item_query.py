@@ -1,4 +1,4 @@
-"""What a caller asks for, out of the query of a GET or the body of a POST, checked against what it may see."""
+"""Queries parsed from the parameters of a GET or the body of a POST, and checked against the caller's rights."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter
@@ -31,7 +31,7 @@ from fleetlight.views.query2.items import CELL
 
 MAX_FIELDS = 200
 MAX_COLUMNS = 1000
-"""More than any item type has fields; Ganeti's clients ask for all of them."""
+"""More than the fields of any item type; Ganeti's clients ask for all of them."""
 MAX_REPEATS = 4
 MAX_CONDITIONS = 250
 MAX_PATTERNS = 10
@@ -41,13 +41,13 @@ _PARAMETERS = frozenset({"what", "fields", "filter", "order", "limit", "marker",
 _PARAMETERS_OF_COUNTS = frozenset({"what", "by", "filter", "all_projects", "as_of"})
 _YES, _NO = ("1", "true"), ("0", "false")
 _DIGITS = 9
-# To read and build a condition of a text takes as long as three parts of a list do.
+# Parsing a condition of a text takes as long as three parts of a list.
 _TEXT_OF_PART = 4
 
 _encode = msgspec.json.Encoder().encode
 
 Wanted = Expression | str | Filter | None
-"""What is kept: an expression, the text of one, or its tree."""
+"""A filter: an expression, its text, or its tree."""
 
 
 class QueryBody(RequestModel):
@@ -78,13 +78,13 @@ class CountBody(RequestModel):
 
 @dataclass(frozen=True, slots=True)
 class ItemQuery:
-    """known: the fields that the caller may ask for. names: those of the answer's columns, in their order.
+    """A query. known: the fields that the caller may use. names: fields of the answer's columns, in order.
 
-    filter: on the fields of Query2. order: by stored fields. limit: rows that are wanted; None for as many as a page
-    has. after: the position of the row to go on after, values of the keys of the order. all_projects: whether the
-    caller wants to see those of others too. as_of: the moment that the answer is of, microseconds; None for now.
-    by_cell: how cells follow each other by their names, each with its instances in `order`; then a position has the
-    name first. None for instances of all cells in one order, and for items of other types.
+    filter: on the fields of Query2. order: by stored fields. limit: number of rows; None for a full page. after: the
+    position after which the page begins, values of the order's keys. all_projects: whether to include other projects.
+    as_of: the moment of the answer, microseconds; None for now.
+    by_cell: the order of cells by name, each with its instances in `order`; then a position begins with the name. None
+    for instances of all cells in one order, and for items of other types.
     """
 
     known: QueryFields
@@ -98,7 +98,7 @@ class ItemQuery:
     by_cell: SortKey | None = None
 
     def comparable(self, position: Sequence[Any]) -> tuple[Any, ...]:
-        """What compares as rows at these positions do."""
+        """Return a sort key of a position, in the order of the rows."""
         if self.by_cell is None:
             return self.order.comparable(position)
         return self.by_cell.comparable(position[0]), *self.order.comparable(position[1:])
@@ -106,7 +106,7 @@ class ItemQuery:
 
 @dataclass(frozen=True, slots=True)
 class CountQuery:
-    """known: the fields that the caller may group by. by: names of these. The rest is as of ItemQuery."""
+    """A query for counts. known: the fields that the caller may use. by: fields of the grouping. See ItemQuery."""
 
     known: QueryFields
     by: Sequence[str]
@@ -116,9 +116,9 @@ class CountQuery:
 
 
 def body_of_query(query: QueryString, parameters: Collection[str] = _PARAMETERS) -> QueryBody:
-    """What the parameters of a GET say, as the body of a POST would.
+    """Convert the parameters of a GET to the body of a POST.
 
-    parameters: those that there may be, of which it takes what a body has. Raises BadRequestError.
+    parameters: the permitted ones; others raise BadRequestError.
     """
     refuse_unknown(query, parameters)
     return QueryBody(
@@ -146,7 +146,7 @@ def count_body_of_query(query: QueryString) -> CountBody:
 
 
 def counting_of(body: CountBody, known: QueryFields) -> CountQuery:
-    """The question for numbers that a caller asks. Raises BadRequestError, and QueryError for a filter that is none."""
+    """Check a body of counts; returns the query. Raises BadRequestError, and QueryError for a malformed filter."""
     values = values_of(known.name)
     if len(body.by) > _MAX_BY:
         raise BadRequestError(f"by: {len(body.by)} of them; there may be {_MAX_BY}")
@@ -159,7 +159,8 @@ def counting_of(body: CountBody, known: QueryFields) -> CountQuery:
 
 
 def refuse_unknown_fields(parameter: str, names: Iterable[str], known: QueryFields) -> None:
-    """Raises BadRequestError."""
+    """Raise BadRequestError if a name is no known field. parameter: the name of the parameter for the message."""
+
     for name in names:
         if name not in known:
             raise BadRequestError(
@@ -168,7 +169,7 @@ def refuse_unknown_fields(parameter: str, names: Iterable[str], known: QueryFiel
 
 
 def moment_of(text: str | None, known: QueryFields) -> int | None:
-    """The moment that the items are wanted as of, microseconds; None for now. Raises BadRequestError."""
+    """Parse `as_of`; returns microseconds, or None for now. Raises BadRequestError for a malformed moment."""
     if text is None:
         return None
     if known.name != INSTANCE_FIELDS.name:
@@ -177,17 +178,17 @@ def moment_of(text: str | None, known: QueryFields) -> int | None:
 
 
 def _filter_of(expression: Wanted, known: QueryFields, moment: int | None = None) -> Filter:
-    """The tree of a filter. Raises BadRequestError for one that costs every store more than a request may.
+    """Build the tree of a filter. Raises BadRequestError for a filter that is too costly for stores.
 
-    moment: what a time such as '10m ago' is before; None where there is none, which refuses such times. What a filter
-    costs is counted before it is built. A text has no more conditions than characters, and few of these.
+    moment: the reference of times such as '10m ago'; None refuses them. The cost is estimated before the tree is built:
+    a text has fewer conditions than characters.
     """
     if isinstance(expression, And | Or | Leaf):
         return expression
     listed = parse_filter(expression) if isinstance(expression, str) else expression
     _refuse_costs(*((0, 0) if listed is None else conditions_in(listed, known)))
     node = to_filter(listed if moment is None else at_moment(moment, listed, known), known)
-    # Of some fields a membership is a pattern.
+    # For some fields a membership becomes a pattern.
     _refuse_costs(0, sum(isinstance(_plain(leaf), Matches | Finds) for leaf in leaves(node)))
     return node
 
@@ -200,7 +201,7 @@ def _refuse_costs(conditions: int, patterns: int) -> None:
 
 
 def size_of(expression: Wanted) -> int:
-    """How many parts a decoded expression has (fleetlight.api.limits.large_bodies), or the text of one."""
+    """Count the parts of a decoded expression, or of its text (fleetlight.api.limits.large_bodies)."""
     if isinstance(expression, str):
         return len(expression) // _TEXT_OF_PART
     return parts_in(_encode(expression)) if isinstance(expression, list) else 0
@@ -222,11 +223,11 @@ def query_of(
     as_of: int | None = None,
     now: int | None = None,
 ) -> ItemQuery:
-    """The question for the fields `names` of the items that an expression, the text or the tree of one, lets pass.
+    """Make the query for the fields `names` of the items that match an expression, its text or its tree.
 
-    order: names of fields; that of the names of the items unless given. now: the moment that the question is of, unless
-    as_of says another; None if it is asked for longer, as by who follows changes. The rest is as of ItemQuery.
-    Raises BadRequestError, and QueryError for a filter that is none.
+    order: names of fields; by default the items' names. now: the moment of the query, unless as_of sets another; None
+    for a query that runs on, such as a feed of changes. For the rest see ItemQuery.
+    Raises BadRequestError, and QueryError for a malformed filter.
     """
     values = values_of(known.name)
     check_columns(names)
@@ -244,20 +245,20 @@ def query_of(
 
 
 def check_columns(names: Sequence[str]) -> None:
-    """Raises BadRequestError for more fields than one may ask for at once."""
+    """Raise BadRequestError for too many fields."""
     if len(names) > MAX_COLUMNS:
         raise BadRequestError(f"fields: {len(names)} of them; there may be {MAX_COLUMNS}")
 
 
 def marker_of(position: Sequence[Any]) -> str:
-    """The marker of a row: its place in the order, so that it means the same by whatever route the next page comes."""
+    """Make the marker of a row from its position in the order, so that it means the same on every route."""
     return urlsafe_b64encode(_encode(position)).decode().rstrip("=")
 
 
 def position_in(marker: str, order: SortOrder, *, has_cell: bool = False) -> tuple[Any, ...]:
-    """The position that `marker_of` wrote for a row of this order. Raises BadRequestError for any other text.
+    """Parse a marker that `marker_of` made for this order. Raises BadRequestError for any other text.
 
-    has_cell: whether the name of a cell is before it; then nothing but nulls is where the rows of that cell begin.
+    has_cell: whether the name of a cell precedes the position; only nulls after it mean the beginning of that cell.
     """
     cell: list[str] = []
     try:
@@ -285,24 +286,24 @@ def _from_stored(field: StoredField, value: Any) -> Any:
 
 
 def _order(names: Sequence[str], known: QueryFields) -> SortOrder:
-    """The order of these fields: of instances as stores have them, of others of their type."""
+    """Make the order by these fields: of instances by stored fields, of other items by those of their type."""
     keys = [_sort_key(name, known) for name in names]
     if known.name == INSTANCE_FIELDS.name:
         return SortOrder.of(INSTANCE_FIELDS, keys)
-    # Two cells may have items of one name.
+    # Add the cell, since two cells may have items of the same name.
     last = [SortKey(name) for name in (known.unique, CELL) if name not in {key.field for key in keys}]
     return SortOrder(known, (*keys, *last))
 
 
 def default_order(known: QueryFields) -> SortOrder:
-    """The order in which items are read when none is asked for: by what names each of them for ever."""
+    """Return the default order in which items are read: by their immutable keys."""
     return SortOrder.of(INSTANCE_FIELDS, ()) if known.name == INSTANCE_FIELDS.name else _order([], known)
 
 
 def sorted_by(name: str, known: QueryFields) -> str | None:
-    """What items are sorted by for this field of theirs; None: by nothing.
+    """Return the field by which items are sorted for field `name`; None if they cannot be sorted by it.
 
-    Of instances it is a field that stores have, or CELL, which no store has: `ItemQuery.by_cell`.
+    For instances it is a stored field, or CELL, which is not stored: see `ItemQuery.by_cell`.
     """
     field = known.get(name)
     if not isinstance(field, QueryField):
@@ -313,7 +314,7 @@ def sorted_by(name: str, known: QueryFields) -> str | None:
 
 
 def _sort_key(text: str, known: QueryFields) -> SortKey:
-    """`name`, or `-name` for the other direction. What names items and hosts is in nice order."""
+    """Parse `name`, or `-name` for descending. Names of items and hosts sort in nice order."""
     name = text.removeprefix("-")
     stored, field = sorted_by(name, known), known.get(name)
     if stored is None or not isinstance(field, QueryField):
@@ -329,14 +330,14 @@ def _sort_key(text: str, known: QueryFields) -> SortKey:
 
 
 def refuse_unknown(query: QueryString, known: Collection[str]) -> None:
-    """Raises BadRequestError for a parameter that is not one of `known`."""
+    """Raise BadRequestError for a parameter that is not one of `known`."""
     unknown = sorted(set(query) - set(known))
     if unknown:
         raise BadRequestError(f"there is no parameter '{unknown[0]}'; there is: {', '.join(sorted(known))}")
 
 
 def flag(query: QueryString, name: str) -> bool:
-    """Whether the parameter `name` is there and true. Raises BadRequestError for what is neither true nor false."""
+    """Whether the parameter `name` is present and true. Raises BadRequestError for any value but true or false."""
     text = query.last(name)
     if text is not None and text not in _YES + _NO:
         raise BadRequestError(f"{name}: '{text}' is neither true nor false")
@@ -344,7 +345,7 @@ def flag(query: QueryString, name: str) -> bool:
 
 
 def listed_up_to(most: int, name: str, query: QueryString) -> list[str]:
-    """The names in the parameter `name`. Raises BadRequestError for more than `most`."""
+    """Return the names in the parameter `name`. Raises BadRequestError for more than `most`."""
     names = listed(query.last(name))
     if len(names) > most:
         raise BadRequestError(f"{name}: {len(names)} of them; there may be {most}")
@@ -352,12 +353,12 @@ def listed_up_to(most: int, name: str, query: QueryString) -> list[str]:
 
 
 def listed(text: str | None) -> list[str]:
-    """The names of a list with commas between them."""
+    """Split a list of names at commas."""
     return [] if text is None else [name.strip() for name in text.split(",")]
 
 
 def number_in(name: str, query: QueryString) -> int | None:
-    """The number in the parameter `name`, at least 1; None where there is none. Raises BadRequestError."""
+    """Return the number, at least 1, in the parameter `name`, or None. Raises BadRequestError for other values."""
     text = query.last(name)
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""What has changed of a job since its caller looked last (contracts/ganeti-rapi, 7)."""
+"""Changes of a job since its caller's last look (contracts/ganeti-rapi, 7)."""
 
 import asyncio
 import time
@@ -9,17 +9,17 @@ from typing import Any
 from fleetlight.cells.job_words import ENDED
 
 WATCHED = ("status", "oplog")
-"""The fields that are looked at beside those that the caller asks for, before them."""
+"""Fields to read in front of those that the caller asks for."""
 _LOOKS_EACH_S = 0.5
 
 
 class JobLostError(Exception):
-    """There is no such job, or none any more."""
+    """The job does not exist, or not any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobChange:
-    """status: of the job. info: values of the fields that were asked for. entries: of the log, new ones."""
+    """A change of a job. status: of the job. info: values of the requested fields. entries: new entries of its log."""
 
     status: str
     info: list[Any]
@@ -33,10 +33,10 @@ async def next_change(
     *,
     longest_s: float,
 ) -> JobChange | None:
-    """Waits until something differs from what is known, and returns it; at once of a job that has ended.
+    """Wait until a job differs from the known state, and return the change; at once if the job has ended.
 
-    look: the values of WATCHED and of the fields; None without such a job. Returns None after `longest_s`.
-    Raises JobLostError.
+    look: reads the values of WATCHED and of the fields; None if the job does not exist. Returns None after `longest_s`.
+    Raises JobLostError when the job does not exist.
     """
     deadline = time.monotonic() + longest_s
     while True:

@@ -1,7 +1,7 @@
-"""Fields that only nodes know, in the results of queries: collected by the cache, of the nodes that have an agent.
+"""Live fields in the results of queries: values that only nodes know, read from their agents.
 
-An answer asks for them when one of its fields, its filter or its order needs them, and then only the nodes of the
-items that everything else of its filter lets pass (contracts/ganeti-query, 8).
+A query asks nodes only if its fields, filter or order need live fields, and only the nodes of items that match the rest
+of its filter (contracts/ganeti-query, 8).
 """
 
 import asyncio
@@ -24,31 +24,31 @@ from fleetlight.views.query2.projection import Row, UnfinishedRow, UnfinishedRow
 
 
 class NodeObserver(Protocol):
-    """The nodes of one cell. Calls block; one answer makes them, one after the other."""
+    """Asks the nodes of one cell for one answer. Calls block, and come one after the other."""
 
     def node_values(self, nodes: Collection[str], fields: Collection[str]) -> Mapping[str, Record]:
-        """By node, of those that can be asked, the values of fields that only nodes know."""
+        """Return the values of live fields, by node; nodes that cannot be asked are left out."""
         ...
 
     def seen(self, records: Sequence[Record]) -> Sequence[Seen | None]:
-        """What nodes say of instances, from records with OBSERVED_FIELDS; None of one that no node is asked for."""
+        """Return what nodes report about instances (records with OBSERVED_FIELDS); None if no node was asked."""
         ...
 
 
 Observe = Callable[[Cell, Sequence[AgentAddress], Parameters, float], NodeObserver | None]
-"""Makes what asks these agents of a cell, by what is configured of it, each for so many seconds; None: nothing can."""
+"""Makes the observer of these agents of a cell, by the cell's configuration and a time limit in seconds; or None."""
 Observers = Mapping[str, NodeObserver]
-"""By the uuid of the cell; a cell without agents has none."""
+"""Observers by cell uuid; a cell without agents has none."""
 
 _THREADS = 32
-# What a cell without agents is not asked again before, so that lists of fleets without any do not ask each time; and
-# how old what is configured of a cell may be.
+# So long the agents and the configuration of a cell are cached, so that lists of fleets without agents do not ask for
+# them each time.
 _KNOWN_FOR_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Agents:
-    """The agents that a cell had at a moment of the monotonic clock."""
+    """The agents of a cell, read at a moment of the monotonic clock."""
 
     at: float
     agents: Sequence[AgentAddress]
@@ -56,14 +56,14 @@ class _Agents:
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """What was configured of a cell at a moment of the monotonic clock."""
+    """The configuration of a cell, read at a moment of the monotonic clock."""
 
     at: float
     parameters: Parameters
 
 
 class LiveNodes:
-    """The nodes of all cells. observe: asks those that have an agent; None: nothing does."""
+    """The nodes of all cells. observe: makes observers of nodes with agents; None if no part calls agents."""
 
     def __init__(self, items: ItemLister, observe: Observe | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._items = items
@@ -77,9 +77,9 @@ class LiveNodes:
         self._threads.shutdown(wait=False)
 
     async def observers(self, cells: Sequence[Cell], only: Collection[str] | None, fresh: ReadOptions) -> Observers:
-        """Of the cells in `only` (None: of all) those that have agents, for one answer; see `observers_of`.
+        """Make the observers of the cells in `only` (None: all) for one answer; see `observers_of`.
 
-        Of a cell that does not answer counts what was known last.
+        For a cell that does not answer, the agents that were known last count.
         """
         if self._observe is None:
             return {}
@@ -94,10 +94,10 @@ class LiveNodes:
     async def observers_of(
         self, cells: Sequence[Cell], agents: Mapping[str, Sequence[AgentAddress]], fresh: ReadOptions
     ) -> Observers:
-        """What asks these agents, by the uuid of their cells, for one answer.
+        """Make the observers of these agents, by cell uuid, for one answer.
 
-        fresh: says how long each cell, and then each node, may take. Agents that this process has no certificate for,
-        or of which the cell does not tell what is configured of it, are as none: the database says what is known.
+        fresh: has the time limit of each cell, and then of each node. Leaves out agents for which this process has no
+        certificate, and those of a cell whose configuration cannot be read: then the database's values are shown.
         """
         found: dict[str, NodeObserver] = {}
         having = {uuid: of_cell for uuid, of_cell in agents.items() if of_cell}
@@ -116,7 +116,7 @@ class LiveNodes:
     async def node_values(
         self, observers: Observers, nodes: Mapping[str, Collection[str]], fields: Collection[str]
     ) -> Mapping[tuple[str, str], Record]:
-        """By cell and node, of `nodes` by cell, the values of those that can be asked for these fields."""
+        """Ask `nodes` (by cell) for these fields; returns values by cell and node, without unreachable nodes."""
         asked = {uuid: names for uuid, names in nodes.items() if uuid in observers}
         calls = (
             self._threads.run(partial(observers[uuid].node_values, names, fields)) for uuid, names in asked.items()
@@ -127,7 +127,7 @@ class LiveNodes:
     async def finish(
         self, projection: UnfinishedRows, rows: Sequence[UnfinishedRow], observers: Observers
     ) -> Sequence[Row]:
-        """The rows of instances, when the nodes of these have said what they have to be asked for."""
+        """Ask nodes for the live values of instances' rows; returns the finished rows."""
         records: dict[str, list[Record]] = {}
         for row in rows:
             if row.cell_uuid in observers and not row.cell_is_down:
@@ -149,7 +149,7 @@ class LiveNodes:
     async def _read(
         self, item_type: str, cell_uuids: Collection[str], fresh: ReadOptions
     ) -> Mapping[str, Sequence[Record]]:
-        """The items of the cells that answer."""
+        """Read the items of the cells that answer."""
         if not cell_uuids:
             return {}
         items = await self._items.list_items(

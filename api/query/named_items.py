@@ -1,4 +1,4 @@
-"""Items that are asked for by their names: which filter is a lookup, and what it finds (contracts/ganeti-query, 5)."""
+"""Lookups of items by name: the filters that are lookups, and their results (contracts/ganeti-query, 5)."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +13,10 @@ from fleetlight.views.query2.projection import Cells
 
 _EQUAL = ("=", "==")
 _OF_COMPARISON = 2
-# What is looked up; items of other types that are not there are no rows, and no error.
+# Types with lookups; for other types a missing item is no error.
 _KINDS = {"instance": "Instance", "node": "Node", "group": "NodeGroup", "network": "Network", "export": "Node"}
 CALLED_BY_OTHERS = {"export": "node"}
-"""Types whose items are called by the names of items of another one: there has to be such an item, and no more."""
+"""Types whose items have the names of items of another type; only the other item has to exist."""
 _JOB = "job"
 UNSURE = "part of the fleet does not answer"
 T = TypeVar("T")
@@ -25,9 +25,9 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 class ItemLookupError(Exception):
-    """A name of no item, or of several; the text says which.
+    """A name matches no item, or several; the text says which.
 
-    is_certain: whether every cell was asked that may have it.
+    is_certain: whether every cell that may have the item has answered.
     """
 
     def __init__(self, message: str, *, is_certain: bool) -> None:
@@ -36,9 +36,9 @@ class ItemLookupError(Exception):
 
 
 def names_in(expression: Expression | None, known: QueryFields) -> Sequence[str | int] | None:
-    """The names of an expression that looks items up: of equalities with names, and of OR of them, alone.
+    """Return the names in an expression that is a lookup: only equalities with names, and OR of them.
 
-    None for every other expression, and for items that are not looked up.
+    None for every other expression, and for types without lookups.
     """
     if known.name not in _KINDS and known.name != _JOB:
         return None
@@ -47,7 +47,7 @@ def names_in(expression: Expression | None, known: QueryFields) -> Sequence[str 
 
 
 def _add_names(names: list[str | int], expression: object, name_field: str, levels: int) -> bool:
-    """Whether an expression looks items up; its names are in the list then."""
+    """Whether an expression is a lookup; adds its names to the list."""
     if not isinstance(expression, list) or not expression:
         return False
     operator, *operands = expression
@@ -60,14 +60,14 @@ def _add_names(names: list[str | int], expression: object, name_field: str, leve
 
 
 def columns_of(known: QueryFields, names: Sequence[str]) -> Sequence[str]:
-    """The columns that `looked_up` needs of each item, to tell of the fields `names`."""
+    """Return the columns that `looked_up` needs to return the fields `names`."""
     return [known.name_field, *["uuid"] * ("uuid" in known), *names]
 
 
 def filter_of(known: QueryFields, wanted: Sequence[str | int]) -> Filter:
-    """The filter for the items that `looked_up` looks at.
+    """Make the filter for the items that `looked_up` needs.
 
-    Raises ExpressionError for what is no name, and BadRequestError for what is no number of a job.
+    Raises ExpressionError for a malformed name, and BadRequestError for a malformed job number.
     """
     if known.name == _JOB:
         for number in wanted:
@@ -80,17 +80,17 @@ def filter_of(known: QueryFields, wanted: Sequence[str | int]) -> Filter:
 
 
 def uuids_in(known: QueryFields, wanted: Sequence[str | int]) -> Sequence[str]:
-    """Those names that may be uuids of items."""
+    """Return the names that may be uuids of items."""
     return [name.lower() for name in wanted if "uuid" in known and isinstance(name, str) and is_uuid(name)]
 
 
 def is_uuid(name: str) -> bool:
-    """Whether the name is written as uuids are."""
+    """Whether the name has the form of a uuid."""
     return _UUID.fullmatch(name) is not None
 
 
 class NamedItem(NamedTuple, Generic[T]):
-    """An item that `filter_of` finds: the values of the columns before, and the rest of it."""
+    """An item found by `filter_of`: the values of the first columns, and the rest."""
 
     name: Any
     uuid: Any
@@ -98,7 +98,7 @@ class NamedItem(NamedTuple, Generic[T]):
 
 
 def found_of(known: QueryFields, cells: Cells, rest: T) -> NamedItem[T]:
-    """cells: those of the columns that `columns_of` has before others."""
+    """Make a found item. cells: the values of the first columns of `columns_of`."""
     return NamedItem(cells[0][1], cells[1][1] if "uuid" in known else None, rest)
 
 
@@ -111,14 +111,14 @@ def looked_up(
     is_certain: bool,
     finds_uuids: bool = False,
 ) -> list[T]:
-    """The items called `wanted`, in that order and as often; of jobs each once.
+    """Return the items named `wanted`, in that order and as often; jobs only once.
 
-    found: what `filter_of` finds. lost: makes what stands for a job that is not there. is_certain: whether they are
-    all. finds_uuids: whether a uuid finds an item whose name was not asked for. Takes as long as both are. Raises
-    ItemLookupError.
+    found: the items that match `filter_of`. lost: makes the substitute of a missing job. is_certain: whether `found` is
+    complete. finds_uuids: whether a uuid finds an item whose name is not wanted. Takes time linear in both sequences.
+    Raises ItemLookupError when a name matches no item, or several.
     """
     if known.name == _JOB:
-        # Cells number their jobs each by themselves; the first one with a number is meant.
+        # Each cell has job numbers of its own; the first job with a number counts.
         by_number = {item.name: item.rest for item in reversed(found)}
         return [by_number[number] if number in by_number else lost(number) for number in dict.fromkeys(wanted)]
     called = _Called(known, wanted, found, is_certain=is_certain, finds_uuids=finds_uuids)
@@ -126,7 +126,7 @@ def looked_up(
 
 
 class _Called(Generic[T]):
-    """Items by their names, and by what abbreviates those."""
+    """Items by their names and abbreviations."""
 
     def __init__(
         self,
@@ -141,14 +141,14 @@ class _Called(Generic[T]):
         self._is_certain = is_certain
         self._by_name: dict[str, list[T]] = {}
         for item in found:
-            if item.name is not None:  # one without a name is here for its uuid
+            if item.name is not None:  # an item without a name was found by uuid
                 self._by_name.setdefault(str(item.name).lower(), []).append(item.rest)
         self._full: dict[str, list[str]] = {}
         is_abbreviated = FieldFlag.HOSTNAME in field_of(known, known.name_field).flags
         for full in self._by_name if is_abbreviated else ():
             for number in (number for number, character in enumerate(full) if character == "."):
                 self._full.setdefault(full[:number], []).append(full)
-        # A uuid names an item, and is not its name, which the expression asks for: so that has to be asked for too.
+        # Ganeti finds an item by uuid only if the expression has its name, too.
         names = {str(name).lower() for name in wanted}
         asked = names | {full for short in names for full in self._full.get(short, ())}
         self._by_uuid = {
@@ -158,7 +158,7 @@ class _Called(Generic[T]):
         }
 
     def by(self, wanted: str, name: str) -> Sequence[T]:
-        """The items of the name `wanted`; else those of the one name that it abbreviates. name: as it was written."""
+        """Return the items named `wanted`, else those of the only name that it abbreviates. name: as written."""
         if wanted in self._by_name:
             return self._by_name[wanted]
         if wanted in self._by_uuid:
@@ -174,12 +174,12 @@ class _Called(Generic[T]):
 
 
 def kind_of(known: QueryFields) -> str:
-    """What items are called in the words of Ganeti's errors."""
+    """Return the word for items in Ganeti's errors."""
     return _KINDS.get(known.name, known.name.capitalize())
 
 
 def lost_job(known: QueryFields, names: Sequence[str], number: str | int, *, is_certain: bool) -> Cells:
-    """The cells of a job that is not there. is_certain: as of `looked_up`."""
+    """Make the row of a missing job. is_certain: see `looked_up`."""
     missing = ResultStatus.UNAVAILABLE if is_certain else ResultStatus.NO_DATA
     of_known: Mapping[str, tuple[int, Any]] = {"id": (int(ResultStatus.NORMAL), number)}
     unknown = (int(ResultStatus.UNKNOWN), None)
@@ -187,9 +187,9 @@ def lost_job(known: QueryFields, names: Sequence[str], number: str | int, *, is_
 
 
 def called_or_identified(known: QueryFields, items: Sequence[str | int] | None) -> Filter:
-    """The filter of the old calls for items by their names, abbreviations or uuids; all items for None, or none named.
+    """Make the filter of the old calls: items by names, abbreviations or uuids; all items for None or no names.
 
-    Raises ExpressionError.
+    Raises ExpressionError for a malformed name.
     """
     if not items:
         return EVERYTHING
@@ -199,5 +199,5 @@ def called_or_identified(known: QueryFields, items: Sequence[str | int] | None) 
 
 
 def field_of(known: QueryFields, name: str) -> QueryField:
-    """A field that there is."""
+    """Return a field that is known to exist."""
     return cast(QueryField, known[name])

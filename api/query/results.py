@@ -1,4 +1,4 @@
-"""A query as the engine gets it, its result, and what is seen of it while it comes about."""
+"""A query as the engine gets it, its result, and the record of how it was made."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +18,11 @@ from fleetlight.views.query2.projection import Row
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """How a question is asked.
+    """The plan of a query.
 
-    cells: all there are. asked: uuids of those that are asked; None for all. of_cells: the conditions on `cell`, which
-    say so. pushed: the filter that stores, or cells, are asked. tried: the one that rows are tried by.
-    fields, keys: what cells are asked for of items other than instances (fleetlight.cells.model.ItemsAdapter).
+    cells: all cells. asked: uuids of the cells to ask; None for all. of_cells: the conditions on `cell` that select
+    them. pushed: the filter for stores or cells. tried: the filter evaluated on rows here.
+    fields, keys: of items other than instances, the query to cells (fleetlight.cells.model.ItemsAdapter).
     """
 
     cells: Sequence[Cell]
@@ -36,11 +36,10 @@ class QueryPlan:
 
 @dataclass(slots=True)
 class QueryObserver:
-    """What is seen of the answer to a question; nothing of it costs one that is not explained.
+    """The record of how a query is answered; queries without explanation have none.
 
-    listing: of the pages of instances. items: what each cell gave of other items, or the index of it.
-
-    why_not_indexed: of those that gave them themselves.
+    listing: of the pages of instances. items: other items of each cell, from the cell or the index.
+    why_not_indexed: why cells were read live for them.
     """
 
     listing: Observer = field(default_factory=Observer)
@@ -51,9 +50,9 @@ class QueryObserver:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """rows: in their order. after: the position of the row to go on after; None at the end.
+    """A page. rows: in order. after: the position after which the next page begins; None at the end.
 
-    proof: which cells the rows are of, and how they were asked.
+    proof: the cells of the rows, and their routes.
     """
 
     rows: Sequence[Row]
@@ -63,9 +62,9 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class QueryRequest:
-    """A query with its caller and options: as of `QueryEngine.answer`.
+    """A query with its caller and options, see `QueryEngine.answer`.
 
-    read_by: the order in which instances are read, where it is not that of the question; their positions are as ever.
+    read_by: the order in which instances are read, if it differs from the query's; positions are those of the query.
     """
 
     question: ItemQuery
@@ -77,6 +76,6 @@ class QueryRequest:
 
 
 def with_uncertain(answers: Sequence[CellAnswer], cells: Collection[str]) -> Sequence[CellAnswer]:
-    """The same, of which those of `cells` (names) are not complete: see fleetlight.views.query2.projection.RowMaker."""
+    """Mark the answers of `cells` (names) incomplete: see fleetlight.views.query2.projection.RowMaker."""
     reason = "the filter is about values that could not be fetched"
     return [answer.lacking(reason if answer.cell.name in cells else None) for answer in answers]

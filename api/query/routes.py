@@ -1,4 +1,4 @@
-"""The face `/fleetlight/query`: items of every type, how many there are, saved views, and what became of a server."""
+"""The face `/fleetlight/query`: items of every type, counts, exports, saved views, and the history of a server."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from fleetlight.api.services import Services
 
 
 def routes(services: Services, query_engine: QueryEngine) -> Sequence[Route]:
-    """The query_engine is shared with the faces that ask it in other words."""
+    """Make the routes. query_engine: shared with the other faces that query items."""
     parts, writes = services.parts, services.writes
     timeout_s = parts.search.cell_timeout_s
     queries = QueryHandlers(query_engine, writes, timeout_s=timeout_s)

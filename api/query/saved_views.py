@@ -1,8 +1,8 @@
 """`/fleetlight/views`: views of lists that users save, for themselves and for others of their project.
 
-A view belongs to its owner, who alone changes it, in whatever project. It is shared with the project that its owner
-was in when saving it; administrators see what is shared in every project, and may remove it. What a reader of a view
-may not see itself, a list refuses as ever.
+Only the owner of a view changes it, in any project. A shared view is visible in the project in which its owner saved
+it; administrators see and may remove shared views of every project. A view gives no rights: lists still check those of
+the reader.
 """
 
 from dataclasses import asdict
@@ -28,11 +28,11 @@ from fleetlight.cells.errors import ResourceNotFoundError
 from fleetlight.cells.fleet.saved_views import SavedView, ViewContent
 
 MAX_FILTER = 10_000
-"""Characters; what is longer is made by programs, which keep it themselves."""
+"""Characters; programs that make longer filters store them themselves."""
 
 
 class ViewBody(RequestModel):
-    """filter: a text, since people go on to write in it; empty for none."""
+    """A view. filter: a text, since people edit it; empty for none."""
 
     name: Name
     what: str = "instance"
@@ -106,7 +106,7 @@ class ViewHandlers:
         return empty_answer(204)
 
     async def _find(self, request: ApiRequest) -> SavedView:
-        """The view that is named; raises ResourceNotFoundError for one that the caller does not see."""
+        """Find the view in the address. Raises ResourceNotFoundError for one that the caller does not see."""
         view_id, caller = request.http.path_params["id"], request.caller
         view = await self._access.ask(partial(self._views.find, view_id))
         is_shared = view.content.shared and (caller.is_admin or view.project_id == caller.project_id)
@@ -120,10 +120,10 @@ class ViewHandlers:
 
 
 async def _checked_content(request: ApiRequest) -> ViewContent:
-    """What the body says, once the list that it is about could be asked for by the caller.
+    """Read a body, and check that the caller may ask for its list.
 
-    Raises what `query_of_body` raises, BadRequestError for a field that there is not, which a query answers with a
-    column of its own, and for what is shared with no project.
+    Raises the errors of `query_of_body`, and BadRequestError for an unknown field (for which a query returns a column
+    of its own), or a shared view of a caller without project.
     """
     body, caller = await _BODY.read(request), request.caller
     if body.shared and caller.project_id is None:

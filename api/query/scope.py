@@ -1,7 +1,7 @@
-"""What a question reaches: the fields and the projects that its caller may see, and the cells that can have its items.
+"""The scope of a query: the fields and projects that its caller may see, and the cells that can have matching items.
 
-Only administrators learn of hosts and cells, as in the compute API. A field that a caller may not see is one that does
-not exist: in columns, in filters and in orders.
+Only administrators see hosts and cells, as in the compute API. A field that a caller may not see does not exist for it:
+in columns, filters and orders.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,14 +22,14 @@ from fleetlight.views.query2.items import CELL
 
 ALL_PROJECTS = "fleetlight:query:all_projects"
 THERE = all_of(Eq("deleted", False), Eq("hidden", False))
-"""Of the instances, those that are there, and meant."""
+"""Instances that exist and are shown."""
 _OF_LINKS = ("mode", "link", "bridge", "vlan")
 _OF_ADMINISTRATORS = frozenset(
     {
         *(name for name, member in INSTANCE_FIELDS.members.items() if member.is_for_admins),
         "cell",
         "launched_on",
-        # Its details are for administrators; what owners may read of it, the compute API shows.
+        # Details of faults are for administrators; the compute API shows the part for owners.
         "fault",
         "hidden",
         "instance_type_id",
@@ -54,7 +54,7 @@ _OF_ADMINISTRATORS = frozenset(
 
 
 def visible_fields(item_type: str, caller: Caller) -> QueryFields:
-    """The fields of an item type that `caller` may ask for. Raises NotFoundError for what is no item type."""
+    """Return the fields of an item type that `caller` may use. Raises NotFoundError for an unknown type."""
     known = ITEM_TYPES.get(item_type)
     if known is None or not (caller.is_admin or item_type == "instance"):
         there_is = ", ".join(ITEM_TYPES) if caller.is_admin else "instance"
@@ -68,15 +68,15 @@ def _of_owners(item_type: str) -> QueryFields:
 
 
 def scope_of(caller: Caller, wanted: Filter, *, all_projects: bool) -> Filter:
-    """`wanted` of the instances that are there, and meant: those of the caller, or of all projects if it asks for them.
+    """Restrict `wanted` to existing instances of the caller's project, or of all projects on request.
 
-    Raises ForbiddenError.
+    Raises ForbiddenError for a caller that may not see all projects.
     """
     return all_of(projects_of(caller, all_projects=all_projects), THERE, wanted)
 
 
 def projects_of(caller: Caller, *, all_projects: bool) -> Filter:
-    """The instances of the caller, or of all projects if it asks for them; deleted ones too. Raises ForbiddenError."""
+    """Make the filter of the caller's instances, or of all projects, even deleted ones. Raises ForbiddenError."""
     if all_projects and not caller.is_admin:
         raise ForbiddenError(ALL_PROJECTS)
     if all_projects:
@@ -87,7 +87,7 @@ def projects_of(caller: Caller, *, all_projects: bool) -> Filter:
 def choose_cells(
     node: Filter, known: ItemType, cells: Sequence[Cell], only: Collection[str] | None
 ) -> tuple[Collection[str] | None, Filter]:
-    """The uuids of the cells to ask, of those in `only`, None for all; and what else of the filter is to be true."""
+    """Split a filter: return the uuids of the cells to ask, within `only` (None: all), and the remaining filter."""
     of_cells, rest = split_expressible(node, _is_of_cells)
     if of_cells == EVERYTHING:
         return only, node
@@ -96,7 +96,7 @@ def choose_cells(
 
 
 def conditions_on_cells(node: Filter) -> Filter:
-    """What a filter says of `cell`, as far as `choose_cells` takes it from there."""
+    """Return the conditions on `cell` that `choose_cells` takes out of a filter."""
     return split_expressible(node, _is_of_cells)[0]
 
 

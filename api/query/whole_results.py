@@ -1,4 +1,4 @@
-"""Results with all the items that there are, for the faces that have no pages: streamed, collected, or looked up."""
+"""Results with all items, for faces without pages: streamed, collected, or looked up."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -31,7 +31,7 @@ from fleetlight.query.filter_text import Expression
 from fleetlight.views.query2.projection import Cells, Row, cells_of
 
 MAX_LOOKED_UP_BYTES = 64 * 2**20
-"""So much hold the items of one answer that are looked up by their names: all have to be there to be in order."""
+"""The size limit of an answer with lookups by name, which holds all items to order them."""
 PIECE_BYTES = 64 * 1024
 
 _encode = msgspec.json.Encoder().encode
@@ -41,10 +41,10 @@ _cell = msgspec.json.Decoder(tuple[int, Any]).decode
 
 @dataclass(frozen=True, slots=True)
 class QueryContext:
-    """What all queries of one request share.
+    """The context that all queries of one request share.
 
-    only: the uuids of the cells that are asked; None for all. parts: how many parts the body of the request has: what
-    is made of many is made aside (fleetlight.api.limits.large_bodies).
+    only: uuids of the cells to ask; None for all. parts: number of parts of the request's body; many parts are handled
+    in a thread (fleetlight.api.limits.large_bodies).
     """
 
     caller: Caller
@@ -56,8 +56,8 @@ class QueryContext:
 class RowStream:
     """The rows of an answer while they are read.
 
-    proof: what the first batch covers. is_one_batch: whether there is no other. is_complete: whether all batches so far
-    have every row. has_lost: whether a later batch lacks rows of a cell that the first one had in full.
+    proof: coverage of the first batch. is_one_batch: whether it is the only one. is_complete: whether all batches so
+    far are complete. has_lost: whether a later batch lacks rows of a cell that the first one had in full.
     """
 
     def __init__(self, first: QueryResult, rest: AsyncIterator[QueryResult]) -> None:
@@ -78,10 +78,10 @@ class RowStream:
 
 @dataclass(frozen=True, slots=True)
 class LookedUp:
-    """Items that were asked for by their names.
+    """Items looked up by name.
 
-    rows: the JSON of the cells of each, in the order of the names and as often. size: the bytes that they hold.
-    proof: as of Collected. admission: of the request.
+    rows: the JSON of each item, in the order of the names and as often. size: their bytes.
+    proof: see Collected. admission: the limits of the request.
     """
 
     rows: Sequence[msgspec.Raw]
@@ -91,7 +91,7 @@ class LookedUp:
 
 
 async def parts_of(rows: RowStream, to_item: Callable[[Row], Any], begin: bytes, end: bytes) -> AsyncIterator[bytes]:
-    """The JSON of the items that `to_item` makes of the rows, batch by batch, between `begin` and `end`."""
+    """Yield the JSON of `to_item` of each row, batch by batch, between `begin` and `end`."""
     yield begin
     separator = b""
     async for batch in rows.batches():
@@ -102,7 +102,7 @@ async def parts_of(rows: RowStream, to_item: Callable[[Row], Any], begin: bytes,
 
 
 async def pieces_of(items: LookedUp, to_item: Callable[[Any], Any], begin: bytes, end: bytes) -> AsyncIterator[bytes]:
-    """As `parts_of`, of items that were looked up. One that was asked for often is written as often, and kept once."""
+    """As `parts_of`, for looked-up items. A repeated item is written each time, and kept once."""
     with items.admission.handing_over(items.size):
         piece = bytearray(begin)
         for number, item in enumerate(items.rows):
@@ -111,36 +111,36 @@ async def pieces_of(items: LookedUp, to_item: Callable[[Any], Any], begin: bytes
             if len(piece) >= PIECE_BYTES:
                 yield bytes(piece)
                 piece.clear()
-                # Where a caller takes all of it at once, other requests go on too.
+                # Let other requests run, even if the caller takes everything at once.
                 await asyncio.sleep(0)
         yield bytes(piece) + end
 
 
 def _incomplete(proof: Page) -> set[str]:
-    """The cells that are not complete, by their uuids; the empty text for those that are not known."""
+    """Return the uuids of incomplete cells, and the empty text if there may be unknown cells."""
     unknown = set() if proof.has_all_cells else {""}
     return unknown | {answer.cell.uuid for answer in proof.cells if not answer.is_complete}
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """rows: the cells of each item. proof: of which cells they are, and how these were asked."""
+    """All items. rows: the values of each. proof: the cells asked, and their routes."""
 
     rows: Sequence[Cells]
     proof: Page
 
 
 class WholeResults:
-    """Asks the engine of queries for every item that an expression lets pass.
+    """Reads every item that matches an expression, by the query engine.
 
-    Every query raises QueryError, BadRequestError, NotFoundError, ForbiddenError, FleetUnreachableError.
+    Each query raises QueryError, BadRequestError, NotFoundError, ForbiddenError, FleetUnreachableError.
     """
 
     def __init__(self, query_engine: QueryEngine) -> None:
         self._query_engine = query_engine
 
     async def stream(self, asking: QueryContext, item_type: str, names: Sequence[str], expression: Wanted) -> RowStream:
-        """The rows, of which the first batch has been read; nothing else of them is kept."""
+        """Begin a query; returns its rows after the first batch was read."""
         batches = await self._batches(asking, item_type, names, expression)
         return RowStream(await anext(batches), batches)
 
@@ -157,18 +157,16 @@ class WholeResults:
     async def names_in(
         self, asking: QueryContext, item_type: str, expression: Expression | None
     ) -> Sequence[str | int] | None:
-        """The names of an expression that looks items up; None for every other one
-        (fleetlight.api.query.named_items).
-        """
+        """Return the names in an expression that is a lookup, else None (fleetlight.api.query.named_items)."""
         known = visible_fields(item_type, asking.caller)
         return await made_aside(asking.parts, lambda: names_in(expression, known))
 
     async def look_up(
         self, asking: QueryContext, item_type: str, names: Sequence[str], wanted: Sequence[str | int]
     ) -> LookedUp:
-        """The items called `wanted` (fleetlight.api.query.named_items), as often and in that order.
+        """Return the items named `wanted` (fleetlight.api.query.named_items), in that order and as often.
 
-        Raises ItemLookupError too, and BadRequestError for items that hold more than MAX_LOOKED_UP_BYTES together.
+        Also raises ItemLookupError, and BadRequestError for items of more than MAX_LOOKED_UP_BYTES together.
         """
         known = visible_fields(item_type, asking.caller)
         check_columns(names)
