@@ -1,4 +1,4 @@
-"""The face `/fleetlight/safe-connect`: what administrators may change of a running API."""
+"""The face `/fleetlight/safe-connect`: administrators reset the safe-connect flag of a running API."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,14 +30,14 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 class Maintenance:
-    """Handlers for administrators. command: that this process is a part of, if it has others."""
+    """Handlers for administrators. command: the command of several processes that this process belongs to, if any."""
 
     def __init__(self, safe_connect: SafeConnect, command: Command | None = None) -> None:
         self._safe_connect = safe_connect
         self._command = command
 
     async def reset_safe_connect(self, request: ApiRequest) -> Response:
-        """Let lists use the index again, as a restart would; no error when they do already."""
+        """Have lists use the index again, as after a restart; no error if they do already. Raises ForbiddenError."""
         if not request.caller.is_admin:
             raise ForbiddenError("fleetlight:safe-connect:reset")
         self._safe_connect.reset()

@@ -1,4 +1,4 @@
-"""What is counted and timed of the faces; a registry of their own, so that several apps can live in one process."""
+"""Metrics of the faces, in a registry per app, so that one process can have several apps."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ _REFUSED = {"429", "503"}
 
 
 class ProjectMetrics:
-    """How much of an API each project asks for, and how often a limit refuses it, in one process.
+    """Numbers of requests and of refusals by limits, by project, in one process.
 
-    most: of how many projects, those that come first; all others count together.
+    most: number of projects with counts of their own, the first to come; all others count together.
     """
 
     def __init__(self, registry: CollectorRegistry, most: int) -> None:
@@ -33,7 +33,7 @@ class ProjectMetrics:
         )
 
     def count(self, project: str, status: str) -> None:
-        """A request of a caller of this project, "" for none, and the status of its answer."""
+        """Count a request of a project, "" for none, by the status of its answer."""
         if not self._most:
             return
         if project not in self._known:
@@ -46,10 +46,10 @@ class ProjectMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What was counted since the process began.
+    """Counts since the process began.
 
-    seconds: requests that took no longer than each bound. by_index, by_cells, incomplete: lists; what was merged of
-    both is by cells.
+    seconds: number of requests up to each bound. by_index, by_cells, incomplete: numbers of lists; lists merged from
+    the index and cells count as by cells.
     """
 
     requests: float
@@ -59,7 +59,7 @@ class Counted:
     incomplete: float
 
     def since(self, before: "Counted") -> "Counted":
-        """What came to it."""
+        """Return the difference to earlier counts."""
         return Counted(
             self.requests - before.requests,
             {bound: count - before.seconds.get(bound, 0.0) for bound, count in self.seconds.items()},
@@ -70,7 +70,7 @@ class Counted:
 
 
 class ApiMetrics:
-    """The metrics of one app, and those of `others` that run in its process."""
+    """The metrics of one app, and of `others`, the parts in the same process."""
 
     def __init__(self, others: Sequence[CollectorRegistry] = (), max_projects: int = 0) -> None:
         self._registry = CollectorRegistry()
@@ -148,14 +148,14 @@ class ApiMetrics:
         self._discoveries.labels(answer).inc()
 
     def count_request(self, method: str, route: str, status: str, project: str | None, duration_s: float) -> None:
-        """As fleetlight.api.http.request_metrics tells of it."""
+        """Count a request, with the values of fleetlight.api.http.request_metrics.Observe."""
         if project is not None:
             self._projects.count(project, status)
         self._requests.labels(method, route, status).inc()
         self._request_seconds.labels(method, route).observe(duration_s)
 
     def counted(self) -> Counted:
-        """What was counted of requests and lists until now."""
+        """Return the counts of requests and lists until now."""
         requests = [each for metric in self._requests.collect() for each in metric.samples if _is_total(each.name)]
         lists = [each for metric in self._lists.collect() for each in metric.samples if _is_total(each.name)]
         seconds: dict[float, float] = {}
@@ -179,7 +179,7 @@ class ApiMetrics:
         self._fleet_reachable.set(is_reachable)
 
     def show_cells(self, cells: Sequence[Cell], hanging: Collection[str]) -> None:
-        """The cells that there are, and the uuids of those that hang; cells that are not there any more disappear."""
+        """Show all cells, and the uuids of hanging ones; drops cells that have left."""
         for gauge in (self._cell_info, self._cell_hangs, self._cell_disabled):
             gauge.clear()
         for cell in cells:
@@ -188,7 +188,7 @@ class ApiMetrics:
             self._cell_disabled.labels(cell.uuid).set(cell.disabled)
 
     def show_progress(self, watermarks: Mapping[str, int], ages_s: Mapping[str, float]) -> None:
-        """Watermark and age of the index by uuid of the cell; cells that are not among them any more disappear."""
+        """Show watermark and age of the index by cell uuid; drops cells that are not among them any more."""
         for gauge, values in ((self._watermark, watermarks), (self._age, ages_s)):
             gauge.clear()
             for uuid, value in values.items():
@@ -196,10 +196,10 @@ class ApiMetrics:
 
     @property
     def registries(self) -> Sequence[CollectorRegistry]:
-        """Everything that is measured, each with names of its own."""
+        """Return all registries, whose metrics have different names."""
         return self._registry, *self._others
 
 
 def _is_total(name: str) -> bool:
-    """Whether a sample of a counter is its value, and not when it began."""
+    """Whether a sample of a counter is its value, and not the time of its creation."""
     return name.endswith("_total")

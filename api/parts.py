@@ -1,4 +1,4 @@
-"""What an application is made of, built elsewhere."""
+"""The parts of an application, which the command builds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ApiParts:
-    """What the application is made of. What built a part closes it.
+    """The parts of an application. Each is closed where it was built.
 
-    cells: a `fleetlight.cells.fan_out.cell_pool.CellPool`. native: the cells that can be changed, by the same pool.
-    searcher: the index; None when there is none. It is only asked if `search.enabled`.
+    cells: a `fleetlight.cells.fan_out.cell_pool.CellPool`. native: native cells for changes, by the same pool.
+    searcher: the index; None without one. Lists use it only if `search.enabled`.
     identity: authenticates callers.
     rapi_users_file: users of the remote API beside those of `identity`.
     soft_deletes: whether deleted servers of native cells can be restored for a while.
-    clock: of the fleet, where its database is on another machine (`Fleet.clock`).
-    other_metrics: of parts that run in the same process, measured with its own.
-    indexer: the one that runs beside this process, in one command; `/healthz` and `/readyz` speak for it too.
-    command: that has this process and others; /healthz and /readyz speak for all of them.
-    limits: those that hold for all of these; None: there is no other.
-    nodes: what calls the agents of hosts; None: nothing does.
-    delivery: what targets of subscriptions may be.
-    index_backend: the kind of the index, as of `index.backend`; None when there is none.
-    traces: of the process; None: none are made.
+    clock: of the fleet, if its database is on another machine (`Fleet.clock`).
+    other_metrics: of other parts in this process, shown with its own.
+    indexer: the indexer of the same command; `/healthz` and `/readyz` cover it, too.
+    command: the command with this process and others; `/healthz` and `/readyz` cover all of them.
+    limits: shared by the processes of the command; None if this is the only one.
+    nodes: calls the agents of hosts; None if no part does.
+    delivery: rules for targets of subscriptions.
+    index_backend: the kind of the index, see `index.backend`; None without one.
+    traces: of the process; None: make none.
     """
 
     cells: CellReader

@@ -19,11 +19,11 @@ from fleetlight.api.http.faults import fault
 from fleetlight.api.http.host_names import ANY_HOST, ServedHosts
 from fleetlight.api.limits.request_deadlines import RequestDeadlines, TimedProtocol, protocol_with
 
-# What uvicorn still waits for when everything is answered, or disconnected: for the tasks to end.
+# After all answers and disconnections, uvicorn waits so long for tasks to end.
 _TASKS_TIMEOUT_S = 5
 _LOOK_INTERVAL_S = 0.05
 _ACCEPTING_TIMEOUT_S = 1.0
-# Where a request is refused before it is looked at, for nobody has read its body.
+# For requests that are refused before their body was read.
 _CLOSE = {"Connection": "close"}
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 
@@ -43,22 +43,20 @@ async def serve(
 ) -> None:
     """Answer requests at `listener` until `stop` is set, then close it.
 
-    From then on each new request gets 503, and the connection is closed; those under way are answered as ever.
-
-    deadlines: when a request has to have arrived.
-    shutdown_timeout_s: how long those under way may take then; what is not answered by that time gets 503, and a client
-        that has not taken its whole answer is disconnected.
-    on_ready: called once connections are accepted. on_stop: called first when it stops, to end streams.
-    logs_requests: whether each request is logged. trusted_proxies: addresses, or networks, of proxies whose
-        X-Forwarded-For and X-Forwarded-Proto say who calls; without one they say nothing. hosts: those that requests
-        may be for.
-    Signals are left to the caller, who may run this in any thread and loop; uvloop's is the fastest.
+    After that, each new request gets 503 and its connection is closed; running requests are still answered.
+    deadlines: time limits for clients.
+    shutdown_timeout_s: time limit of running requests then; later they get 503, and clients that have not taken their
+        whole answer are disconnected.
+    on_ready: called once connections are accepted. on_stop: called first at the stop, to end streams.
+    logs_requests: whether to log each request. trusted_proxies: addresses or networks of proxies whose X-Forwarded-For
+        and X-Forwarded-Proto are believed. hosts: names in the header Host that are served.
+    The caller handles signals, and may run this in any thread and loop; uvloop's is the fastest.
     """
     ending = Ending(_OneLength(_OriginForm(_KnownHost(app, hosts))))
     config = uvicorn.Config(
         AccessLog(ending) if logs_requests else ending,
         http=protocol_with(deadlines),
-        # Nothing here speaks it, and it would go on without deadlines.
+        # The API has no websockets, which would have no deadlines.
         ws="none",
         log_config=None,
         access_log=False,
@@ -82,10 +80,9 @@ async def serve(
 
 
 class _OneLength:
-    """Refuses a request that says twice, and maybe differently, where it ends (RFC 9112, 6.1).
+    """Refuses a request with two, possibly different, lengths (RFC 9112, 6.1), and closes its connection.
 
-    A proxy that goes by the other of the two would take what is left over for the next request, of another caller. So
-    the connection is closed as well.
+    A proxy that uses the other length would take the rest for the next request, of another caller.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -100,7 +97,7 @@ class _OneLength:
 
 
 class _KnownHost:
-    """Refuses a request for a host that is not served here (RFC 9110, 15.5.20)."""
+    """Refuses a request for a host name that is not served (RFC 9110, 15.5.20)."""
 
     def __init__(self, app: ASGIApp, hosts: ServedHosts) -> None:
         self._app = app
@@ -113,7 +110,7 @@ class _KnownHost:
 
 
 class _OriginForm:
-    """Passes on a request for a whole URL, as proxies send it, as one for its path (RFC 9112, 3.2.2)."""
+    """Passes on a request for a full URL, as proxies send it, as a request for its path (RFC 9112, 3.2.2)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -129,7 +126,7 @@ class _OriginForm:
 
 
 def _in_origin_form(scope: Scope) -> Scope:
-    """The host of the URL counts, and not that of the header. Raises ValueError for what is no URL."""
+    """Convert a request for a URL, whose host overrides the header. Raises ValueError for a malformed URL."""
     raw_path: bytes = scope["raw_path"]
     url = urlsplit(raw_path)
     headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
@@ -142,9 +139,9 @@ def _in_origin_form(scope: Scope) -> Scope:
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals alone, says when it accepts connections, and ends when its clients have answers.
+    """A uvicorn server without signal handlers; it reports when it accepts, and ends when clients have their answers.
 
-    uvicorn would close its listener first, and with it the connections that wait there for their first answer.
+    uvicorn would close its listener first, and with it connections that wait to be accepted.
     """
 
     def __init__(
@@ -170,7 +167,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         deadline = time.monotonic() + self._shutdown_timeout_s
-        # At least once, for requests that have arrived and were not looked at yet.
+        # Wait at least once, for requests that have arrived and not begun.
         await asyncio.sleep(_LOOK_INTERVAL_S)
         while self._under_way() and time.monotonic() < deadline:  # noqa: ASYNC110  # uvicorn has no event for it
             await asyncio.sleep(_LOOK_INTERVAL_S)
@@ -179,7 +176,7 @@ class _Server(uvicorn.Server):
         await self._stop_accepting(sockets or ())
         for connection in late:
             if connection.is_under_way:
-                # Half of its answer is sent, or its client takes none.
+                # The answer was sent in part, or the client does not take it.
                 connection.transport.abort()
         await super().shutdown(sockets)
 
@@ -187,7 +184,7 @@ class _Server(uvicorn.Server):
         waiting = select.poll()
         for listener in listeners:
             waiting.register(listener, select.POLLIN)
-        # The kernel resets what waits to be accepted; callers who come all the time do not keep the server.
+        # Accept waiting connections, which the kernel would reset, but only for a limited time.
         until = time.monotonic() + _ACCEPTING_TIMEOUT_S
         while waiting.poll(0) and time.monotonic() < until:  # noqa: ASYNC110  # uvloop accepts one in a round
             await asyncio.sleep(0)
@@ -195,10 +192,10 @@ class _Server(uvicorn.Server):
             server.close()
         for listener in listeners:
             listener.close()
-        # What was accepted last is read and refused, before uvicorn closes all that is idle.
+        # Let the last accepted requests be refused before uvicorn closes idle connections.
         await asyncio.sleep(_LOOK_INTERVAL_S)
 
     def _under_way(self) -> Sequence[TimedProtocol]:
-        """The connections whose clients have not got, or not taken, the whole answer to what they have sent."""
+        """Return the connections whose clients have not received, or not taken, their whole answer."""
         connections = (each for each in self.server_state.connections if isinstance(each, TimedProtocol))
         return [connection for connection in connections if connection.is_under_way]

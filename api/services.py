@@ -1,4 +1,4 @@
-"""What the faces of one application answer from, made once of its parts."""
+"""The services that the faces of one application share, made once from its parts."""
 
 from dataclasses import dataclass
 
@@ -26,10 +26,10 @@ from fleetlight.listing.watches.positions import PositionCodec
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """parts: what they are made of. index: it holds the safe-connect flag. limits: of this process and those beside it.
+    """The services. parts: of the application. index: holds the safe-connect flag. limits: shared by all processes.
 
-    access: to the fleet database and native cells. feed: of the changes that watches are about, by `changelogs`.
-    positions: writes down where watches go on.
+    access: to the fleet database and native cells. feed: changes for watches, read by `changelogs`.
+    positions: encodes the cursors of watches.
     """
 
     parts: ApiParts
@@ -66,7 +66,7 @@ class Services:
             parts.native,
             search.cell_timeout_s,
             parts.api.max_limit,
-            # Where the catalog names another image service, or none, any image may be one of it.
+            # If images belong to another service, or none, any uuid may be an image.
             has_image=(lambda _image_id: True) if service is None else is_default_image,
             has_project=any_project if service is None else service.has_project,
             nodes=parts.nodes,
@@ -103,7 +103,7 @@ class Services:
         )
 
     def close(self) -> None:
-        """End the watches, and what runs in threads; the parts stay open."""
+        """End the watches and the threads; the parts stay open."""
         self.feed.close()
         self.changelogs.close()
         self.index.close()

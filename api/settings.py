@@ -23,13 +23,13 @@ def _bare_address(url: str) -> str:
 
 
 def is_secure_url(url: str) -> bool:
-    """Whether what is sent to `url` can be read by no one on the way: by TLS, or since it leaves no machine."""
+    """Whether traffic to `url` is encrypted by TLS, or stays on this machine."""
     host = host_of(url)
     return host is not None and (url.startswith("https://") or (url.startswith("http://") and is_loopback(host)))
 
 
 def _issuer(url: str) -> str:
-    # As it is: the provider's tokens name the same text, with or without a slash at its end.
+    # Unchanged, since the provider's tokens have the same text, with or without a final slash.
     if not is_secure_url(url) or urlsplit(url).query or urlsplit(url).fragment:
         raise ValueError("must be a URL that starts with https://, or with http:// at a loopback address")
     return url
@@ -49,44 +49,43 @@ class ApiSettings(BaseModel):
     port: the port to listen on, 0 for any free one; `--port` goes before it.
     processes: how many processes serve the API at that address, which `fleetlight api --processes` goes before. Unset:
         as many as there are processors that it may use, and one with `fleetlight up`.
-    hosts: names under which the API is called, besides addresses, localhost and that of compute_link_prefix; a request
-        for another one is refused. Unset, a trusted proxy decides that where there is one; without, any name is served
-        unless host is a loopback address or auth is `none`.
-    trusted_proxies: addresses, or networks, of proxies in front of it. What they say in X-Forwarded-For and
-        X-Forwarded-Proto of a caller is believed; what others say there is not.
+    hosts: names that requests may be for, besides addresses, localhost and that of compute_link_prefix; the API refuses
+        others. Unset, a trusted proxy decides that, if there is one; without a proxy any name is served unless host is
+        a loopback address or auth is `none`.
+    trusted_proxies: addresses, or networks, of proxies in front of the API, whose headers X-Forwarded-For and
+        X-Forwarded-Proto are believed.
     max_limit: the largest page; also the page when a request names no limit.
     list_records_by_skipping_down_cells: whether a list may lack the servers of a cell that neither answers nor is in
-        the index; otherwise it is an error 500. From 2.69, where there are partial items for them, it has those anyway.
-    compute_link_prefix: what links begin with instead of the address that the request was sent to.
+        the index; otherwise the list fails with 500. From 2.69 on it has partial items for them instead.
+    compute_link_prefix: base of links, instead of the address that the request was sent to.
     max_lists: pages of lists, queries and counts that one process makes at the same time; more wait.
-    max_live_lists: how many pages it makes at the same time for which cells are asked.
-    max_waiting_lists: how many pages wait, a quarter of them of one caller; more are refused with 503 at once.
-    list_wait_s: how long one waits before it is refused.
-    max_unread_mib: how much of large answers callers have not taken yet, a quarter of it one caller; while it is more,
-        further pages are refused. As much may be of bodies whose requests are not answered yet; further ones get 503.
-    max_watches: streams of changes at the same time, of all processes of one `fleetlight api`.
-    max_watches_per_user, max_watches_per_project: how many of them one user, and all users of one project, may have.
-    max_project_metrics: of how many projects, those that come first, requests and refusals are counted each by
-        itself; all others count together, and with 0 none is.
-    header_timeout_s: how long the headers of a request may take to arrive, from the opening of the connection on.
-    body_timeout_s: how long the body may take after that; a request that is late gets 408, and the connection ends.
-    response_timeout_s: how long a client may take for the next 256 KiB of an answer; then the connection ends.
-    shutdown_timeout_s: how long requests that are under way when a process is stopped may take to be answered; new ones
-        get 503 meanwhile, and those that are late.
-    watch_key: a secret that all processes of one API share. With it they seal the positions of watches, and the
-        sessions of logins at an OpenID provider, so that another process can open them, also after a restart. Unset,
-        each command makes one: at another command watches list again, and those sessions have ended. `fleetlight up`
-        keeps one in its data folder.
-    prometheus_url: the address of a Prometheus that scrapes all processes of the fleet. The console's plots of the last
-        hour are taken from it, and are of all processes then; without it they are of the process that answers.
+    max_live_lists: pages that one process makes at the same time by asking cells.
+    max_waiting_lists: pages that may wait, a quarter of them of one caller; more are refused with 503 at once.
+    list_wait_s: longest wait of a page before it is refused.
+    max_unread_mib: size of large answers that callers have not taken yet, a quarter of it of one caller; beyond it,
+        further pages are refused. The same limit applies to bodies of unanswered requests; further ones get 503.
+    max_watches: concurrent streams of changes, over all processes of one `fleetlight api`.
+    max_watches_per_user, max_watches_per_project: concurrent streams of one user, and of all users of one project.
+    max_project_metrics: number of projects, those that come first, with metrics of their own; all others count
+        together; with 0 none is counted.
+    header_timeout_s: time for the headers of a request to arrive, from the opening of the connection on.
+    body_timeout_s: time for the body after that; a late request gets 408, and the connection ends.
+    response_timeout_s: time for a client to take the next 256 KiB of an answer; then the connection ends.
+    shutdown_timeout_s: time for running requests to be answered when a process stops; new and late ones get 503.
+    watch_key: a secret that all processes of one API share. They seal cursors of watches, and sessions of logins at an
+        OpenID provider, with it, so that another process can open them, also after a restart. Unset, each command makes
+        one: after a restart watches list again, and those sessions have ended. `fleetlight up` keeps one in its data
+        folder.
+    prometheus_url: the address of a Prometheus that scrapes all processes of the fleet. The console plots the last hour
+        of all processes from it; without it, that of the process that answers.
     prometheus_token: a token for it, if it asks for one.
-    luxi_socket: a unix socket at which Ganeti's local queries are answered; its users see the whole fleet.
-        `fleetlight up` has one in its folder.
-    incomplete_discovery: what a discovery of Prometheus is answered with while instances may be missing: `last`, the
-        last complete answer of the process, or `error`, 503.
+    luxi_socket: path of a unix socket for Ganeti's local queries; its users see the whole fleet. `fleetlight up` has
+        one in its folder.
+    incomplete_discovery: answer to a discovery of Prometheus while instances may be missing: `last`, the last complete
+        answer of the process, or `error`, 503.
     access_log: whether each request is logged, with its address, status and duration (event `request`).
-    auth: what authenticates callers: `none` believes every caller, `basic` and `tokens` have files of users
-        (section `identity`), `keystone` asks a Keystone (section `keystone`).
+    auth: the strategy that authenticates callers: `none` believes every caller, `basic` and `tokens` have files of
+        users (section `identity`), `keystone` asks a Keystone (section `keystone`).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -122,7 +121,7 @@ class ApiSettings(BaseModel):
 
     @property
     def served_hosts(self) -> ServedHosts:
-        """The hosts that requests may be for. A page that takes our address for its own has no login of ours."""
+        """Return the host names that requests may be for, so that no other site can bind its name to our address."""
         needs_names = is_loopback(self.host) or self.auth == "none"
         if not self.hosts and (self.trusted_proxies or not needs_names):
             return ANY_HOST
@@ -131,14 +130,13 @@ class ApiSettings(BaseModel):
 
 
 class IdentitySettings(BaseModel):
-    """The users that may call, where that is decided here (`api.auth`).
+    """The users of the strategies `basic` and `tokens` (`api.auth`), and of the remote API.
 
     htpasswd_file: strategy `basic`: users, their passwords, projects and roles (lines `name:hash:project:roles`).
     file: strategy `tokens`: users, projects and roles, as `fleetlight identity` writes them.
-    max_credentials: strategy `tokens`: how many application credentials a user can make over the API;
+    max_credentials: strategy `tokens`: application credentials that a user can make over the API;
         `fleetlight identity credential add` is not limited.
-    token_lifetime_s: strategies `tokens` and `basic`: how long after a login its token, or the session of a browser,
-        counts.
+    token_lifetime_s: strategies `tokens` and `basic`: lifetime of a token, or of a browser's session, from its login.
     region: strategy `tokens`: the name of this site in the catalog.
     rapi_users_file: users of the remote API at `/2` beside those of the strategy, in the form of Ganeti's file of them
         (lines `name password [read,write]`); they see the whole fleet.
@@ -155,18 +153,18 @@ class IdentitySettings(BaseModel):
 
 
 class KeystoneSettings(BaseModel):
-    """The Keystone that is asked with `api.auth = "keystone"`, and the account of this service there.
+    """The Keystone of `api.auth = "keystone"`, and the account of this service there.
 
     auth_url: the address of Keystone.
     username, password: the account of this service there.
     project_name: the project of that account.
     user_domain_name: the domain of the account.
     project_domain_name: the domain of its project.
-    region_name: the region whose address of Keystone is taken, where its catalog has several.
+    region_name: the region of Keystone, if its catalog has several.
     public_url: the address of Keystone in answers to callers that have to log in; auth_url unless set.
     ca_file: certificates that are trusted for TLS, instead of the system's.
-    timeout_s: what one question may cost.
-    cache_time_s: how long an answer about a token is believed; a token that is revoked counts for that long.
+    timeout_s: time limit of one request to Keystone.
+    cache_time_s: how long an answer about a token is cached; a revoked token stays valid for that long.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -187,16 +185,16 @@ class KeystoneSettings(BaseModel):
 class OpenIdSettings(BaseModel):
     """The OpenID provider at which browsers log in to the console, besides the logins of `api.auth`.
 
-    issuer: the provider's address, as its tokens name it; what else is needed of it, its discovery document says.
+    issuer: the provider's address, as in its tokens; its discovery document has all other addresses.
     client_id: the name of this service at the provider.
     client_secret: the password of this service there; unset for a public client, which has PKCE alone.
-    name: what the console calls the provider: "Sign in with NAME".
-    scopes: what the provider is asked for.
-    name_claim: the claim of the ID token that is shown as the name of the user.
+    name: the provider's name in the console: "Sign in with NAME".
+    scopes: the scopes that a login requests.
+    name_claim: the claim of the ID token with the user's displayed name.
     projects_claim: the claim of the ID token with the user's rights, a list of texts PROJECT:ROLE; others are ignored.
     administrator: the text in that claim that makes the user an administrator; unset: none does.
     ca_file: certificates that are trusted for TLS, instead of those that come with Python's requests.
-    timeout_s: how long one answer of the provider may take.
+    timeout_s: time limit of one request to the provider.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -222,13 +220,13 @@ class OpenIdSettings(BaseModel):
 
 
 class DeliverySettings(BaseModel):
-    """Where the events of subscriptions may be delivered to, and how long that is tried.
+    """Permitted targets of subscriptions, and limits on failed deliveries.
 
-    allowed_networks: inner addresses, or networks of them, that targets may have; unset: public addresses alone. Inner
+    allowed_networks: inner addresses, or networks of them, that targets may have; unset: only public addresses. Inner
         are loopback, private, link-local and other addresses that are not routed in the internet.
     allow_unencrypted: whether targets may be http:// and amqp://, besides https:// and amqps://.
-    max_attempts: an event that its target has refused so often is put aside.
-    suspend_after_d: a subscription whose target has taken nothing for so many days is suspended.
+    max_attempts: the deliverer puts an event aside after its target has refused it so often.
+    suspend_after_d: the deliverer suspends a subscription whose target has accepted nothing for so many days.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

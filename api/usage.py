@@ -1,4 +1,4 @@
-"""`GET /fleetlight/usage`: how many hours instances ran and were reserved for, by project, flavor and cell."""
+"""`GET /fleetlight/usage`: hours of running and reserved instances, by project, flavor and cell."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ from fleetlight.resources.units import MIB_PER_GIB, MICROSECONDS_PER_HOUR
 from fleetlight.views.csv_values import csv_records, csv_remark, csv_value
 
 _FORMS = ("json", "csv")
-# As `openstack usage list` has it.
+# The default of `openstack usage list`.
 _FOUR_WEEKS = 28 * 24 * MICROSECONDS_PER_HOUR
 _AMOUNTS = ("instances", "instance_hours", "vcpu_hours", "memory_gib_hours", "disk_gib_hours")
 _SUMS = (*_AMOUNTS, *(f"reserved_{name}" for name in _AMOUNTS))
@@ -69,7 +69,7 @@ def routes(services: Services) -> Sequence[HttpRoute]:
 
 
 class UsageHandler:
-    """timeout_s: what one page of a cell may cost. clock: says what is still to come."""
+    """The handler of usage. timeout_s: time limit of one page of a cell. clock: microseconds since the epoch."""
 
     def __init__(self, lister: UsageLister, *, timeout_s: float, clock: Clock) -> None:
         self._lister = lister
@@ -77,7 +77,7 @@ class UsageHandler:
         self._clock = clock
 
     async def show(self, request: ApiRequest) -> Response:
-        """`GET /fleetlight/usage`: of all projects for administrators, of their own for others."""
+        """`GET /fleetlight/usage`: of all projects for administrators, of their own project for others."""
         caller, form = request.caller, request.query.last("format") or "json"
         if form not in _FORMS:
             raise BadRequestError(f"format: '{form}' is not one of {', '.join(_FORMS)}")
@@ -112,10 +112,10 @@ class UsageHandler:
 
 
 def _period(query: QueryString, now: int) -> tuple[int, int]:
-    """Begin and end; the four weeks until now unless given. Raises BadRequestError."""
+    """Return begin and end of the period; by default the last four weeks. Raises BadRequestError."""
     begin, end = query.last("from"), query.last("to")
     stop = now if end is None else moment_in("to", end)
-    # Not before the calendar begins, nor before there was anything to run.
+    # Not before the epoch, where the calendar has dates and no instance ran.
     start = max(0, stop - _FOUR_WEEKS) if begin is None else moment_in("from", begin)
     if start >= stop:
         raise BadRequestError(f"from: {with_zone(start)} is not before to, {with_zone(stop)}")
@@ -125,7 +125,7 @@ def _period(query: QueryString, now: int) -> tuple[int, int]:
 
 
 def _groups(query: QueryString, *, is_admin: bool) -> Sequence[str]:
-    """What sums are apart by, by project unless given; only administrators learn of cells. Raises BadRequestError."""
+    """Parse the grouping, by default by project; only administrators may group by cell. Raises BadRequestError."""
     known = (*GROUPS, CELL) if is_admin else tuple(GROUPS)
     text = query.last("by")
     wanted = ["project"] if text is None else [name for name in text.split(",") if name]
@@ -166,6 +166,6 @@ def _total(usages: Iterable[Usage]) -> Usage:
 
 
 def _csv(by: Sequence[str], sums: Sequence[tuple[Group, Usage]], covers: Mapping[str, Any] | None) -> bytes:
-    """The names of the columns, a record for each group, and a remark on what the sums cover, if there is any."""
+    """Format CSV: the names of the columns, a record for each group, and a remark on the coverage, if any."""
     rows = [[csv_value(value) for value in (*group, *_amounts(usage))] for group, usage in sums]
     return csv_records([[*by, *_SUMS], *rows, *([] if covers is None else [[csv_remark(covers)]])])

@@ -1,4 +1,4 @@
-"""What wings (fleetlight.resources.wings) bring to an application."""
+"""The interface of wings (fleetlight.resources.wings) to an application."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -23,9 +23,9 @@ from fleetlight.resources.wings import wings
 
 @dataclass(frozen=True, slots=True)
 class Faces:
-    """routes: of addresses of their own. compute: of the compute API. rapi: of Ganeti's remote API.
+    """The faces of a wing. routes: at addresses of their own. compute: of the compute API. rapi: of the remote API.
 
-    end: waits until what they have begun has stopped.
+    end: stops the tasks that they have begun, and waits for their end.
     """
 
     routes: Sequence[Route]
@@ -35,18 +35,18 @@ class Faces:
 
 
 def faces_of_wings(services: Services, query_engine: QueryEngine, host_statuses: HostStatusCache) -> Sequence[Faces]:
-    """Those of each wing that is installed."""
+    """Make the faces of each installed wing."""
     return [module.faces(services, query_engine, host_statuses) for module in _modules()]
 
 
 def observe_by(agents: Agents | None) -> Observe | None:
-    """What asks nodes by their agents; None where nothing calls these."""
+    """Return the function that makes observers of nodes by their agents; None without agents."""
     made = [partial(module.observer_of, agents) for module in _modules()]
     return None if agents is None or not made else made[0]
 
 
 def opened_agents(settings: NodesSettings, registry: CollectorRegistry) -> AbstractContextManager[Agents | None]:
-    """What a process calls agents by, closed at the end. registry: of the process. Raises UsageError."""
+    """Open the caller of agents for the block. registry: of the process. Raises UsageError."""
     made = [module.opened_nodes(settings, registry) for module in _modules()]
     return made[0] if made else nullcontext()
 

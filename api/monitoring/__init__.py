@@ -1,1 +1,1 @@
-"""What Prometheus reads of the fleet: instances as gauges, and as targets."""
+"""Addresses that Prometheus reads: instances as gauges, and as targets."""

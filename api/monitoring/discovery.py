@@ -1,8 +1,8 @@
 """`GET /fleetlight/sd/{name}`: the instances of a saved view, as targets for the HTTP discovery of Prometheus.
 
-A Prometheus drops what an answer lacks. So an answer that is not known to have every instance is never given: the last
-complete one is, marked as such and with its age, or 503, at which a Prometheus goes on with what it has. Each process
-keeps the last complete answers in its memory: one that has none yet answers 503.
+Prometheus drops targets that an answer lacks. So while an answer may lack instances, the process returns the last
+complete answer, marked as such and with its age, or 503, after which Prometheus keeps its targets. Each process keeps
+its last complete answers in memory; without one it answers 503.
 (docs/decisions/0036-answer-discoveries-with-what-was-complete.md)
 """
 
@@ -35,7 +35,7 @@ from fleetlight.views.query2.projection import cells_of
 
 MAX_TARGETS = 50_000
 MAX_KEPT_BYTES = 64 * 2**20
-"""So much the last complete answers of a process hold."""
+"""The size limit of a process's last complete answers."""
 _AGE = Header("Age", "Seconds since the answer was complete, where it is the last complete one", {"type": "integer"})
 _ALWAYS = ("uuid", "name", "ip_addresses")
 DISCOVERY = ApiOperation(
@@ -52,9 +52,9 @@ DISCOVERY = ApiOperation(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A discovery; two that are equal have the same answer. content: JSON of the view's fields, and of its filter.
+    """The key of a discovery's answer. content: JSON of the view's fields and filter.
 
-    Where the caller has other roles now, or the view was changed, there was no complete answer yet.
+    A changed role of the caller, or a changed view, makes another key.
     """
 
     caller: Caller
@@ -65,14 +65,14 @@ class _Asked:
 
 
 class LastComplete:
-    """The last complete answers, the newest of them: as many as MAX_KEPT_BYTES hold."""
+    """The last complete answers, up to MAX_KEPT_BYTES; the oldest give way."""
 
     def __init__(self, max_bytes: int = MAX_KEPT_BYTES) -> None:
         self._max_bytes = max_bytes
         self._kept: dict[Hashable, tuple[int, bytes]] = {}
 
     def keep(self, asked: Hashable, at: int, groups: Sequence[TargetGroup]) -> None:
-        """at: microseconds since the epoch."""
+        """Keep a complete answer. at: microseconds since the epoch."""
         self._kept.pop(asked, None)
         self._kept[asked] = at, msgspec.json.encode(groups)
         size = sum(len(text) for _, text in self._kept.values())
@@ -81,7 +81,7 @@ class LastComplete:
             size -= len(oldest)
 
     def get(self, asked: Hashable) -> tuple[int, Sequence[TargetGroup]] | None:
-        """When it was, and its groups; None where there is none."""
+        """Return the time and the groups of the last complete answer; None without one."""
         if asked not in self._kept:
             return None
         at, text = self._kept[asked]
@@ -98,7 +98,7 @@ class DiscoveryHandler:
         self._last = LastComplete()
 
     async def show(self, request: ApiRequest) -> Response:
-        """Raises IncompleteDiscoveryError where there is nothing complete to answer with."""
+        """Answer a discovery. Raises IncompleteDiscoveryError if there is no complete answer to return."""
         caller, services = request.caller, self._services
         refuse_unknown(request.query, DISCOVERY.query)
         address, all_projects = WantedAddress.of(request.query), flag(request.query, "all_projects")
@@ -117,7 +117,7 @@ class DiscoveryHandler:
         return _answer(groups, None)
 
     def _as_configured(self, asked: _Asked, name: str) -> Response:
-        """The answer where something may be missing."""
+        """Answer by `api.incomplete_discovery` while targets may be missing. Raises IncompleteDiscoveryError."""
         last = self._last.get(asked) if self._services.parts.api.incomplete_discovery == "last" else None
         self._services.metrics.count_discovery("refused" if last is None else "last")
         if last is None:
@@ -126,9 +126,9 @@ class DiscoveryHandler:
         return _answer(groups, max(0, self._clock() - at) // MICROSECONDS_PER_SECOND)
 
     async def _view(self, caller: Caller, name: str) -> SavedView:
-        """The caller's own view of that name, or the only one that is shared with it, or the one with that id.
+        """Find the caller's own view of this name, or the only shared one, or the view with this id.
 
-        Raises ResourceNotFoundError, ConflictError.
+        Raises ResourceNotFoundError, and ConflictError when several shared views have the name.
         """
         access = self._services.access
         seen_by = partial(access.fleet.saved_views.seen_by, caller.user_id, caller.project_id)
@@ -143,7 +143,7 @@ class DiscoveryHandler:
     async def _complete(
         self, question: ItemQuery, caller: Caller, fresh: ReadOptions, address: WantedAddress
     ) -> list[TargetGroup] | None:
-        """The targets of all instances; None where it is not known that they are all. Raises BadRequestError."""
+        """Read the targets of all instances; None if some may be missing. Raises BadRequestError."""
         groups: list[TargetGroup] = []
         async for batch in self._query_engine.batches(question, caller, fresh):
             if not batch.proof.is_complete:
@@ -159,14 +159,14 @@ class DiscoveryHandler:
 
 
 def _question(view: SavedView, caller: Caller, *, all_projects: bool) -> ItemQuery:
-    """The query for the fields of a view, and what each target needs. Raises BadRequestError."""
+    """Make the query for a view's fields and those that targets need. Raises BadRequestError."""
     content = view.content
     if content.what != INSTANCE_FIELDS.name:
         raise BadRequestError(f"The view '{content.name}' is of items of type '{content.what}'; targets are instances")
     names = [*dict.fromkeys((*content.fields, *_ALWAYS))]
     body = QueryBody(what=content.what, fields=names, filter=content.filter or None, all_projects=all_projects)
     question = query_of_body(body, caller)
-    # By what never changes, so that no instance is in two batches or in none.
+    # Order by immutable fields, so that batches neither repeat nor miss an instance.
     return replace(question, order=default_order(question.known))
 
 

@@ -1,7 +1,7 @@
-"""`GET /fleetlight/metrics/instances`: how many servers each cell has, as gauges of Prometheus, for administrators.
+"""`GET /fleetlight/metrics/instances`: numbers of servers by cell, as Prometheus gauges, for administrators.
 
-An address of its own, and not part of `/metrics`: it asks the index, which may fail or take long, and only fleets that
-want it pay for it. One count serves all that scrape within KEPT_S.
+They are not part of `/metrics`, since they query the index, which may fail or take long, and not every fleet needs
+them. One count serves all scrapes within KEPT_S.
 """
 
 from collections import Counter
@@ -30,9 +30,9 @@ from fleetlight.resources.server_status import status_of
 KEPT_S = 15
 MAX_PROJECTS = 100
 OTHER = "other"
-"""The `project` of what the projects with a series of their own do not have."""
+"""The `project` of all servers whose projects have no series of their own."""
 MAX_GROUPS = 50_000
-"""Of all cells together; Elasticsearch gives up at 65,536."""
+"""The limit over all cells; Elasticsearch refuses more than 65,536."""
 METRICS = ApiOperation(
     "GET",
     "/fleetlight/metrics/instances",
@@ -75,7 +75,7 @@ class InstanceGauges:
         )
 
     def show(self, counted: CountResult) -> None:
-        """Servers by cell, vm_state, task_state and zone."""
+        """Show servers by cell, vm_state, task_state and zone."""
         is_whole = counted.has_all_cells and not counted.total.is_partial
         for answer in counted.cells:
             self._complete.labels(answer.cell.uuid).set(is_whole and answer.is_complete)
@@ -86,7 +86,7 @@ class InstanceGauges:
                 self._instances.labels(cell_uuid, status, zone or "").inc(count)
 
     def show_projects(self, counted: CountResult, most: int) -> None:
-        """Servers by project."""
+        """Show servers by project, for the `most` largest."""
         counts = Counter({project or "": count for (project,), count in counted.total.groups.items()})
         largest = dict(counts.most_common(most))
         for project, count in largest.items():
@@ -95,7 +95,7 @@ class InstanceGauges:
 
 
 class InstanceGaugesHandler:
-    """Counts once for all that ask within KEPT_S."""
+    """Shares one count between all scrapes within KEPT_S."""
 
     def __init__(self, services: Services) -> None:
         self._counter = services.counter
@@ -119,7 +119,7 @@ class InstanceGaugesHandler:
         return generate_latest(gauges.registry)
 
     async def _count(self, request: ApiRequest, by: Sequence[str]) -> CountResult:
-        """As far as the index knows: no cell is asked for the sake of a graph, unless the index does not know it."""
+        """Count by the index, however old; asks only cells that the index does not follow."""
         wanted = scope_of(request.caller, Eq("forthcoming", False), all_projects=True)
         return await self._counter.count(
             CountRequest(wanted, INSTANCE_FIELDS, tuple(by), MAX_GROUPS),

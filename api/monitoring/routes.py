@@ -1,4 +1,4 @@
-"""The addresses that a Prometheus is configured with."""
+"""The routes for Prometheus."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from fleetlight.api.services import Services
 
 
 def routes(services: Services, query_engine: QueryEngine) -> Sequence[Route]:
-    """query_engine: finds the targets."""
+    """Make the routes. query_engine: finds the targets."""
     route = services.middleware.route
     return [
         route(METRICS, InstanceGaugesHandler(services).show),

@@ -1,4 +1,4 @@
-"""From the rows of a query to targets of Prometheus: which address, and what a field is as a label; pure.
+"""From rows of a query to Prometheus targets: the address, and fields as labels; pure functions.
 
 Source: https://prometheus.io/docs/prometheus/latest/http_sd/
 """
@@ -25,7 +25,7 @@ TargetGroup = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class WantedAddress:
-    """Which address of an instance is scraped: the first one of this type, IP version and network, at this port.
+    """The scraped address of an instance: the first of this type, IP version and network, with this port.
 
     network: its label; None for any.
     """
@@ -37,7 +37,7 @@ class WantedAddress:
 
     @classmethod
     def of(cls, query: QueryString) -> "WantedAddress":
-        """Raises ParameterError."""
+        """Parse the parameters. Raises ParameterError for a malformed value."""
         port = query.last("port") or ""
         if not (port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= _LARGEST_PORT):
             raise ParameterError("port", port, f"Must be the port to scrape, 1 to {_LARGEST_PORT}.")
@@ -45,7 +45,7 @@ class WantedAddress:
         return cls(int(port), kind, version, query.last("network"))
 
     def target_of(self, addresses: Sequence[Mapping[str, Any]]) -> str | None:
-        """None of an instance that has no such address."""
+        """Return the target of an instance; None if it has no such address."""
         for address in addresses:
             if (
                 (address.get("type") or "fixed") == self.type
@@ -57,12 +57,12 @@ class WantedAddress:
 
 
 def group_of(target: str, values: Mapping[str, Any]) -> TargetGroup:
-    """The target of an instance with the values of its fields, by their names."""
+    """Make the target of an instance, with the values of its fields as labels."""
     return {"targets": [target], "labels": dict(_labels(values))}
 
 
 def marked(groups: Sequence[TargetGroup], *, age_s: int | None) -> bytes:
-    """The JSON of an answer. age_s: of the last complete one, where it is that; None: it is complete as of now."""
+    """Encode an answer. age_s: age of the last complete answer; None for one that is complete as of now."""
     said = {COMPLETE: "true"} if age_s is None else {COMPLETE: "false", AGE: str(age_s)}
     return msgspec.json.encode([{**each, "labels": {**each["labels"], **said}} for each in groups])
 
@@ -77,7 +77,7 @@ def _labels(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
-    """A list has commas around each member, as in other discoveries, so that one is matched by `.*,member,.*`."""
+    """Format a label. A list has commas around each member, as in other discoveries, to match `.*,member,.*`."""
     if isinstance(value, list) and all(isinstance(each, str | int | float) for each in value):
         return f",{','.join(map(_text, value))},"
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,1 +1,1 @@
-"""What operators see and order over HTTP: the board of cells, work on the index, failures, the last hour."""
+"""The HTTP face of operators: the board of cells, work on the index, failures, the last hour."""

@@ -1,4 +1,4 @@
-"""`GET /fleetlight/cells`: how each cell is, and what lists take of it now, for administrators."""
+"""`GET /fleetlight/cells`: the health of each cell and its route in lists, for administrators."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -81,7 +81,7 @@ class CellsHandler:
 
 
 def board_of(services: Services) -> CellBoard:
-    """The board of the cells of an application."""
+    """Make the board of cells of an application."""
     parts = services.parts
     return CellBoard(parts.cells, services.index, parts.search, _fleet_facts(parts.fleet))
 
@@ -130,7 +130,7 @@ def _safe_connect(flag: SafeConnect) -> Mapping[str, Any]:
 
 
 def _seal(seal: SealState, now: int) -> Mapping[str, Any]:
-    """now: microseconds; the moment of a seal that each search checks."""
+    """Show a seal. now: microseconds, taken as the moment of a seal that each search checks."""
     held_at = now if seal.held_at is None else seal.held_at
     reason = seal.reasons[0] if seal.reasons else None if held_at else "no indexer has checked it yet"
     return {"holds": reason is None, "at": time_shown(held_at or None), "reason": reason}

@@ -1,4 +1,4 @@
-"""`/fleetlight/index/failures` and `/audit`: what could not be indexed, and what differed, for administrators."""
+"""`/fleetlight/index/failures` and `/audit`: failed messages, and differences found, for administrators."""
 
 import json
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ class FailureHandlers:
         self._clock = services.parts.clock
 
     async def list_page(self, request: ApiRequest) -> Response:
-        """`GET /fleetlight/index/failures`: the oldest of each cell first."""
+        """`GET /fleetlight/index/failures`: by cell, the oldest first."""
         require_admin(request, _POLICY)
         name, marker = request.query.last("cell"), request.query.last("marker")
         limit = _limit(request.query.last("limit"))
@@ -84,7 +84,7 @@ class FailureHandlers:
         return json_answer({"failures": shown, "marker": found[-1].id if has_more and found else None})
 
     async def retry(self, request: ApiRequest) -> Response:
-        """`POST /fleetlight/index/failures/{failure_id}/retry`: it is written to the index, so an indexer does it."""
+        """`POST /fleetlight/index/failures/{failure_id}/retry`: orders an indexer to do it, which may write."""
         require_admin(request, _POLICY)
         failure_id, by = request.http.path_params["failure_id"], request.caller.user_id or ""
 
@@ -128,9 +128,9 @@ class FailureHandlers:
         )
 
     def _page(self, name: str | None, marker: str | None, limit: int) -> tuple[list[Failure], tuple[Cell, ...], bool]:
-        """Failures behind the one with the id `marker`, and whether there are more.
+        """Read the failures after the one with the id `marker`; returns the cells, too, and whether more follow.
 
-        Raises NotFoundError, ParameterError.
+        Raises NotFoundError for an unknown cell, and ParameterError for an unknown marker.
         """
         cells = self._fleet.cells()
         uuids = [cell.uuid for cell in cells if name in {None, cell.name, cell.uuid}]
@@ -161,11 +161,11 @@ def _shown(failure: Failure, names: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def _decoded(body: bytes) -> Any:
-    """The object that a message is in JSON, where an answer can carry it; otherwise its text."""
+    """Return a message as decoded JSON, if an answer can carry that; otherwise as text."""
     text = body.decode("utf-8", "backslashreplace")
     try:
         read = json.loads(text, parse_constant=_refuse)
-        # Half a surrogate pair can be read, and not be written.
+        # Half of a surrogate pair can be decoded, but not encoded.
         json.dumps(read, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return text
@@ -173,7 +173,7 @@ def _decoded(body: bytes) -> Any:
 
 
 def _refuse(constant: str) -> None:
-    """NaN and Infinity are no JSON."""
+    """Refuse NaN and Infinity, which are no JSON."""
     raise ValueError(constant)
 
 

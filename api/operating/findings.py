@@ -1,7 +1,7 @@
-"""`GET /fleetlight/findings`: all that is not as it should be, as one list, and as metrics; for administrators.
+"""`GET /fleetlight/findings`: all known faults of the fleet, as a list and as metrics, for administrators.
 
-What cells and the fleet database know of it comes from fleetlight.listing.findings. Here are the comparisons that are
-queries for instances, of cells of every kind, by the index as in every list.
+Findings of cells and of the fleet database come from fleetlight.listing.findings. This module adds queries for
+instances, over cells of every kind, which use the index like every list.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ _FIELDS = ("uuid", "cell", "vm_state", "task_state", "power_state", "updated_at"
 
 @dataclass(frozen=True, slots=True)
 class _InstanceQuery:
-    """A comparison that is a filter. evidence: with the fields of the instance; remedy: with its uuid."""
+    """A check by a filter. evidence: format with the instance's fields; remedy: format with its uuid."""
 
     kind: FindingKind
     wanted: Filter
@@ -98,7 +98,7 @@ class _InstanceQuery:
 
 
 def _queries(cutoff: int) -> Sequence[_InstanceQuery]:
-    """cutoff: what was changed before is in transition for long; microseconds since the epoch."""
+    """Make the checks. cutoff: microseconds; an instance in transition since before it counts as stuck."""
     before = from_microseconds(cutoff)
     is_old = any_of(Lt("updated_at", before), all_of(IsNull("updated_at"), Lt("created_at", before)))
     is_moving = any_of(IsNotNull("task_state"), Eq("vm_state", "building"))
@@ -127,7 +127,7 @@ def _queries(cutoff: int) -> Sequence[_InstanceQuery]:
 
 
 class FindingGauges:
-    """How many findings there are of each kind."""
+    """Gauges of the number of findings by kind."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -180,7 +180,7 @@ class FindingsHandler:
         )
 
     async def metrics(self, request: ApiRequest) -> Response:
-        """`GET /fleetlight/metrics/findings`: looked for once for all that ask within KEPT_S."""
+        """`GET /fleetlight/metrics/findings`: one search serves all scrapes within KEPT_S."""
         require_admin(request, "fleetlight:metrics:findings")
         return Response(await self._texts.get(None, partial(self._text, request)), media_type=CONTENT_TYPE_LATEST)
 
@@ -190,7 +190,7 @@ class FindingsHandler:
         return generate_latest(gauges.registry)
 
     async def _look(self, request: ApiRequest, now: int, transition_s: int, only: set[str] | None) -> Sequence[Finding]:
-        """One instance that two sources find is one finding: that of its cell, which knows since when."""
+        """Collect findings. Of two about one instance, keep that of the cell, which knows since when."""
         queries = _queries(now - transition_s * MICROSECONDS_PER_SECOND)
         async with request.admission.page():
             of_cells, *queried = await asyncio.gather(
@@ -239,7 +239,7 @@ def _counts(found: Sequence[Finding]) -> Mapping[FindingKind, int]:
 
 
 def _missing(found: Sequence[Finding]) -> Sequence[Finding]:
-    """Where there may be more."""
+    """Make findings for sources that may have more."""
     return [each for each in found if each.state is State.UNKNOWN]
 
 

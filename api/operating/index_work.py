@@ -1,6 +1,6 @@
-"""`/fleetlight/index/work`: work on the index, ordered, followed and stopped by administrators.
+"""`/fleetlight/index/work`: administrators order, follow and stop work on the index.
 
-The API may not write to the index. Indexers carry the orders out (docs/decisions/0034).
+The API may not write to the index; indexers carry out the orders (docs/decisions/0034).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ WORK = Shape(
 
 
 class WorkBody(RequestModel):
-    """cells: names or uuids; all unless given. What makes or drops an index is always of all."""
+    """An order. cells: names or uuids; all unless given. Work that makes or drops an index always covers all cells."""
 
     kind: Literal["sync", "verify", "repair", "rebuild", "back", "drop-old", "purge"]
     cells: Annotated[list[Annotated[str, Field(min_length=1, max_length=255)]], Field(max_length=1000)] | None = None
@@ -126,7 +126,7 @@ class WorkHandlers:
 
 
 def work_shown(work: WorkOrder, cells: Sequence[Cell], now: int) -> Mapping[str, Any]:
-    """As WORK says. now: microseconds."""
+    """Show an order by the shape WORK. now: microseconds."""
     rate = _rate(work, now)
     missing = None if work.total is None else max(0, work.total - work.done)
     is_running = work.state is WorkState.RUNNING
@@ -151,7 +151,7 @@ def work_shown(work: WorkOrder, cells: Sequence[Cell], now: int) -> Mapping[str,
 
 
 def _rate(work: WorkOrder, now: int) -> float | None:
-    """Rows a second, since the beginning."""
+    """Return the rows per second since the beginning; None if unknown."""
     if work.started_at is None or not work.done:
         return None
     took_us = (work.ended_at or now) - work.started_at
@@ -159,7 +159,7 @@ def _rate(work: WorkOrder, now: int) -> float | None:
 
 
 def _chosen(cells: Sequence[Cell], wanted: Sequence[str] | None) -> Sequence[Cell]:
-    """Raises NotFoundError, naming what there is not."""
+    """Return the wanted cells, or all. Raises NotFoundError, which names the unknown ones."""
     if wanted is None:
         return cells
     known = {cell.name for cell in cells} | {cell.uuid for cell in cells}

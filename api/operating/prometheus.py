@@ -1,6 +1,6 @@
-"""The figures of the last hour as the operator's Prometheus has them: of all processes, and over restarts.
+"""Figures of the last hour from the operator's Prometheus: of all processes, and across restarts.
 
-One range query for all series, each of which is an expression over the metrics of docs/reference/metrics.md.
+One range query reads all series, each an expression over the metrics of docs/reference/metrics.md.
 """
 
 import math
@@ -48,9 +48,9 @@ class _Answer(msgspec.Struct):
 
 
 class PrometheusSeries:
-    """Asks one Prometheus, one question at a time; for use in threads. Raises UpstreamError for an unusable url.
+    """Queries one Prometheus, one query at a time; threads may use it. Raises UpstreamError for an unusable url.
 
-    url: as a browser has it, without /api/v1. token: that is sent as a bearer's, if one is.
+    url: the address for browsers, without /api/v1. token: a bearer token to send, if any.
     """
 
     def __init__(self, url: str, token: SecretStr | None) -> None:
@@ -59,9 +59,9 @@ class PrometheusSeries:
         self._lock = threading.Lock()
 
     def read(self, begins_s: int, step_s: int, count: int) -> Mapping[str, _Values]:
-        """The values of each series at `count` moments from `begins_s` (Unix time) on; None where there is none.
+        """Read the values of each series at `count` moments from `begins_s` (Unix time) on; None for missing values.
 
-        Raises UpstreamError.
+        Raises UpstreamError when Prometheus does not answer, or not as expected.
         """
         asked = {"query": _QUERY, "start": begins_s, "end": begins_s + step_s * (count - 1), "step": step_s}
         with self._lock:
@@ -82,12 +82,12 @@ class PrometheusSeries:
 
 
 def prometheus_of(settings: ApiSettings) -> PrometheusSeries | None:
-    """The one that is configured, if one is."""
+    """Open the configured Prometheus; None without one."""
     url = settings.prometheus_url
     return None if url is None else PrometheusSeries(url, settings.prometheus_token)
 
 
 def _at_steps(found: _Matrix, begins_s: int, step_s: int) -> Mapping[int, float]:
-    """By the number of the step; what is no number, as the latency without requests, is left out."""
+    """Return the values by number of step, without NaN, such as a latency without requests."""
     numbers = ((round((at - begins_s) / step_s), float(value)) for at, value in found.values)
     return {step: value for step, value in numbers if math.isfinite(value)}

@@ -1,4 +1,4 @@
-"""The addresses by which administrators see and order what operators do."""
+"""The routes of operators."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from fleetlight.listing.cell_board import CellBoard
 
 
 def routes(services: Services, query_engine: QueryEngine, board: CellBoard, series: Series) -> Sequence[Route]:
-    """Of all that is below."""
+    """Make the routes of all handlers of this folder."""
     findings = FindingsHandler(services, query_engine)
     cells, work, failures = CellsHandler(services, board), WorkHandlers(services), FailureHandlers(services)
     route = services.middleware.route

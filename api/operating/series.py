@@ -1,6 +1,6 @@
 """`GET /fleetlight/series`: figures of the last hour, for administrators.
 
-They are of the API process that answers, or of all processes, where a Prometheus is configured that has them.
+They are those of the API process that answers, or of all processes if a Prometheus is configured.
 """
 
 import asyncio
@@ -50,16 +50,16 @@ Figures = Mapping[str, float | None]
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What was there at a step. changes: in the index, of all cells; None where that is not known."""
+    """The counts at a step. changes: in the index, of all cells; None if unknown."""
 
     counted: Counted
     changes: int | None
 
 
 class Series:
-    """The figures of the last hour, one for each step. For use in one event loop.
+    """The figures of the last hour, one for each step. Use it in one event loop.
 
-    prometheus: has those of all processes; None: there is none.
+    prometheus: has the figures of all processes; None without a Prometheus.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class Series:
         self._last: tuple[int, _Look] | None = None
 
     async def run(self) -> None:
-        """Take a figure each step, until this is cancelled; steps that a busy loop misses stay without."""
+        """Take figures at each step, until cancelled; a step that a busy loop misses has none."""
         while True:
             await self.take()
             await asyncio.sleep(STEP_S - self._clock() / MICROSECONDS_PER_SECOND % STEP_S)
 
     async def take(self) -> None:
-        """Take the figures of now. Cells are asked as by `GET /fleetlight/cells`, once for all that look meanwhile."""
+        """Take the figures of now. Shares one look at the cells with concurrent calls of `GET /fleetlight/cells`."""
         now = self._clock()
         try:
             board = await self._board.look()
@@ -93,7 +93,7 @@ class Series:
         self._last = now, look
 
     async def show(self, request: ApiRequest) -> Response:
-        """`GET /fleetlight/series`. While Prometheus does not answer, what this process has itself, and why."""
+        """`GET /fleetlight/series`. If Prometheus does not answer, returns this process's figures, and the reason."""
         require_admin(request, "fleetlight:series")
         if self._prometheus is None:
             return json_answer(self._own(None))
@@ -126,7 +126,7 @@ class Series:
 
 
 def _of_requests(before: tuple[int, _Look] | None, look: _Look, now: int) -> Figures:
-    """Of what was counted since the look before; nothing at the first one."""
+    """Make the figures of requests since the look before; none at the first look."""
     if before is None or now <= before[0]:
         return {}
     took_s = (now - before[0]) / MICROSECONDS_PER_SECOND
@@ -142,9 +142,9 @@ def _of_requests(before: tuple[int, _Look] | None, look: _Look, now: int) -> Fig
 
 
 def _quantile_ms(counts: Mapping[float, float], share: float) -> float | None:
-    """The upper bound of the bucket that it is in; None without any request, or beyond the last bound.
+    """Return a quantile, as the upper bound of its bucket; None without requests, or beyond the last bound.
 
-    counts: up to each bound, in seconds.
+    counts: number of requests up to each bound in seconds.
     """
     total = counts.get(float("inf"), 0.0)
     bounds = (bound for bound in sorted(counts) if counts[bound] >= share * total)
@@ -171,7 +171,7 @@ def _changes(board: Board | None) -> int | None:
 
 
 def _pace(before: tuple[int, _Look] | None, look: _Look, now: int) -> Figures:
-    """Changes that the index took a second; None where a cell has begun anew."""
+    """Make the figure of indexed changes per second; None if a cell has begun a new changelog."""
     if before is None or before[1].changes is None or look.changes is None or look.changes < before[1].changes:
         return {}
     took_us = now - before[0]

@@ -1,1 +1,1 @@
-"""Ganeti's remote API (contracts/ganeti-rapi): what reads, over the whole fleet at `/2` and over one cell."""
+"""The reading part of Ganeti's remote API (contracts/ganeti-rapi), for the whole fleet at `/2`, and for one cell."""

@@ -1,7 +1,7 @@
-"""The caller of the remote API, and what it may do (contracts/ganeti-rapi, 3).
+"""Callers of the remote API and their rights (contracts/ganeti-rapi, 3).
 
-Names and passwords are those of the file of users, whose users see the whole fleet, or those of the fleet's identity,
-whose users see what they see everywhere. A caller without a name sees no instances, unless the fleet believes all.
+A caller logs in as a user of the RAPI users file, and sees the whole fleet, or of the strategy of identity, and sees
+the same as on other faces. A caller without a name sees no instances, except with the strategy `none`.
 """
 
 from base64 import b64decode
@@ -22,12 +22,12 @@ from fleetlight.api.rapi.faults import RapiError
 from fleetlight.api.rapi.users import READ, WRITE, RapiUsers
 
 ANYBODY: frozenset[str] = frozenset()
-"""What a resource needs that tells nothing of what runs."""
+"""The rights for resources without information about instances."""
 A_USER = frozenset({"user"})
 READERS = frozenset({READ, WRITE})
 WRITERS = frozenset({WRITE})
 OPERATORS = frozenset({"operate"})
-"""What changes something needs: the right to write, and to see the whole fleet."""
+"""The rights for changes: to write, and to see the whole fleet."""
 
 _LEVELS = {"reader": READ, "member": WRITE}
 _TOKEN_HEADER = "X-Auth-Token"  # noqa: S105  # the name of a header
@@ -35,14 +35,14 @@ _TOKEN_HEADER = "X-Auth-Token"  # noqa: S105  # the name of a header
 
 @dataclass(frozen=True, slots=True)
 class RapiLogin:
-    """caller: sees its part of the fleet. levels: of A_USER, READERS, WRITERS, OPERATORS what the user has."""
+    """A login. caller: decides what it sees. levels: the user's rights, of A_USER, READERS, WRITERS, OPERATORS."""
 
     caller: Caller
     levels: Collection[str]
 
 
 class RapiAccess:
-    """users: None without a file of them. limit: on their logins."""
+    """Authenticates callers. users: None without a users file. limit: on logins of its users."""
 
     def __init__(self, identity: Identity, users: RapiUsers | None, limit: LoginLimit) -> None:
         self._identity = identity
@@ -50,7 +50,7 @@ class RapiAccess:
         self._limit = limit
 
     async def login(self, http: HttpRequest, connection: ClientConnection) -> RapiLogin | None:
-        """The login of a request; None without a name. Raises UnauthorizedError, TooManyLoginsError, RapiError."""
+        """Authenticate a request; None without a name. Raises UnauthorizedError, TooManyLoginsError, RapiError."""
         header = http.headers.get("Authorization")
         if header is None:
             if isinstance(self._identity, NoIdentity) or _TOKEN_HEADER in http.headers:
@@ -58,7 +58,7 @@ class RapiAccess:
             return None
         name, password = _name_and_password(header)
         user = None if self._users is None else await self._users.user(name)
-        # Where every caller is believed, a file of users is the only one that knows names.
+        # With the strategy `none`, only the users file knows names.
         if user is not None or (self._users is not None and isinstance(self._identity, NoIdentity)):
             async with telling_of_refusal(name), self._limit.attempt(name, connection):
                 if user is None or not user.has_password(password):
@@ -71,7 +71,7 @@ class RapiAccess:
         return _of(await self._identity.authenticate(http.headers, connection))
 
     def require(self, login: RapiLogin | None, needed: frozenset[str]) -> RapiLogin:
-        """Raise UnauthorizedError without a login that is needed, RapiError for one that may not do this."""
+        """Raise UnauthorizedError if a needed login is missing, and RapiError if the login lacks a right."""
         if login is None:
             if needed:
                 raise UnauthorizedError("no user")

@@ -1,4 +1,4 @@
-"""What a bulk list, and a single item, tells of each item (contracts/ganeti-rapi, 5)."""
+"""The keys of items in bulk lists, and of single items (contracts/ganeti-rapi, 5)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -33,7 +33,7 @@ BULK_FIELDS: Mapping[str, Sequence[str]] = {
     "filter": _words("watermark priority predicates action reason_trail uuid"),
     "os": _words("name valid variants parameters api_versions blacklisted hidden trusted"),
 }
-"""By item type, the keys of each object."""
+"""The keys of each object, by item type."""
 
 MORE_OF_ONE: Mapping[str, Sequence[str]] = {"job": ("oplog", "opresult")}
-"""What a single item has beside."""
+"""Further keys of a single item."""

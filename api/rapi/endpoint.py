@@ -1,6 +1,6 @@
-"""What every request of the remote API goes through, in the order of contracts/ganeti-rapi, 1.
+"""The middleware of the remote API, which checks a request in the order of contracts/ganeti-rapi, 1.
 
-Path and verb, the caller, what the caller may do, the type of the body, its JSON, then the handler.
+It checks the path and verb, the caller, its rights, the type of the body, its JSON, and then calls the handler.
 """
 
 import re
@@ -34,7 +34,7 @@ from fleetlight.resources.kept_errors import without_frames
 from fleetlight.resources.malformed_json import MALFORMED_JSON
 
 MAX_BODY_BYTES = 10 * 1024 * 1024
-# A name may have any character; those that mean something in an address are escaped where this is matched.
+# A name may have any character; this matches paths in which special characters are still escaped.
 NAME = r"[^/]+"
 JOB = r"[0-9]{1,100}"
 
@@ -50,11 +50,10 @@ _METHODS = ("GET", "PUT", "POST", "DELETE")
 
 @dataclass(frozen=True, slots=True)
 class RapiRequest:
-    """A request that may be handled.
+    """A checked request.
 
-    names: the variable parts of its path, without escapes. body: what its JSON says; `has_body` is whether there was
-    any, and `parts` how many it has (fleetlight.api.limits.large_bodies). only: the uuids of the cells that it is
-    about; None for the whole fleet.
+    names: the variable parts of its path, unescaped. body: its decoded JSON; `has_body`: whether it has one; `parts`:
+    their number (fleetlight.api.limits.large_bodies). only: uuids of the cells to ask; None for the whole fleet.
     """
 
     caller: Caller
@@ -67,20 +66,20 @@ class RapiRequest:
     parts: int = 0
 
     def with_body(self, body: Any) -> "RapiRequest":
-        """The same request with another body."""
+        """Return the request with another body."""
         return replace(self, body=body, has_body=True)
 
     def for_one_item(self) -> "RapiRequest":
-        """The same request, of which only one item is wanted: it does not wait behind large lists."""
+        """Return the request as one for a single item, which does not wait behind large lists."""
         return replace(self, fresh=replace(self.fresh, admission=OneItem(self.fresh.admission)))
 
     @property
     def asking(self) -> QueryContext:
-        """What every question of this request asks for."""
+        """The context of this request's queries."""
         return QueryContext(self.caller, self.fresh, self.only, self.parts)
 
     def flag(self, name: str) -> bool:
-        """A parameter that is 1 or 0; 0 without it. Raises RapiError."""
+        """Whether a parameter is 1; 0 by default. Raises RapiError for other values."""
         texts = self.query.all(name)
         if not texts:
             return False
@@ -95,9 +94,9 @@ Handler = Callable[[RapiRequest], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """needed: what the caller must have one of (fleetlight.api.rapi.access); nothing: the caller may be unknown.
+    """One method of a resource. needed: rights of which the caller must have one (see `access`); empty: no login.
 
-    max_parts: how many parts a body may have (fleetlight.api.limits.large_bodies).
+    max_parts: largest number of a body's parts (fleetlight.api.limits.large_bodies).
     """
 
     handler: Handler
@@ -107,32 +106,32 @@ class Verb:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """path: below `/2`, a regular expression with a group for each variable part. verbs: by their methods."""
+    """A resource. path: regular expression below `/2`, with a group for each variable part. verbs: by method."""
 
     path: re.Pattern[str]
     verbs: Mapping[str, Verb]
 
 
 def resource(path: str, verbs: Mapping[str, Verb]) -> Resource:
-    """path: a regular expression."""
+    """Make a resource. path: a regular expression."""
     return Resource(re.compile(path), verbs)
 
 
 def is_rapi(path: str) -> bool:
-    """Whether the remote API answers at this path, be it with an error."""
+    """Whether the remote API answers at this path, even if with an error."""
     return _ADDRESS.match(path) is not None
 
 
 def unknown_address(method: str, path: str) -> Exception:
-    """The error for a path of which nothing is known, or for a method that no path knows."""
+    """Make the error for an unknown path, or a method that no path has."""
     return _unsupported(method, path) if method not in _METHODS else NotFoundError(f"There is nothing at {path}")
 
 
 class RapiEndpoint:
-    """Answers everything below one address.
+    """Answers every request below one address.
 
-    resources: the first whose path fits, and that has the verb, counts. admission: of lists. timeout_s: what one cell
-    may cost.
+    resources: the first with the path and the verb counts. admission: the limits on lists. timeout_s: time limit of one
+    cell.
     """
 
     def __init__(
@@ -153,7 +152,7 @@ class RapiEndpoint:
         self._timeout_s = timeout_s
 
     async def answer(self, http: HttpRequest) -> Response:
-        """The answer to any request; what goes wrong is one too."""
+        """Answer a request; errors become answers, too."""
         request_id = http.state.request_id = f"req-{uuid4()}"
         with structlog.contextvars.bound_contextvars(request_id=request_id, address=address_of_client(http.scope)):
             try:
@@ -184,10 +183,10 @@ class RapiEndpoint:
         )
 
     def _verb(self, http: HttpRequest) -> tuple[Verb, Mapping[str, str]]:
-        # As it was sent, with every part escaped: in a decoded path a slash of a name is told from no other.
+        # Match the raw path: in a decoded path a slash in a name looks like a separator.
         sent = http.scope["raw_path"].decode().removeprefix(http.scope.get("root_path", ""))
         path = "/".join(quote(unquote(part), safe="") for part in _ABOVE.sub("", sent, count=1).split("/"))
-        if "%00" in path:  # nothing that is stored can be called so
+        if "%00" in path:  # no stored name can contain it
             raise NotFoundError(f"There is nothing at {http.url.path}")
         fitting = [(each, found) for each in self._resources if (found := each.path.fullmatch(path)) is not None]
         for each, found in fitting:
@@ -199,7 +198,7 @@ class RapiEndpoint:
         raise NotFoundError(f"There is nothing at {http.url.path}")
 
     async def _only(self, name: str, caller: Caller) -> Collection[str]:
-        """Others than administrators learn nothing of cells, not even that there is one."""
+        """Return the uuid of the named cell. Raises NotFoundError, also for callers that are no administrators."""
         found = [cell.uuid for cell in await self._cells.cells() if cell.name == name and caller.is_admin]
         if not found:
             raise NotFoundError(f"There is no cell '{name}'")
@@ -211,7 +210,7 @@ def _unsupported(method: str, path: str) -> RapiError:
 
 
 async def _body(http: HttpRequest, max_parts: int) -> tuple[Any, int]:
-    """What the body says, or _NOTHING, and how many parts it has.
+    """Read the body; returns its value, or _NOTHING, and the number of its parts.
 
     Raises RapiError, TooManyPartsError, TooManyListsError, TooManyBodiesError.
     """

@@ -16,7 +16,7 @@ _UNREACHABLE = (FleetUnreachableError, CellUnreachableError)
 
 
 class RapiError(Exception):
-    """A refusal with this status; the text is shown to the caller."""
+    """A request is refused with this status; the caller sees the text."""
 
     def __init__(
         self, status: HTTPStatus, message: str | None = None, headers: Mapping[str, str] | None = None
@@ -27,18 +27,18 @@ class RapiError(Exception):
 
 
 class UnsureError(RapiError):
-    """What is asked for was not found, and a part of the fleet that may have it does not answer."""
+    """The item was not found, but a cell that may have it does not answer."""
 
     def __init__(self, message: str) -> None:
         super().__init__(HTTPStatus.SERVICE_UNAVAILABLE, message, WHEN_AWAY)
 
 
 def rapi_fault(error: Exception) -> Response:
-    """The answer to a request that failed. Of a fault of ours nothing is told but that it is one."""
+    """Make the answer to a request that failed. It shows no details of internal errors."""
     if isinstance(error, RapiError):
         return fault(error.status, str(error), error.headers)
     if isinstance(error, UnauthorizedError):
-        # Its text is for the log.
+        # Its text is only for the log.
         return fault(HTTPStatus.UNAUTHORIZED, headers={"WWW-Authenticate": _CHALLENGE})
     if isinstance(error, _UNREACHABLE):
         text = "the fleet or the cell cannot be reached now; try again later"
@@ -51,7 +51,7 @@ def rapi_fault(error: Exception) -> Response:
 
 
 def fault(status: HTTPStatus, message: str | None = None, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer with a status other than 200."""
+    """Make an answer with a status other than 200."""
     document = {
         "code": int(status),
         "message": escape(message or status.phrase),

@@ -1,4 +1,4 @@
-"""Lists of items and single ones, in the old format: values by name, null for whatever has none."""
+"""Lists of items and single items, in the old format: values by name, null for missing ones."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -21,11 +21,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class CutOffError(Exception):
-    """Part of the fleet was lost in the middle of an answer that has begun as if it were there."""
+    """A cell failed during an answer whose headers had promised its rows."""
 
 
 class RapiItems:
-    """Asks the engine of queries on behalf of a request."""
+    """Queries items on behalf of a request."""
 
     def __init__(self, answers: WholeResults) -> None:
         self._answers = answers
@@ -40,9 +40,9 @@ class RapiItems:
         *,
         around: tuple[bytes, bytes] = (b"[", b"]\n"),
     ) -> Response:
-        """All items that the expression lets pass, each as `to_item` has it; sent while they are read.
+        """Stream all items that match the expression, each converted by `to_item`.
 
-        around: what the items stand between. An answer that lacks what its headers promise ends without its end.
+        around: the bytes before and after the items. An answer that lacks rows promised by its headers is cut off.
         """
         rows = await self._answers.stream(request.asking, item_type, names, expression)
         headers = proof_headers(rows.proof, request.caller)
@@ -54,17 +54,17 @@ class RapiItems:
     async def collected(
         self, request: RapiRequest, item_type: str, names: Sequence[str], expression: Any = None
     ) -> tuple[Sequence[Cells], dict[str, str]]:
-        """The cells of all items that the expression lets pass, and the headers that say what they cover."""
+        """Return the values of all items that match the expression, and the headers with their coverage."""
         found = await self._answers.collect(request.asking, item_type, names, expression)
         return found.rows, proof_headers(found.proof, request.caller)
 
     async def queried(
         self, request: RapiRequest, item_type: str, names: Sequence[str], expression: Any, around: tuple[bytes, bytes]
     ) -> Response:
-        """The cells of all items that the expression lets pass, as of `streamed`.
+        """Answer with the values of all items that match the expression, as `streamed`.
 
-        Of an expression that looks items up by names (fleetlight.api.query.named_items) those, in that order and as
-        often. Raises RapiError for a name of no item, or of several.
+        If the expression is a lookup by names (fleetlight.api.query.named_items), items come in the order of the names
+        and as often. Raises RapiError for a name of no item, or of several.
         """
         asking = request.asking
         if not (wanted := await self._answers.names_in(asking, item_type, expression)):
@@ -79,10 +79,10 @@ class RapiItems:
         return StreamingResponse(body, headers=headers, media_type="application/json")
 
     async def one(self, request: RapiRequest, item_type: str, name: str) -> tuple[Mapping[str, Any], dict[str, str]]:
-        """The item of a name, an abbreviation of it at a dot, or a uuid, by the names of its fields.
+        """Find an item by name, by an abbreviation of it at a dot, or by uuid; returns its fields by name.
 
-        The first in nice order where an abbreviation fits several. Raises NotFoundError, and RapiError while a part of
-        the fleet that may have it does not answer.
+        An abbreviation of several names finds the first in nice order. Raises NotFoundError, and RapiError if a cell
+        that may have the item does not answer.
         """
         known = visible_fields(item_type, request.caller)
         names = [*BULK_FIELDS[item_type], *MORE_OF_ONE.get(item_type, ())]
@@ -95,19 +95,19 @@ class RapiItems:
 
 
 def not_found(message: str, headers: Mapping[str, str]) -> Exception:
-    """The error for what an answer with these headers does not have."""
+    """Make the error for an item that is missing in an answer with these headers."""
     if headers["Fleetlight-Complete"] == "true":
         return NotFoundError(message)
     return UnsureError(f"{message}, and {UNSURE}")
 
 
 def as_object(names: Sequence[str]) -> Callable[[Row], Any]:
-    """Makes an object of a row with these columns."""
+    """Return a function that makes an object of a row with these columns."""
     return lambda row: _object(names, cells_of(row[1]))
 
 
 def _object(names: Sequence[str], cells: Cells) -> dict[str, Any]:
-    """Values by name. Backend parameters have the memory under its old name too."""
+    """Return values by name. Backend parameters also have the memory under its old name."""
     found = {name: value for name, (_, value) in zip(names, cells, strict=True)}
     parameters = found.get("beparams")
     if isinstance(parameters, dict) and "maxmem" in parameters:
@@ -116,7 +116,7 @@ def _object(names: Sequence[str], cells: Cells) -> dict[str, Any]:
 
 
 def answer(document: Any, headers: Mapping[str, str] | None = None) -> Response:
-    """A success, which always has the status 200 here."""
+    """Make a success, which always has the status 200 here."""
     return Response(_encode(document) + b"\n", headers=headers, media_type="application/json")
 
 

@@ -1,4 +1,4 @@
-"""Jobs that a caller waits for, and sees end: the next list has what they did, though the index may not have it yet."""
+"""Waiting for jobs. Once a caller has seen a job end, its next list includes its changes, even before the index."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -34,7 +34,7 @@ class SeenJobs:
         self._writes = writes
 
     async def note(self, request: RapiRequest, number: int) -> None:
-        """The job with this number has ended, and the caller is about to be told. Raises CellUnreachableError."""
+        """Note the changes of an ended job before the caller is told. Raises CellUnreachableError."""
         for cell in await self._access.ask(self._access.native.cells):
             job_id = number_in_cell(cell, number)
             if job_id is not None:
@@ -54,7 +54,7 @@ def _instances_of(engine: Engine, cell: Cell, job_id: int) -> Sequence[InstanceR
 
 
 class _WaitBody(BaseModel):
-    """previous_job_info: the values of the fields when the caller looked last. previous_log_serial: of the log."""
+    """The caller's last look. previous_job_info: values of the fields. previous_log_serial: last entry of the log."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -64,9 +64,9 @@ class _WaitBody(BaseModel):
 
 
 async def wait_for_job(items: RapiItems, seen: SeenJobs, request: RapiRequest) -> Response:
-    """`/2/jobs/J/wait`: what has changed of a job since its caller looked last.
+    """`/2/jobs/J/wait`: wait for a change of a job since its caller's last look.
 
-    Answers with null when nothing has changed for `LONGEST_S`; of a job that has ended at once.
+    Answers with null if nothing has changed for `LONGEST_S`, and at once if the job has ended.
     """
     body = _parsed(request.body)
     names = [*WATCHED, *body.fields]

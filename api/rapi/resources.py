@@ -1,6 +1,6 @@
-"""The resources of the remote API that read (contracts/ganeti-rapi, 4), each a path with its verbs.
+"""The reading resources of the remote API (contracts/ganeti-rapi, 4), each a path with its verbs.
 
-What changes something is in fleetlight.manager.faces.rapi.
+Resources for changes are in fleetlight.manager.faces.rapi.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -40,7 +40,7 @@ _FEATURES = (
     "instance-reservations",
 )
 _ROLES = {"M": "master", "C": "master-candidate", "D": "drained", "O": "offline", "R": "regular"}
-# The key that an entry of a list which is not bulk names its item by, beside the uri.
+# The key of an item's name in entries of lists that are not bulk, beside the uri.
 _COLLECTIONS = {
     "instance": "id",
     "node": "id",
@@ -49,13 +49,13 @@ _COLLECTIONS = {
     "network": "name",
     "filter": "uuid",
 }
-# What a cell does not know of its operating systems leaves them in.
+# An operating system with unknown properties stays in the list.
 _INSTALLABLE = ["&", ["==", "valid", True], ["==", "hidden", False], ["==", "blacklisted", False]]
 _WITH_TAGS = ("instance", "node", "group", "network")
 
 
 class RapiResources:
-    """Everything below `/2`, and the version beside it."""
+    """The resources below `/2`, and `/version`."""
 
     def __init__(self, items: RapiItems, cells: CellReader, seen: SeenJobs) -> None:
         self._items = items
@@ -63,11 +63,11 @@ class RapiResources:
         self._seen = seen
 
     def table(self) -> Sequence[Resource]:
-        """Every resource below `/2`."""
+        """Return every resource below `/2`."""
         return list(self._resources())
 
     def beside(self) -> Sequence[Resource]:
-        """The one at `/version`."""
+        """Return the resource `/version`."""
         return [_get("", self._version, ANYBODY)]
 
     def _resources(self) -> Iterator[Resource]:
@@ -96,7 +96,7 @@ class RapiResources:
         return answer(None)
 
     async def _features(self, _request: RapiRequest) -> Response:
-        """Those of Ganeti's, and one of our own: it has reservations."""
+        """Answer with Ganeti's features, and one of our own: reservations."""
         return answer(_FEATURES)
 
     async def _info(self, request: RapiRequest) -> Response:
@@ -106,14 +106,14 @@ class RapiResources:
         return answer(cluster_info(cell.name, cell.uuid, configured), _known_or_not(configured))
 
     async def _tags_of_cluster(self, request: RapiRequest) -> Response:
-        """The fleet has none as a whole."""
+        """Answer with the tags of a cell; the fleet as a whole has none."""
         if request.only is None:
             return answer([])
         _, configured = await self._configured(request, request.only)
         return answer([] if configured is None else configured["tags"], _known_or_not(configured))
 
     async def _configured(self, request: RapiRequest, only: Collection[str]) -> tuple[Cell, Record | None]:
-        """The cell that a request is about, and what is configured of it; None of one that cannot say that.
+        """Return the cell of a request, and its configuration; None if its kind does not report that.
 
         Raises CellUnreachableError.
         """
@@ -132,12 +132,12 @@ class RapiResources:
         rows, headers = await self._items.collected(request, "os", ["name", "variants"], _INSTALLABLE)
         found = [value for cells in rows for value in _with_variants(*(value for _, value in cells))]
         if not found and headers["Fleetlight-Complete"] != "true":
-            # A program would take an empty list for a cluster that can install nothing.
+            # Not an empty list, which would mean a cluster that can install nothing.
             raise not_found("There is no operating system", headers)
         return answer(sorted(set(found)), headers)
 
     async def _query(self, request: RapiRequest) -> Response:
-        """Items of any type, in the form of queries."""
+        """Answer with items of any type, in the form of queries."""
         known = visible_fields(request.names["what"], request.caller)
         names, expression = _asked(request)
         head = msgspec.json.encode(definitions(known, names))
@@ -145,7 +145,7 @@ class RapiResources:
         return await self._items.queried(request, known.name, names, expression, around)
 
     async def _query_fields(self, request: RapiRequest) -> Response:
-        """Definitions are the same for everybody; which items there are, only users learn."""
+        """Answer with definitions of fields, which need no login, unlike items."""
         known = ITEM_TYPES.get(request.names["what"])
         if known is None:
             raise NotFoundError(f"There is no item type '{request.names['what']}'")
@@ -160,7 +160,7 @@ class RapiResources:
             _refuse_locks(request)
             if request.flag("bulk"):
                 return await self._items.streamed(request, item_type, names, None, as_object(names))
-            # A reservation may have no name yet, and is called by its uuid.
+            # A reservation without a name is named by its uuid.
             fields = [name_field, "uuid"] if item_type == "instance" else [name_field]
             rows, headers = await self._items.collected(request, item_type, fields)
             found = sorted(name for cells in rows if (name := _first_value(cells)) is not None)
@@ -193,7 +193,7 @@ class RapiResources:
         return answer(_ROLES.get(node["role"]), headers)
 
     async def _console(self, request: RapiRequest) -> Response:
-        """Simulated hosts have none, and those of other cells are had from their own clouds."""
+        """Refuse: simulated hosts have no consoles, and other cells have them in their own clouds."""
         await self._items.one(request, "instance", request.names["instance"])
         raise RapiError(HTTPStatus.SERVICE_UNAVAILABLE, "Instance console unavailable")
 
@@ -202,7 +202,7 @@ class RapiResources:
 
 
 def _known_or_not(configured: Record | None) -> dict[str, str]:
-    """The header of completeness for what is configured of a cell; of a cell of Nova that is not known."""
+    """Make the header of completeness for a cell's configuration, which is unknown for cells of Nova."""
     return {"Fleetlight-Complete": "true" if configured is not None else "false"}
 
 
@@ -211,13 +211,13 @@ def _get(path: str, handler: Any, needed: frozenset[str]) -> Resource:
 
 
 def _refuse_locks(request: RapiRequest) -> None:
-    """What is read is read without a lock, here as in Ganeti."""
+    """Refuse requests with locks, since reads take none, as in Ganeti. Raises RapiError."""
     if request.flag("lock"):
         raise RapiError(HTTPStatus.BAD_REQUEST, "Sync queries are not allowed")
 
 
 def _asked(request: RapiRequest) -> tuple[Sequence[str], Any]:
-    """The fields and the filter of a query: of the body, or the fields of the address."""
+    """Return the fields and the filter of a query, from the body, or the fields from the address."""
     body = request.body if request.has_body else {}
     if not isinstance(body, dict):
         raise RapiError(HTTPStatus.BAD_REQUEST, "The body must be an object with 'fields' and 'qfilter'")

@@ -1,4 +1,4 @@
-"""Ganeti's remote API, of the whole fleet below `/2`, and of each cell below `/cells/{cell}/2`."""
+"""The routes of Ganeti's remote API: of the fleet below `/2`, and of each cell below `/cells/{cell}/2`."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from fleetlight.api.services import Services
 
 
 def routes(services: Services, query_engine: QueryEngine, changes: Sequence[Resource]) -> Sequence[Route]:
-    """changes: resources that change something."""
+    """Make the routes. changes: resources for changes."""
     parts, access, writes = services.parts, services.access, services.writes
     resources = RapiResources(RapiItems(WholeResults(query_engine)), parts.cells, SeenJobs(access, writes))
     below = [*resources.table(), *changes]

@@ -1,9 +1,9 @@
-"""The users of the remote API, out of Ganeti's file of them (contracts/ganeti-rapi, 3).
+"""The users of the remote API, from a file in Ganeti's form (contracts/ganeti-rapi, 3).
 
     name password [read,write]
 
-password: as it is, or `{HA1}` and the MD5 in hexadecimal digits of `name:Ganeti Remote API:password`. Empty lines and
-lines that begin with `#` say nothing; one with fewer than two words lets no user in, and the log names it.
+password: plain, or `{HA1}` and the hexadecimal MD5 of `name:Ganeti Remote API:password`. Empty lines and lines that
+begin with `#` are ignored; a line with fewer than two words lets no user in, and the log names it.
 """
 
 import hashlib
@@ -26,14 +26,14 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RapiUser:
-    """levels: what the user may do, `read` and `write` among others that mean nothing here."""
+    """A user. levels: its rights, `read` and `write`; others have no effect."""
 
     name: str
     password: SecretStr
     levels: frozenset[str]
 
     def has_password(self, password: str) -> bool:
-        """Whether this is the password; a scheme that is not known has none."""
+        """Whether this is the password; never for an unknown scheme."""
         known = self.password.get_secret_value()
         scheme, brace, rest = (
             known.removeprefix("{").partition("}") if known.startswith("{") else ("CLEARTEXT", "}", known)
@@ -48,7 +48,7 @@ class RapiUser:
 
 
 class RapiUsers:
-    """path: the file; it is read again when it changes. While it is missing there are no users."""
+    """The users. path: the file, read again when it changes. While it is missing there are no users."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -56,7 +56,7 @@ class RapiUsers:
         self._known: Mapping[str, RapiUser] = {}
 
     async def user(self, name: str) -> RapiUser | None:
-        """The user of this name."""
+        """Return the user of this name, or None."""
         try:
             self._known = await self._file.current()
         except DirectoryUnavailableError as error:
@@ -66,7 +66,7 @@ class RapiUsers:
         return self._known.get(name)
 
     def _parse(self, content: bytes) -> Mapping[str, RapiUser]:
-        """Raises DirectoryUnavailableError; the users from before stay then."""
+        """Parse the file. Raises DirectoryUnavailableError; the previous users stay then."""
         try:
             text = content.decode()
         except UnicodeDecodeError as error:

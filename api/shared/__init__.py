@@ -1,1 +1,1 @@
-"""What every face needs to answer by the fleet: the middleware, access to the cells, and the proof of an answer."""
+"""Shared by the faces that answer from the fleet: the middleware, access to cells, and the proof of an answer."""

@@ -1,7 +1,7 @@
-"""What every request of the compute API goes through, in the order that Nova checks it.
+"""The middleware of the compute API, which checks requests in Nova's order.
 
-Route, microversion (contracts/nova-servers, section 2), identity, project in the address, then the handler; whatever
-goes wrong becomes a fault here, and every answer gets its request id and microversion headers here.
+It finds the route, the microversion (contracts/nova-servers, section 2), the caller and the project in the address, and
+calls the handler. It turns errors into faults, and adds the headers of request id and microversion to every answer.
 """
 
 import re
@@ -50,7 +50,7 @@ STANDARD_HEADER = "OpenStack-API-Version"
 LEGACY_HEADER = "X-OpenStack-Nova-API-Version"
 _SERVICE = "compute"
 _VERSION = re.compile(r"([1-9][0-9]*)\.([1-9][0-9]*|0)")
-# Far more digits than any version will ever have, and few enough for int() to accept.
+# More digits than any version, and few enough for int().
 _MAX_LENGTH = 100
 EVENT_STREAM = "text/event-stream"
 
@@ -58,7 +58,7 @@ _log = structlog.get_logger(__name__)
 _READING = frozenset({"GET", "HEAD"})
 _PROJECT_ID = re.compile(r"[0-9a-f-]+")
 _JSON_TYPES = frozenset({"application/json", "application/vnd.openstack.compute+json"})
-# What clients send along with a request that has no body, or one that is not read.
+# Media types that clients send with requests without a body, or with an unread one.
 _TYPES_OF_NOTHING = _JSON_TYPES | {"text/plain"}
 
 
@@ -72,7 +72,7 @@ class Microversion:
 
 
 def negotiate(headers: Headers) -> Microversion:
-    """The microversion that a request asks for; the oldest when it asks for none.
+    """Return the requested microversion; the oldest by default.
 
     Raises MicroversionSyntaxError, UnsupportedMicroversionError.
     """
@@ -83,7 +83,7 @@ def negotiate(headers: Headers) -> Microversion:
 
 
 def parse_version(text: str) -> Microversion:
-    """The microversion that `text` names, also as "latest".
+    """Parse a microversion, or "latest".
 
     Raises MicroversionSyntaxError, UnsupportedMicroversionError.
     """
@@ -99,7 +99,7 @@ def parse_version(text: str) -> Microversion:
 
 
 def response_headers(version: str) -> list[tuple[str, str]]:
-    """What every answer says about the microversion that it was given in."""
+    """Make the headers by which every answer names its microversion."""
     return [
         (STANDARD_HEADER, f"{_SERVICE} {version}"),
         (LEGACY_HEADER, version),
@@ -109,7 +109,7 @@ def response_headers(version: str) -> list[tuple[str, str]]:
 
 
 def _standard(values: Sequence[str]) -> str | None:
-    """The last entry for our service, of entries for several services."""
+    """Return the last entry for our service, among entries for several services."""
     for entry in reversed(",".join(values).split(",")):
         words = entry.split(None, 1)
         if len(words) == 2 and words[0].lower() == _SERVICE:
@@ -118,7 +118,7 @@ def _standard(values: Sequence[str]) -> str | None:
 
 
 def _legacy(values: Sequence[str]) -> str | None:
-    """The last entry, also an empty one, which is no version."""
+    """Return the last entry, even if empty, which is no valid version."""
     return ",".join(values).split(",")[-1].strip() if values else None
 
 
@@ -130,11 +130,11 @@ class ApiRequest:
     """A request that has passed the middleware.
 
     minor: the microversion is 2.`minor`.
-    authenticate: finds out the caller again, as at first; for answers that go on for long.
-    admission: of what is made for the request.
-    include: lets the next lists of a project (or of a user without one) include a state of an instance.
-    is_relaxed: it came by the legacy endpoint `/v2`, where unknown keys of a body are ignored.
-    request_id: what the answer's header says, and the instance action of what the request changes is found by.
+    authenticate: authenticates the caller again, for long answers.
+    admission: the limits on the request's pages.
+    include: has the next lists of a project (or of a user without one) include a state of an instance.
+    is_relaxed: the request came by the legacy endpoint `/v2`, where unknown keys of a body are ignored.
+    request_id: the id in the answer's header, and of the instance actions that the request causes.
     """
 
     minor: int
@@ -150,27 +150,25 @@ class ApiRequest:
 
     @property
     def wants_events(self) -> bool:
-        """Whether nothing but a stream of events is accepted: the one type by which an answer is chosen."""
+        """Whether the request accepts only a stream of events; no other media type selects an answer."""
         return self.http.headers.get("accept", "").partition(";")[0].strip().lower() == EVENT_STREAM
 
     @property
     def origin(self) -> RequestContext:
-        """This request as what asked for a change."""
+        """The context of this request, as the origin of a change."""
         return RequestContext(self.request_id, self.caller.user_id, self.caller.project_id)
 
     async def hand_out_token(self, *rows: InstanceRow) -> None:
-        """Let the answer name these states of instances of native cells, so that lists can be asked to include them.
+        """Add tokens of these states of native instances to the answer, by which lists can be asked to include them.
 
-        The next lists of the caller's project and of the instances' include them without being asked.
+        The next lists of the projects of caller and instances include them even without tokens.
         """
         self.http.state.token = " ".join(str(ChangeToken.of(row)) for row in rows)
         for row in rows:
             await self.include(row, self.caller.reader)
 
     def authorize(self, rule: str) -> None:
-        """Raise ForbiddenError when the caller has not the role that `rule` (fleetlight.api.shared.policy)
-        asks for.
-        """
+        """Raise ForbiddenError if the caller lacks the role that `rule` demands (fleetlight.api.shared.policy)."""
         authorize(self.caller, rule)
 
 
@@ -180,7 +178,7 @@ Handler = Callable[[ApiRequest], Awaitable[Response]]
 class Middleware:
     """Makes endpoints out of handlers.
 
-    link_prefix: `api.compute_link_prefix`. include: see ApiRequest. admission: of lists.
+    link_prefix: `api.compute_link_prefix`. include: see ApiRequest. admission: the limits on lists.
     """
 
     def __init__(self, identity: Identity, link_prefix: str | None, include: Include, admission: ListAdmission) -> None:
@@ -190,7 +188,7 @@ class Middleware:
         self._admission = admission
 
     def endpoint(self, handler: Handler, *, gives_events: bool = False) -> Endpoint:
-        """The endpoint that answers with `handler`. gives_events: whether also with a stream of them."""
+        """Make the endpoint of `handler`. gives_events: whether it can also answer with a stream of events."""
 
         async def answer(http: HttpRequest) -> Response:
             async def respond(minor: int) -> Response:
@@ -204,11 +202,11 @@ class Middleware:
         return answer
 
     def route(self, operation: ApiOperation, handler: Handler) -> DocumentedRoute:
-        """The route of an operation that `handler` answers."""
+        """Make the route of an operation that `handler` answers."""
         return DocumentedRoute(operation, self.endpoint(handler, gives_events=operation.events is not None))
 
     async def answer(self, http: HttpRequest, respond: Callable[[int], Awaitable[Response]]) -> Response:
-        """Negotiate the microversion, call `respond` with its minor part, and answer what goes wrong with a fault."""
+        """Negotiate the microversion, call `respond` with its minor part, and turn errors into faults."""
         request_id = http.state.request_id = f"req-{uuid4()}"
         version_headers: list[tuple[str, str]] = []
         with structlog.contextvars.bound_contextvars(request_id=request_id, address=address_of_client(http.scope)):
@@ -240,8 +238,8 @@ class Middleware:
         return response
 
     async def request(self, http: HttpRequest, minor: int) -> ApiRequest:
-        """The request, once its caller is known, with what is to be known of it besides; for use inside of `answer`."""
-        # A password may have to wait, and it is looked whether its caller does too.
+        """Authenticate the caller, and make the ApiRequest. For use within `answer`."""
+        # While a password check waits, notice if the caller disconnects.
         receive = LookingAhead(http.receive)
         http = HttpRequest(http.scope, receive)
         connection = ClientConnection.of(http, receive)
@@ -278,7 +276,7 @@ class Middleware:
 
 
 def _rate_limit(http: HttpRequest) -> RateLimit | None:
-    """The limit that a request is under, which its answer tells of."""
+    """Return the limit on a request, for the headers of its answer."""
     failure = getattr(http.state, "failure", None)
     if isinstance(failure, TooManyOwnWatchesError):
         return RateLimit(WATCHES, failure.limit, 0, failure.retry_after_s)
@@ -288,11 +286,11 @@ def _rate_limit(http: HttpRequest) -> RateLimit | None:
 
 
 class _UnknownAddressError(Exception):
-    """The element of a project in the address can be none."""
+    """The project's element in the address is no valid project."""
 
 
 def is_legacy(http: HttpRequest) -> bool:
-    """Whether a request came by `/v2`: always microversion 2.1, whatever its headers say, and none in the answer."""
+    """Whether a request came by `/v2`, which has microversion 2.1 regardless of headers, and no version headers."""
     path: str = http.scope["path"].removeprefix(http.scope.get("root_path", ""))
     return path == "/v2" or path.startswith("/v2/")
 

@@ -1,4 +1,4 @@
-"""Answers that are streams of what a watch says, as server-sent events."""
+"""Answers that stream the events of a watch as server-sent events."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import ExitStack
@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from fleetlight.listing.watches.watch import WatchEvent
 
 LAST_ID_HEADER = "Last-Event-ID"
-# A reader that takes nothing for so long is given up.
+# A reader that takes nothing for so long is disconnected.
 _SEND_TIMEOUT_S = 30
 
 
@@ -21,10 +21,10 @@ class Streams(Protocol):
 
 
 class EventStream(EventSourceResponse):
-    """held: what is closed when the stream has ended, however it does."""
+    """A stream of events. held: resources to close at the end of the stream."""
 
     def __init__(self, watch: Streams, held: ExitStack) -> None:
-        # The stream has a heartbeat of its own, which moves the reader on.
+        # No pings, since the watch has a heartbeat of its own, with a cursor.
         super().__init__(_sent(watch), ping=0, send_timeout=_SEND_TIMEOUT_S)
         self._held = held
 

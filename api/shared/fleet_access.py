@@ -1,7 +1,7 @@
 """Access of handlers to the fleet database and to native cells, whose calls block.
 
-Cells are asked by the same pool as lists ask them by (fleetlight.cells.fan_out.cell_pool): what hangs for one hangs for
-all.
+Handlers and lists share the pool of cells (fleetlight.cells.fan_out.cell_pool), and with it the knowledge which cells
+hang.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 _CHANGING_THREADS = 8
-# Where a part of the cells is enough: many times what a cell needs that is well, and hardly noticed by a caller.
+# A request for which some cells suffice waits so long: many times the time of a healthy cell, and hardly noticeable.
 _SOON_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class OfCells(Generic[T]):
-    """What the cells answered, in the order of their names, and which of them did not.
+    """The answers of cells, in the order of their names, and the cells that did not answer.
 
-    not_asked: cells of other kinds, which may have the same things and are never asked for them.
+    not_asked: cells of other kinds, which may have such objects, but cannot be asked for them.
     """
 
     answers: Sequence[tuple[Cell, T]]
@@ -52,11 +52,11 @@ class OfCells(Generic[T]):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The header that says so."""
+        """The header of completeness."""
         return {"Fleetlight-Complete": "true" if self.is_complete else "false"}
 
     def without(self, down: Sequence[Cell]) -> "OfCells[T]":
-        """The same, as if cells which did not answer a later call had been down from the beginning."""
+        """Return the answers without the cells `down`, which did not answer a later call."""
         gone = {cell.uuid for cell in down}
         answers = [(cell, answer) for cell, answer in self.answers if cell.uuid not in gone]
         return replace(self, answers=answers, down=[*self.down, *down])
@@ -64,30 +64,30 @@ class OfCells(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class InUse:
-    """amounts: by resource. headers: the one that says whether all cells of the project count, with what they have."""
+    """Usage of a project. amounts: by resource. headers: whether all cells were counted."""
 
     amounts: Mapping[str, int]
     headers: Mapping[str, str]
 
 
 class Agents(Protocol):
-    """What calls the agents of hosts, and remembers what they say of their state."""
+    """The caller of hosts' agents, which caches their reported state."""
 
     def forget(self, cell: Cell, nodes: Collection[str]) -> None:
-        """Nodes whose configuration has changed, by their names."""
+        """Drop the cached state of nodes (by name) whose configuration has changed."""
 
 
 async def any_project(_project_id: str) -> bool:
-    """Where this process does not know the projects, any may be one."""
+    """Accept any project, where this process does not know them."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class FleetAccess:
-    """timeout_s: what a question may cost a request. max_limit: the largest page.
+    """Access to the fleet. timeout_s: time limit of a query. max_limit: the largest page.
 
-    has_image: whether there is an image with that uuid. has_project: whether there is a project with that id.
-    nodes: what remembers the state of hosts with agents; None: nothing does.
+    has_image: whether an image with a uuid exists. has_project: whether a project with an id exists.
+    nodes: caches the state of hosts with agents; None without agents.
     """
 
     fleet: Fleet
@@ -102,45 +102,43 @@ class FleetAccess:
     _changing: DaemonThreads = field(default_factory=lambda: DaemonThreads(_CHANGING_THREADS, "changes"))
 
     def check_image(self, image_id: str) -> None:
-        """Raises BadRequestError for an image that there is not."""
+        """Raise BadRequestError if the image does not exist."""
         if not self.has_image(image_id):
             raise BadRequestError(f"Image {image_id} could not be found.")
 
     async def check_project(self, caller: Caller, project_id: str) -> None:
-        """Raises BadRequestError for a project that there is not. Only administrators learn that of other projects."""
+        """Raise BadRequestError if the project does not exist; checked for other projects only by administrators."""
         is_told = caller.is_admin or caller.project_id == project_id
         if is_told and not await self.has_project(project_id):
             raise BadRequestError(f"Project ID {project_id} is not a valid project.")
 
     async def act(self, cell: Cell, change: Callable[[], T]) -> T:
-        """What a `change` of a native cell that blocks returns; it is waited for (see GuardedCell.act)."""
+        """Run a blocking `change` of a native cell, and wait for its result (see GuardedCell.act)."""
         return await self.native.pool.act(cell, change)
 
     async def act_anywhere(self, change: Callable[[], T]) -> T:
-        """What a `change` returns that concerns the fleet and a cell which it chooses itself; it is waited for."""
+        """Run a blocking `change` of the fleet and of a cell that it chooses itself, and wait for its result."""
         return await self._changing.run(change)
 
     async def mapping_of(self, instance_uuid: str) -> InstanceMapping | None:
-        """Where an instance lives (see InstanceFinder.mapping_of); None of a text that is no uuid."""
+        """Find the cell of an instance (see InstanceFinder.mapping_of); None for a text that is no uuid."""
         return await self.finder.mapping_of(instance_uuid, self.timeout_s) if is_uuid(instance_uuid) else None
 
     async def ask(self, question: Callable[[], T]) -> T:
-        """The fleet database's answer to a `question` that blocks. Raises FleetUnreachableError when it is late."""
+        """Run a blocking query to the fleet database. Raises FleetUnreachableError, also at the timeout."""
         return await ask_fleet(question, self.timeout_s)
 
     async def ask_cell(self, cell: Cell, question: Callable[[], T]) -> T:
-        """The answer of a native cell to a `question` that blocks. Raises CellUnreachableError when it is late, and at
-        once while the cell hangs.
-        """
+        """Run a blocking query to a native cell. Raises CellUnreachableError: at the timeout, at once if it hangs."""
         return await self.native.pool.ask_known(cell, question, self.timeout_s)
 
     async def ask_cells(self, question: Callable[[Cell], T]) -> OfCells[T]:
-        """The answers of all native cells, asked at the same time. Raises FleetUnreachableError for the registry."""
+        """Ask all native cells concurrently. Raises FleetUnreachableError if the list of cells cannot be read."""
         native, others = await self.ask(self.native.cells_and_others)
         return replace(await self.ask_some(native, question), not_asked=others)
 
     async def ask_some(self, cells: Sequence[Cell], question: Callable[[Cell], T]) -> OfCells[T]:
-        """The answers of these native cells, asked at the same time."""
+        """Ask these native cells concurrently."""
         asked = await asyncio.gather(*(self._ask_one(cell, question) for cell in cells))
         answers = [(cell, answer[0]) for cell, answer in zip(cells, asked, strict=True) if answer is not None]
         down = [cell for cell, answer in zip(cells, asked, strict=True) if answer is None]
@@ -149,10 +147,10 @@ class FleetAccess:
     async def ask_until_enough(
         self, cells: Sequence[Cell], question: Callable[[Cell], T], is_enough: Callable[[Sequence[T]], bool]
     ) -> OfCells[T]:
-        """The answers of those of these native cells that answer soon; of all when they are not enough without.
+        """Ask these native cells, and return the answers that come soon; wait for all if `is_enough` denies them.
 
-        A cell that is late has neither answered nor is down. Its question goes on beside the request, so that a cell is
-        found that hangs.
+        A late cell counts neither as answered nor as down. Its query goes on in the background, to detect cells that
+        hang.
         """
         asked = {asyncio.create_task(self._ask_one(cell, question)): cell for cell in cells}
         self._late.update(asked)
@@ -173,14 +171,14 @@ class FleetAccess:
         return OfCells(answered, [cell for cell, answer in done if answer is None])
 
     async def find_in_cells(self, question: Callable[[Cell], T | None]) -> tuple[Cell, T] | None:
-        """The first answer that is not None, with its cell; None when every cell says so.
+        """Return the first answer that is not None, with its cell; None if every cell answers None.
 
-        Raises CellDownError when a cell that may have what was asked for does not answer, FleetUnreachableError.
+        Raises CellDownError if none is found and a cell does not answer, and FleetUnreachableError.
         """
         return await self.find_in_some(await self.ask(self.native.cells), question)
 
     async def find_in_some(self, cells: Sequence[Cell], question: Callable[[Cell], T | None]) -> tuple[Cell, T] | None:
-        """As `find_in_cells`, in these native cells."""
+        """As `find_in_cells`, in these native cells. Raises CellDownError."""
         of_cells = await self.ask_some(cells, question)
         for cell, answer in of_cells.answers:
             if answer is not None:
@@ -190,7 +188,7 @@ class FleetAccess:
         return None
 
     async def in_use(self, project_id: str) -> "InUse":
-        """What counts against the quotas of a project. Raises FleetUnreachableError."""
+        """Sum up a project's usage that counts against quotas. Raises FleetUnreachableError."""
         counted = await self.ask(partial(self.fleet.quotas.counts, project_id))
         wanted = await self.ask(partial(self.fleet.cells_of_project, project_id))
         cells = [cell for cell in await self.ask(self.native.cells) if cell.uuid in wanted]
@@ -198,7 +196,7 @@ class FleetAccess:
         return InUse(with_sizes(counted, [size for _, size in sizes.answers]), sizes.headers)
 
     def close(self) -> None:
-        """End the threads; does not wait for a cell that hangs."""
+        """End the threads, without waiting for hanging cells."""
         self._changing.shutdown(wait=False)
 
     async def _ask_one(self, cell: Cell, question: Callable[[Cell], T]) -> tuple[T] | None:

@@ -1,4 +1,4 @@
-"""The headers of requests and answers that programs may rely on, as the OpenAPI document shows them."""
+"""The public headers of requests and answers, for the OpenAPI document."""
 
 from collections.abc import Mapping
 from typing import Any

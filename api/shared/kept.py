@@ -1,4 +1,4 @@
-"""An answer that all who ask within some seconds share, made once."""
+"""A cache of answers that callers share for some seconds."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -11,7 +11,7 @@ Answer = TypeVar("Answer")
 
 
 class Kept(Generic[Answer]):
-    """Answers by what was asked for, of which there are few. For use in one event loop. kept_s: for how long."""
+    """Answers of a few keys, each kept for `kept_s`. Use it in one event loop."""
 
     def __init__(self, clock: Clock, kept_s: int) -> None:
         self._clock = clock
@@ -20,7 +20,7 @@ class Kept(Generic[Answer]):
         self._made: dict[Hashable, tuple[int, Answer]] = {}
 
     async def get(self, asked: Hashable, make: Callable[[], Awaitable[Answer]]) -> Answer:
-        """The answer of `make`, or that of an earlier call; what it raises, only its own caller gets."""
+        """Return the answer of `make`, or that of an earlier call. Errors of `make` are not shared."""
         async with self._making:
             known = self._made.get(asked)
             if known is None or not 0 <= self._clock() - known[0] < self._kept_us:

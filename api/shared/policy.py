@@ -1,8 +1,8 @@
 """Rules of access: one table for all handlers (contracts/nova-rest, section 7).
 
-A rule says which role the caller needs in the project of what is asked for. That it is the caller's own project is not
-said here: what belongs to another project is not found, because tenancy is part of every lookup. Nova checks a rule
-after the request's body and after the lookup, so handlers call `authorize` at that point and not the middleware.
+A rule names the role that the caller needs in the project of a resource. Rules do not check the project: each lookup
+finds only resources of projects that the caller may see. Nova checks a rule after the body and the lookup, so handlers
+call `authorize` there, and not the middleware.
 """
 
 from fleetlight.api.caller import Caller
@@ -160,11 +160,11 @@ _PREFIX = "os_compute_api:"
 
 
 def full_name(rule: str) -> str:
-    """What Nova calls it, and what a refusal names."""
+    """Return Nova's name of a rule, which a refusal names."""
     return rule if rule.startswith("compute:") else _PREFIX + rule
 
 
-# The role that a rule asks for, by the full name of the rule, which is what a refusal names.
+# The role that a rule demands, by the full name of the rule.
 RULES = {
     full_name(rule): role
     for role, rules in (("reader", _READER), ("member", _MEMBER), ("manager", _MANAGER), ("admin", _ADMIN))
@@ -173,6 +173,6 @@ RULES = {
 
 
 def authorize(caller: Caller, rule: str) -> None:
-    """Raise ForbiddenError, naming `rule` (a key of RULES), when the caller has not the role that it asks for."""
+    """Raise ForbiddenError, naming `rule` (a key of RULES), if the caller lacks the role that it demands."""
     if not caller.has_role(RULES[rule]):
         raise ForbiddenError(rule)

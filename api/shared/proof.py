@@ -1,4 +1,4 @@
-"""The headers by which an answer says what it covers (docs/architecture.md, "One merge, many sources")."""
+"""Headers with the coverage of an answer (docs/architecture.md, "One merge, many sources")."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -22,16 +22,16 @@ _DICTIONARY_KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
 _ROUTE_OF_CELL = re.compile(
     r"(?:\*(?P<shared>[a-z-]+)=(?P<count>\d+)|(?P<cell>[^=,\s*][^=,\s]*)=(?P<route>[a-z-]+))(?:;watermark=(?P<watermark>\d+))?(?:;age=(?P<age_s>[\d.]+))?"
 )
-# nginx takes 4 KiB of headers of an answer unless told otherwise, and answers 502 where there are more.
+# By default nginx answers 502 if an answer has more than 4 KiB of headers.
 _LONGEST_ROUTE = 3000
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How the index and the cells are read for one request: how fresh, for how long, and when.
+    """Options for reading the index and the cells for one request.
 
-    ask_live: uuids of the cells that are asked themselves, since the index may lack what the caller knows to be there.
-    cell_timeout_s: what one cell may cost. admission: of what is made for the request.
+    ask_live: uuids of the cells to read live, since the index may lack changes that the caller knows.
+    cell_timeout_s: time limit of one cell. admission: the limits on the request's pages.
     """
 
     consistency: Consistency
@@ -43,7 +43,7 @@ class ReadOptions:
 async def read_options(
     headers: Headers, caller: Caller, writes: ReadYourWrites, longest_s: float, admission: Admission
 ) -> ReadOptions:
-    """What the headers of a request of `caller` ask for. longest_s: what one cell may cost at the most.
+    """Read the options from the headers of a request of `caller`. longest_s: longest time limit of one cell.
 
     Raises BadRequestError, TokenError.
     """
@@ -58,7 +58,7 @@ async def read_options(
 
 
 def wanted_consistency(headers: Headers) -> tuple[Consistency, Sequence[ChangeToken]]:
-    """What the request header Fleetlight-Consistency asks for, `bounded` without it, and the tokens of `at-least`.
+    """Parse the request header Fleetlight-Consistency (default `bounded`), and the tokens of `at-least`.
 
     Raises BadRequestError, TokenError.
     """
@@ -74,9 +74,9 @@ def wanted_consistency(headers: Headers) -> tuple[Consistency, Sequence[ChangeTo
 
 
 def wanted_cell_timeout(headers: Headers, longest_s: float) -> float:
-    """How long the request lets one cell take: what Fleetlight-Cell-Timeout says, and never more than `longest_s`.
+    """Parse Fleetlight-Cell-Timeout, the time limit of one cell; at most `longest_s`, which is the default.
 
-    Raises BadRequestError.
+    Raises BadRequestError for a malformed value.
     """
     value = headers.get(CELL_TIMEOUT_HEADER)
     if value is None:
@@ -87,10 +87,10 @@ def wanted_cell_timeout(headers: Headers, longest_s: float) -> float:
 
 
 def proof_headers(page: Page, caller: Caller) -> dict[str, str]:
-    """Fleetlight-Complete and Fleetlight-Route; others than administrators learn neither names nor number of cells.
+    """Make Fleetlight-Complete and Fleetlight-Route; only administrators see names and numbers of cells.
 
-    For administrators the route is a dictionary of RFC 8941, with a member for each cell; where the cells are too
-    many for a header, with one for each route.
+    For administrators the route is a dictionary of RFC 8941 with a member for each cell; if these are too many for a
+    header, with one for each route.
     """
     if not caller.is_admin:
         route = page.summary
@@ -101,7 +101,7 @@ def proof_headers(page: Page, caller: Caller) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class CellRoute:
-    """What Fleetlight-Route says of one cell, or of several that took a route, which are then called "57 cells"."""
+    """A member of Fleetlight-Route: one cell, or several with the same route, then named like "57 cells"."""
 
     cell: str
     route: str
@@ -110,7 +110,7 @@ class CellRoute:
 
 
 def routes_said(header: str) -> list[CellRoute]:
-    """The members of Fleetlight-Route, as administrators get it; none of a route alone, as others do."""
+    """Parse Fleetlight-Route as sent to administrators; empty for the route alone, as sent to others."""
     return [
         CellRoute(
             said["cell"] or f"{said['count']} cells",
@@ -123,7 +123,7 @@ def routes_said(header: str) -> list[CellRoute]:
 
 
 def _summed_up(cells: Sequence[CellAnswer]) -> Iterator[str]:
-    """A member for each route: how many cells took it, and the age of the oldest. No cell's name begins with a star."""
+    """Yield a member for each route: its number of cells, and the largest age. (No cell's name begins with a star.)"""
     for route in sorted({answer.route for answer in cells}):
         taken = [answer for answer in cells if answer.route is route]
         ages = [answer.age_s for answer in taken if answer.age_s is not None]
@@ -132,7 +132,7 @@ def _summed_up(cells: Sequence[CellAnswer]) -> Iterator[str]:
 
 def _member(answer: CellAnswer) -> str:
     name = answer.cell.name
-    # Not every name can be a key of such a dictionary; then the cell is called by its uuid.
+    # A name that cannot be a key of such a dictionary is replaced by the uuid.
     member = f"{name if _DICTIONARY_KEY.fullmatch(name) else f'cell-{answer.cell.uuid}'}={answer.route}"
     if answer.watermark is not None:
         member += f";watermark={answer.watermark}"

@@ -1,4 +1,4 @@
-"""What the body of a request names, found in the fleet: what there is not gets 400, and not 404 as in an address."""
+"""Lookups of objects that a request's body names; a missing one gets 400, and not 404 as in an address."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +10,11 @@ from fleetlight.cells.errors import ResourceNotFoundError
 from fleetlight.cells.fleet.compute.flavors import Flavor
 from fleetlight.cells.fleet.compute.quotas import check
 
-# Every call asks the fleet database, and so blocks.
+# Every call queries the fleet database, and so blocks.
 
 
 def named_flavor(access: FleetAccess, request: ApiRequest, flavor_id: str) -> Flavor:
-    """The flavor that the caller may use, also a disabled one. Raises BadRequestError."""
+    """Find a flavor that the caller may use, even a disabled one. Raises BadRequestError if there is none."""
     caller = request.caller
     try:
         return access.fleet.flavors.find(flavor_id, project_id=caller.project_id, is_admin=caller.is_admin)
@@ -23,7 +23,7 @@ def named_flavor(access: FleetAccess, request: ApiRequest, flavor_id: str) -> Fl
 
 
 def named_keypairs(access: FleetAccess, request: ApiRequest, name: str | None) -> list[dict[str, Any]]:
-    """The caller's key pair of that name as servers keep it, or nothing for no name. Raises BadRequestError."""
+    """Find the caller's key pair in the form stored in servers; empty without a name. Raises BadRequestError."""
     if not name:
         return []
     try:

@@ -1,4 +1,4 @@
-"""Finding the server that an address names, before something is done with it."""
+"""Lookup of the server that an address names."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +11,7 @@ from fleetlight.cells.model import Cell, InstanceRow
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """A server that the caller may see, as its cell had it a moment ago."""
+    """A server that the caller may see, as just read from its cell."""
 
     cell: Cell
     row: InstanceRow
@@ -22,11 +22,11 @@ class FoundServer:
 
 
 async def find_server(access: FleetAccess, request: ApiRequest, *, also_deleted: bool = False) -> FoundServer:
-    """The server that the address of `request` names as `server_id`.
+    """Find the server `server_id` of a request's address.
 
-    Raises ServerNotFoundError for an unknown one or one of another project: both look the same; NotSupportedError for
-    one that can only be read, CellUnreachableError, FleetUnreachableError, and what `FleetAccess.mapping_of`
-    raises.
+    Raises ServerNotFoundError for an unknown server, or one of another project, which look the same; NotSupportedError
+    for a server that can only be read, CellUnreachableError, FleetUnreachableError, and the errors of
+    `FleetAccess.mapping_of`.
     """
     server_id: str = request.http.path_params["server_id"]
     cell = await _cell_of(access, request, server_id)
@@ -39,7 +39,7 @@ async def find_server(access: FleetAccess, request: ApiRequest, *, also_deleted:
 
 
 async def _cell_of(access: FleetAccess, request: ApiRequest, server_id: str) -> Cell | None:
-    """None for a server that the caller may not see, or that there is not."""
+    """Return the cell of a server; None if the server does not exist, or the caller may not see it."""
     mapping = await access.mapping_of(server_id)
     if mapping is None or not request.caller.may_see(mapping.project_id, mapping.user_id):
         return None

@@ -1,4 +1,4 @@
-"""Times as resources other than servers show them."""
+"""Times in answers about resources other than servers."""
 
 from datetime import datetime
 
@@ -7,22 +7,22 @@ from fleetlight.resources.fields import from_microseconds, to_microseconds
 
 
 def without_zone(microseconds: int) -> str:
-    """UTC with six digits of a second and no letter of a zone (contracts/nova-rest, sections 3 and 4)."""
+    """Format UTC with six digits of a second and without a zone (contracts/nova-rest, sections 3 and 4)."""
     return from_microseconds(microseconds).strftime("%Y-%m-%dT%H:%M:%S.%f")
 
 
 def with_zone(microseconds: int) -> str:
-    """The same with the letter of its zone, as RFC 3339 has it: what is not Nova's shows this."""
+    """Format UTC by RFC 3339, with its zone, for all answers that are not Nova's."""
     return f"{without_zone(microseconds)}Z"
 
 
 def time_shown(microseconds: int | None) -> str | None:
-    """`with_zone`, of a moment that may not be known."""
+    """As `with_zone`; None for an unknown moment."""
     return None if microseconds is None else with_zone(microseconds)
 
 
 def moment_in(name: str, text: str) -> int:
-    """The moment that a parameter says, microseconds. Raises BadRequestError."""
+    """Parse the moment in a parameter; returns microseconds. Raises BadRequestError for a malformed moment."""
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None:

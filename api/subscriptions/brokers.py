@@ -1,7 +1,7 @@
-"""Brokers as targets: what their URLs say.
+"""Brokers as targets: parsing of their URLs.
 
-`amqps://user:password@broker.example.org/vhost?exchange=fleetlight.events`: the exchange is a part of the address, as
-that of other software is in the address of a bus (`fleetlight.bus.external_exchange`).
+`amqps://user:password@broker.example.org/vhost?exchange=fleetlight.events`: the URL names the exchange, as does that of
+an external bus (`fleetlight.bus.external_exchange`).
 """
 
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from fleetlight.api.http.errors import BadRequestError
 DEFAULT_EXCHANGE = "fleetlight.events"
 PORTS = {"amqps": 5671, "amqp": 5672}
 _DEFAULT_VIRTUAL_HOST = "/"
-# A short string of AMQP.
+# The limit of AMQP's short strings.
 _LONGEST_NAME_BYTES = 255
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Where events go to, and as whom. is_encrypted: by TLS."""
+    """The address and login of a broker. is_encrypted: by TLS."""
 
     is_encrypted: bool
     host: str
@@ -31,12 +31,12 @@ class BrokerAddress:
 
 
 def is_broker(url: str) -> bool:
-    """Whether this is the URL of a broker, and not that of a webhook."""
+    """Whether the URL is a broker's, and not a webhook's."""
     return urlsplit(url).scheme in PORTS
 
 
 def broker_address(url: str) -> BrokerAddress:
-    """url: one of a broker, with or without the password. Raises BadRequestError, without what may be a password."""
+    """Parse a broker's URL, with or without password. Raises BadRequestError, whose text has no password."""
     parts = urlsplit(url)
     if parts.username is None:
         raise BadRequestError(
@@ -54,7 +54,7 @@ def broker_address(url: str) -> BrokerAddress:
 
 
 def without_password(url: str) -> tuple[str, SecretStr]:
-    """The URL of a broker as it is shown, and the password that was in it. Raises BadRequestError for one without."""
+    """Split a broker's URL into the shown URL and its password. Raises BadRequestError if it has none."""
     parts = urlsplit(url)
     if not parts.password:
         raise BadRequestError("url: has no password; a broker is logged in to with one")
@@ -64,7 +64,7 @@ def without_password(url: str) -> tuple[str, SecretStr]:
 
 
 def _exchange_in(query: str) -> str:
-    """As it is written there."""
+    """Return the exchange in a URL's query."""
     if not query:
         return DEFAULT_EXCHANGE
     name, _, value = query.partition("=")

@@ -1,7 +1,7 @@
-"""What is delivered: events in the envelope of CloudEvents 1.0, in JSON.
+"""Delivered events, in the envelope of CloudEvents 1.0, as JSON.
 
-The id of a change is the same whenever it is delivered, so a consumer can drop what it has; of `reset`, `complete` and
-`incomplete`, which may be repeated, each has its own.
+The id of a change is the same in each delivery, so that consumers can drop repetitions; each `reset`, `complete` and
+`incomplete` has an id of its own.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _FORMAT = JSONFormat()
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """subject: the uuid of the item that it is about, if it is about one. body: the whole event, JSON."""
+    """An event. subject: uuid of its item, if it has one. body: the whole event as JSON."""
 
     id: str
     type: str
@@ -28,7 +28,7 @@ class Event:
 
 
 def change_event(subscription_id: str, what: str, data: bytes) -> Event:
-    """data: as the feed of changes has it (fleetlight.api.changes.watched_items)."""
+    """Make the event of a change. data: from the feed of changes (fleetlight.api.changes.watched_items)."""
     said = msgspec.json.decode(data)
     event_id = f"{said['id']}-{said['revision']}-{said['kind']}"
     at = None if said["at"] is None else datetime.fromisoformat(said["at"])
@@ -36,7 +36,7 @@ def change_event(subscription_id: str, what: str, data: bytes) -> Event:
 
 
 def other_event(subscription_id: str, name: str, data: bytes = b"{}") -> Event:
-    """name: `reset`, `complete`, `incomplete` or `test`. data: JSON."""
+    """Make another event. name: `reset`, `complete`, `incomplete` or `test`. data: JSON."""
     return _event(subscription_id, str(uuid4()), f"fleetlight.{name}", msgspec.json.decode(data))
 
 

@@ -1,7 +1,7 @@
-"""`/fleetlight/subscriptions`: they are made and looked after here, and delivered by deliverers.
+"""`/fleetlight/subscriptions`: callers make and manage subscriptions here; deliverers deliver them.
 
-A subscription is seen by the user who made it, in the project of that login, and by administrators, who need not see
-the whole address of its target.
+The user who made a subscription sees it in the project of that login. Administrators see it, too, but may not see the
+whole address of its target.
 """
 
 import secrets
@@ -51,10 +51,9 @@ _KEY_BYTES = 32
 
 
 class SubscriptionBody(RequestModel):
-    """filter: a text, empty for all. fields: those that events have. all_projects: for administrators.
+    """A new subscription. filter: a text, empty for all. fields: those of events. all_projects: for administrators.
 
-    url: of the webhook or the broker, which may have a password in it. secret: the key that a webhook is signed with;
-        unset: a new one.
+    url: of the webhook, or of the broker with its password. secret: the key that signs webhooks; unset: a new one.
     """
 
     name: Name
@@ -67,7 +66,7 @@ class SubscriptionBody(RequestModel):
 
 
 class FailuresBody(RequestModel):
-    """ids: as the list of failures has them; unset: all."""
+    """Failures to replay or skip. ids: from the list of failures; unset: all."""
 
     ids: Annotated[list[str], Field(max_length=MAX_FAILURES)] | None = None
 
@@ -182,7 +181,7 @@ class SubscriptionHandlers:
         return json_answer(_shown(added, caller) | {"secret": key_of(content, secret)}, 201)
 
     async def _require_lasting_rights(self, caller: Caller) -> None:
-        """Raises BadRequestError for a user whom a deliverer, which asks the same, would not find."""
+        """Raise BadRequestError for a user whose rights a deliverer could not look up."""
         identity = self._identity
         programs = identity.programs if isinstance(identity, OpenIdIdentity) else identity
         if isinstance(programs, KnowsRoles) and await programs.roles_of(caller.user_id, caller.project_id) is None:
@@ -265,7 +264,7 @@ class SubscriptionHandlers:
         return found
 
     def _find(self, request: ApiRequest) -> Subscription:
-        """Raises ResourceNotFoundError for one that the caller does not see."""
+        """Find the subscription in the address. Raises ResourceNotFoundError if the caller does not see it."""
         wanted, caller = request.http.path_params["id"], request.caller
         found = self._store.find(wanted)
         if not (_is_own(found, caller) or caller.is_admin):
@@ -274,9 +273,7 @@ class SubscriptionHandlers:
         return found
 
     def _confirm(self, caller: Caller, *found: Subscription) -> None:
-        """An owner who has the rights of its subscriptions still; where no process can look that up, this is what
-        they go on by.
-        """
+        """Confirm the rights of the caller's subscriptions, which they need where no process can look rights up."""
         old = self._clock() - _CONFIRMED_FOR_US
         roles = with_implied(caller.roles)
         own = [each.id for each in found if _is_own(each, caller) and roles >= set(each.content.roles)]
@@ -285,7 +282,7 @@ class SubscriptionHandlers:
 
 
 def checked(body: SubscriptionBody, caller: Caller, rules: TargetRules) -> tuple[SubscriptionContent, SecretStr]:
-    """What a body says, and the secret of its target. Raises BadRequestError. The query is not looked at."""
+    """Check a body, except for its query; returns its content, and its target's secret. Raises BadRequestError."""
     target, secret = _target_of(body, rules)
     content = SubscriptionContent(
         user_id=caller.user_id,
@@ -302,8 +299,9 @@ def checked(body: SubscriptionBody, caller: Caller, rules: TargetRules) -> tuple
 
 
 def _target_of(body: SubscriptionBody, rules: TargetRules) -> tuple[str, SecretStr]:
-    """As it is shown, and what is never shown: the password of a broker, or the key of a webhook, which is new where
-    none is given. Raises BadRequestError.
+    """Return the shown URL, and the secret: a broker's password, or a webhook's key, new if none is given.
+
+    Raises BadRequestError for a target that the rules forbid.
     """
     url = body.url.get_secret_value()
     rules.check_url(url)
@@ -319,17 +317,17 @@ def _target_of(body: SubscriptionBody, rules: TargetRules) -> tuple[str, SecretS
 
 
 def key_of(content: SubscriptionContent, secret: SecretStr) -> str | None:
-    """The key, for the answer that shows it; None for a broker, whose password no answer shows."""
+    """Return the key of a webhook, for the only answer that shows it; None for a broker's password."""
     return None if is_broker(content.target) else secret.get_secret_value()
 
 
 def new_key() -> SecretStr:
-    """A key that webhooks are signed with, as Standard Webhooks writes it."""
+    """Make a key that signs webhooks, in the form of Standard Webhooks."""
     return SecretStr(SECRET_PREFIX + b64encode(secrets.token_bytes(_KEY_BYTES)).decode())
 
 
 def new_test(subscription_id: str, now: int) -> FailedDelivery:
-    """An event that means nothing, which a deliverer is to deliver."""
+    """Make a test event for a deliverer."""
     event = other_event(subscription_id, "test")
     return FailedDelivery(
         str(uuid4()), subscription_id, event.id, event.type, None, event.body, "not delivered yet", 0, now, True
@@ -342,7 +340,7 @@ def _is_own(subscription: Subscription, caller: Caller) -> bool:
 
 
 def _require_roles(subscription: Subscription, caller: Caller) -> None:
-    """Events show what the roles let see with which the subscription was made. Raises ForbiddenError without those."""
+    """Raise ForbiddenError if the caller lacks the roles with which the subscription was made, which events show."""
     if not (caller.is_admin or with_implied(caller.roles) >= set(subscription.content.roles)):
         raise ForbiddenError("fleetlight:subscriptions:failures")
 
@@ -353,7 +351,7 @@ def _shown(subscription: Subscription, caller: Caller) -> dict[str, Any]:
     return {
         "id": subscription.id,
         **{name: getattr(content, name) for name in ("name", "what", "filter", "fields", "all_projects")},
-        # The path of a webhook may be what lets its callers in.
+        # The path of a webhook may be a secret.
         "target": content.target if mine else f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}",
         "state": subscription.state.value,
         "reason": subscription.reason,

@@ -1,4 +1,4 @@
-"""The question of a subscription: that of the feed of changes, asked again as its owner."""
+"""The query of a subscription: a query of the feed of changes with its owner's rights."""
 
 from collections.abc import Sequence
 
@@ -16,13 +16,13 @@ OPERATOR_ROLES = ("admin",)
 
 
 def caller_of(content: SubscriptionContent) -> Caller:
-    """Its owner, with the rights that it was made with."""
+    """Return the owner as a caller, with the rights at the time of making the subscription."""
     return Caller(content.user_id or OPERATOR, content.project_id, frozenset(content.roles))
 
 
 def question_of(content: SubscriptionContent, cells: Sequence[Cell]) -> ItemQuery:
-    """cells: of the fleet. Raises what `changes_query` does, ForbiddenError for the projects of others, and
-    BadRequestError for a field that there is not, and for what nothing numbers the changes of.
+    """Make the query. cells: those of the fleet. Raises the errors of `changes_query`, ForbiddenError for projects of
+    others, and BadRequestError for an unknown field, or for unnumbered changes.
     """
     pairs = [("what", content.what), ("filter", content.filter), ("fields", ",".join(content.fields))]
     pairs += [("all_projects", "1")] if content.all_projects else []

@@ -1,8 +1,8 @@
-"""Targets of subscriptions: what their addresses may be.
+"""Rules for the addresses of subscriptions' targets.
 
-A user must not make a deliverer call what the user cannot reach (server-side request forgery). So an address of the
-inner network is refused unless the operator allows it: here where it is written as such, and when the deliverer
-connects (`TargetRules.check_address`), whatever a name means by then.
+A user must not make a deliverer call services that the user cannot reach (server-side request forgery). So addresses of
+the inner network are refused unless the operator allows them: literal ones here, and those of names when the deliverer
+connects (`TargetRules.check_address`).
 """
 
 from base64 import b64decode
@@ -21,12 +21,12 @@ MAX_URL = 2000
 _SCHEMES = ("https", "amqps")
 _UNENCRYPTED = ("http", "amqp")
 _FEWEST_KEY_BYTES, _MOST_KEY_BYTES = 24, 64
-# Prefixes in which an address of IPv4 is written as one of IPv6 (RFC 6052).
+# The prefix of IPv6 addresses that stand for IPv4 addresses (RFC 6052).
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 class InnerAddressError(OSError):
-    """A target has an address that is not public, and that the operator has not allowed."""
+    """A target's address is not public, and the operator has not allowed it."""
 
     def __init__(self, address: str) -> None:
         super().__init__(f"{address} is an inner address, which delivery.allowed_networks does not have")
@@ -34,19 +34,19 @@ class InnerAddressError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class TargetRules:
-    """What targets may be, as configured."""
+    """The configured rules for targets."""
 
     settings: DeliverySettings
 
     def check_address(self, address: str) -> None:
-        """address: of IPv4 or IPv6, as a socket has it. Raises InnerAddressError."""
+        """Raise InnerAddressError for an inner address. address: of IPv4 or IPv6, from a socket."""
         meant = _meant(ip_address(address.partition("%")[0]))
         allowed = (ip_network(text) for text in self.settings.allowed_networks)
         if _is_inner(meant) and not any(meant in network for network in allowed):
             raise InnerAddressError(address)
 
     def check_url(self, url: str) -> None:
-        """Raises BadRequestError for what cannot be a target, without the URL, which may hold a password."""
+        """Raise BadRequestError for a forbidden target; its text lacks the URL, which may hold a password."""
         try:
             parts = urlsplit(url)
             host, _ = parts.hostname, parts.port
@@ -76,7 +76,7 @@ class TargetRules:
         try:
             address = "127.0.0.1" if host == "localhost" else str(ip_address(host))
         except ValueError:
-            return  # a name, whose addresses are checked when one is connected to
+            return  # the addresses of a name are checked at each connection
         try:
             self.check_address(address)
         except InnerAddressError as error:
@@ -84,7 +84,7 @@ class TargetRules:
 
 
 def check_key(key: SecretStr) -> None:
-    """Raises BadRequestError for what is no key that webhooks are signed with."""
+    """Raise BadRequestError for a malformed key of webhooks."""
     try:
         size = len(b64decode(key.get_secret_value().removeprefix(SECRET_PREFIX), validate=True))
     except ValueError:
@@ -96,7 +96,7 @@ def check_key(key: SecretStr) -> None:
 
 
 def _meant(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """The address of IPv4 that one of IPv6 stands for, if it stands for one."""
+    """Return the IPv4 address that an IPv6 address stands for, or else the address."""
     if isinstance(address, IPv4Address):
         return address
     if address in _NAT64:
