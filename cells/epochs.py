@@ -27,6 +27,7 @@ class EpochHistory:
         return self.epochs[-1][0] if self.epochs else None
 
     def knows(self, epoch: str) -> bool:
+        """Whether the cell still keeps this epoch."""
         return any(uuid == epoch for uuid, _ in self.epochs)
 
     def contains(self, epoch: str, sequence: int) -> bool:

@@ -11,8 +11,8 @@ from fleetlight.cells.model import Cell
 
 
 class InstanceMappings:
-    """May be used by several threads. Every call raises FleetUnreachableError when a database does not answer, and when
-    the fleet lacks the cell that Nova has a server in.
+    """Finds the cells of servers; thread-safe. Every call raises FleetUnreachableError if a database does not answer,
+    or the fleet lacks the cell in which Nova has a server.
 
     statement_timeout_s: PostgreSQL, MySQL and MariaDB end a statement that takes longer.
     """
@@ -33,7 +33,7 @@ class InstanceMappings:
             mapping = self._deployment(url).mapping_of(instance_uuid)
             if mapping is None:
                 continue
-            # A server that is in no cell yet is in what stands for all of them.
+            # The registry has a cell that stands for servers without a cell.
             homes = [cell for cell in cells if cell.api_database_url == url and cell.nova_uuid == mapping.cell_uuid]
             if not homes:
                 raise FleetUnreachableError(f"cell {mapping.cell_uuid} of Nova is not in it: fleetlight cell add-nova")
@@ -43,7 +43,7 @@ class InstanceMappings:
     def mappings_of_cell(
         self, cell_uuid: str, *, project_id: str | None = None, limit: int
     ) -> tuple[InstanceMapping, ...]:
-        """At most `limit` instances of a cell that are not deleted: what is known of them while the cell is down."""
+        """At most `limit` mappings of a cell's instances that are not deleted, to show while the cell is down."""
         cell = next((cell for cell in self._fleet.cells() if cell.uuid == cell_uuid), None)
         if cell is None or cell.api_database_url is None:
             return self._fleet.mappings_of_cell(cell_uuid, project_id=project_id, limit=limit)
@@ -52,15 +52,15 @@ class InstanceMappings:
         return tuple(_of_fleet(mapping, cell) for mapping in found)
 
     def request_spec_of(self, cell: Cell, instance_uuid: str) -> NovaRequestSpec | None:
-        """What Nova knows of a server of this cell while that is down; None where it knows nothing."""
+        """The request spec of a server, to show while its cell is down; None if Nova has none."""
         if cell.api_database_url is None:
             return None
         return self._deployment(cell.api_database_url).request_spec_of(instance_uuid)
 
     def groups_of(self, cell: Cell, instance_uuid: str, project_id: str | None) -> Sequence[str] | None:
-        """The server groups that a server of this cell is a member of. project_id: only those of this project.
+        """The server groups of which a server of this cell is a member; None if the projects of groups are unknown.
 
-        None of a cell of which it is not known whose its groups are.
+        project_id: only groups of this project; None for all.
         """
         if cell.can.takes_changes:
             return self._fleet.server_groups.of_instance(instance_uuid, project_id=project_id)

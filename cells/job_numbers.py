@@ -1,15 +1,15 @@
-"""Numbers of jobs, which are unique in the fleet: that of the job in its cell, and behind it that of the cell.
+"""Numbers of jobs that are unique in the fleet: the number of the job in its cell, followed by that of the cell.
 
-Job 17 of the cell with number 3 is job 170003, so the cell of a job follows from its number, no two cells have to agree
-on the next one, and jobs of one cell are in the order in which it received them. All of it stays below 2^53, as readers
-of JSON need it, up to job 900,000,000,000 of a cell.
+Job 17 of the cell with number 3 is job 170003. So the cell of a job follows from its number, cells need not agree on
+the next number, and jobs of one cell are in the order in which it received them. Numbers stay below 2^53, as readers of
+JSON need it, up to job 900,000,000,000 of a cell.
 """
 
 from fleetlight.cells.model import Cell
 from fleetlight.resources.units import MOST_EXACT
 
 CELLS = 10_000
-"""So many cells a fleet may have had."""
+"""The most cells that a fleet may have had."""
 
 
 def job_number(cell: Cell, number: int) -> int:
@@ -18,6 +18,6 @@ def job_number(cell: Cell, number: int) -> int:
 
 
 def number_in_cell(cell: Cell, number: int) -> int | None:
-    """The number in `cell` of a job that has this number in the fleet; None of a job of another cell."""
+    """The number in `cell` of the job that has this number in the fleet; None if it is a job of another cell."""
     in_cell, of_cell = divmod(number, CELLS)
     return in_cell if of_cell == cell.number and in_cell > 0 and number < MOST_EXACT else None

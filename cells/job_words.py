@@ -1,6 +1,6 @@
-"""Words that say of a job what it is, to all that read or make jobs."""
+"""Words in the records of jobs, for all code that reads or creates jobs."""
 
 OPCODE = "OP_"
-"""Begins the names of Ganeti's operations; those of the actions of servers have no such beginning."""
+"""The prefix of the names of Ganeti's operations; actions of servers have no prefix."""
 ENDED = frozenset({"canceled", "success", "error"})
-"""The statuses of jobs that are over."""
+"""The statuses of jobs that have ended."""

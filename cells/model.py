@@ -1,4 +1,4 @@
-"""The words of the cells as values: a cell, a row of it, a change, and what every kind of cell can be asked."""
+"""The model of cells: a cell, its rows and changes, and the protocols of adapters for all kinds of cells."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,31 +17,29 @@ from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
 NO_REVISION = 0
-"""The revision of a notification of other software, which a cell only passes on: it is about none of its rows."""
+"""The revision of a notification of other software, which the relay of a cell forwards, and which is about no row."""
 
 FIRST_REVISION = 1
-"""That of an instance which was just made."""
+"""The revision of a new instance."""
 
 NO_INSTANCE = "00000000-0000-0000-0000-000000000000"
-"""A uuid that no instance has: asking for it costs next to nothing."""
+"""A uuid that no instance has: a cheap query for it shows whether a cell answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One failure domain.
 
-    database_url: SQLAlchemy URL of its database (native, nova-db); may hold a password, so never log it.
-    transport_url: kombu URL of its bus; `memory://` is the bus inside the process of `fleetlight up`; empty: none.
-    api_database_url: of a cell of Nova (nova-db), the URL of the deployment's API database. A cell that has no other
-        database stands for the servers that no cell of Nova has yet.
-    nova_uuid: of a cell of Nova, the uuid that it has there; cell0 has the same one in every deployment.
-    number: what tells its jobs from those of other cells (fleetlight.cells.job_numbers); 0 of a cell that the registry
-        lacks.
-    takes_announcements: whether instances become servers that its database does not have, and that its producers
-        announce (fleetlight.cells.fleet.producer_keys). Of a cell without revisions only rows become servers, whatever
-        this says.
-    deployment_cells: of what stands for servers that no cell of Nova has yet, which cells of its deployment are in the
-        fleet, by their uuids there; None of another cell, and of one that the fleet did not name.
+    database_url: SQLAlchemy URL of its database (native, nova-db); may contain a password, so never log it.
+    transport_url: kombu URL of its bus; `memory://` is the bus inside the process of `fleetlight up`; empty for none.
+    api_database_url: of a cell of Nova (nova-db), the URL of the deployment's API database. A cell without another
+        database stands for the servers that are in no cell of Nova yet.
+    nova_uuid: of a cell of Nova, its uuid there; cell0 has the same one in every deployment.
+    number: distinguishes its jobs from those of other cells (fleetlight.cells.job_numbers); 0 if it is not registered.
+    takes_announcements: whether producers may announce servers that its database does not have
+        (fleetlight.cells.fleet.producer_keys). In a cell without revisions only rows become servers in any case.
+    deployment_cells: of a cell that stands for servers without a cell of Nova, the registered cells of its deployment,
+        by their uuids there; None for other cells, and if the cell does not come from the registry.
     """
 
     uuid: str
@@ -58,17 +56,17 @@ class Cell:
 
     @property
     def can(self) -> Capabilities:
-        """What it can be asked and ordered to do."""
+        """The capabilities of its kind."""
         return CAPABILITIES[self.kind]
 
     @property
     def untold_fields(self) -> frozenset[str]:
-        """Fields of an instance that nothing which is read of it tells."""
+        """Fields of its instances that no query of this cell can know."""
         return self.can.unknown_fields | (frozenset() if self.api_database_url else self.can.fields_of_deployment)
 
     @property
     def is_before_cells(self) -> bool:
-        """Whether this stands for the servers of a Nova deployment that no cell has yet."""
+        """Whether it stands for the servers of a Nova deployment that are in no cell yet."""
         return self.can.maps_instances and self.database_url == self.api_database_url
 
     def __repr__(self) -> str:
@@ -76,9 +74,9 @@ class Cell:
 
 
 class DamagedRecord(Mapping[str, Any]):
-    """The record of a damaged row: what cannot be read of it raises UnreadableRowError.
+    """The record of a damaged row. Access to a field that cannot be read raises UnreadableRowError.
 
-    readable: the other fields, `uuid` among them.
+    readable: the other fields, including `uuid`.
     """
 
     __slots__ = ("_cell", "_readable", "_reason")
@@ -104,8 +102,8 @@ class InstanceRow(msgspec.Struct, frozen=True, gc=False):
     """One instance as its cell has it.
 
     revision: +1 with each change, assigned under the row lock: the version that the index compares.
-    record: field name -> stored value, every field of INSTANCE_FIELDS present unless fewer were asked for; of a damaged
-        row a DamagedRecord.
+    record: stored values by field; every field of INSTANCE_FIELDS, unless the request named fewer; for a damaged row a
+        DamagedRecord.
     """
 
     cell_uuid: str
@@ -117,12 +115,12 @@ class InstanceRow(msgspec.Struct, frozen=True, gc=False):
         return str(self.record["uuid"])
 
     def __repr__(self) -> str:
-        """Without the record, which has the user data."""
+        """Leaves out the record, which contains the user data."""
         return f"InstanceRow({self.uuid}, cell {self.cell_uuid}, revision {self.revision})"
 
 
 class PartialRows(list[InstanceRow]):
-    """Rows of a cell that may have more of them. lacks: why."""
+    """Rows of a page that may be incomplete. lacks: why."""
 
     def __init__(self, rows: Sequence[InstanceRow], lacks: str) -> None:
         super().__init__(rows)
@@ -130,10 +128,10 @@ class PartialRows(list[InstanceRow]):
 
 
 class ItemRow(msgspec.Struct, frozen=True, gc=False):
-    """One item of a type that an index has, as its cell has it; times are microseconds.
+    """One item of an indexed type, as its cell has it; times are microseconds.
 
-    revision: as of InstanceRow. record: what the announcement of the item would say of it; None of a damaged row, and
-        then `problem` says why.
+    revision: as for InstanceRow. record: as an announcement of the item carries it; None if the row is damaged.
+    problem: why it cannot be read.
     """
 
     uuid: str
@@ -144,7 +142,7 @@ class ItemRow(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ItemRows:
-    """rows: all of a type, of one moment. has_unnumbered: whether a committed change of one has no sequence yet."""
+    """All items of a type at one moment. has_unnumbered: whether a committed change of one has no sequence yet."""
 
     rows: Sequence[ItemRow]
     has_unnumbered: bool
@@ -152,7 +150,7 @@ class ItemRows:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """What asked for a change: the request's id, its user and its project."""
+    """The origin of a change: id, user and project of the request."""
 
     request_id: str | None = None
     user_id: str | None = None
@@ -160,17 +158,17 @@ class RequestContext:
 
 
 NO_REQUEST = RequestContext()
-"""The cell did it by itself."""
+"""The origin of a change that the cell made by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One published change, as the cell's changelog keeps it: enough to publish it again, byte for byte.
+    """One published change, as the cell's changelog keeps it: the relay can publish it again, byte for byte.
 
     sequence: +1 with each published change of the cell, without holes.
     revision: NO_REVISION for a notification of other software (fleetlight.cells.kinds.native.outbox.append_external).
     message: the body of the notification (the oslo envelope, UTF-8 JSON).
-    previous: the values that it replaced, by field; None of a new instance, and where they are not kept.
+    previous: the values that it replaced, by field; None for a new instance, and if the cell does not keep them.
     """
 
     sequence: int
@@ -182,21 +180,21 @@ class Change:
 
 
 class CellAdapter(Protocol):
-    """What every kind of cell can be asked. Calls block; they raise CellUnreachableError and nothing else."""
+    """The queries that every kind of cell answers. Calls block; they raise CellUnreachableError and nothing else."""
 
     @property
     def cell(self) -> Cell: ...
 
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
-        """At most `request.limit` rows after `request.after`, in `request.order`; fewer means there are no more.
+        """At most `request.limit` rows after `request.after`, in `request.order`; fewer rows are the last page.
 
-        Their records may lack what `request.fields` does not name, unless it is the uuid or a key of the order.
-        PartialRows where the cell cannot say whether there are more.
+        Records may lack fields that `request.fields` does not name, except for the uuid and the keys of the order.
+        Returns PartialRows if the cell cannot tell whether it has more rows.
         """
         ...
 
     def find(self, uuid: str) -> InstanceRow | None:
-        """The row of one instance, also of a deleted one; None if the cell does not have it."""
+        """The row of one instance, which may be deleted; None if the cell does not have it."""
         ...
 
     def close(self) -> None: ...
@@ -204,28 +202,28 @@ class CellAdapter(Protocol):
 
 @runtime_checkable
 class DescribingAdapter(Protocol):
-    """A cell that can tell how it would be asked."""
+    """A cell that can explain a query without running it."""
 
     def describe(self, request: PageRequest) -> Mapping[str, Any]:
-        """The first statement of a page, compiled (`sql`, `values`), and whether rows are filtered afterwards too."""
+        """The first statement of a page, compiled (`sql`, `values`), and whether rows are also filtered afterwards."""
         ...
 
 
 @runtime_checkable
 class CountingAdapter(CellAdapter, Protocol):
-    """A cell whose database counts (fleetlight.cells.counting counts in all others)."""
+    """A cell whose database counts rows (fleetlight.cells.counting counts those of all others)."""
 
     def count(self, request: CountRequest) -> Counts: ...
 
 
 @runtime_checkable
 class ItemsAdapter(CellAdapter, Protocol):
-    """A cell that tells of more than its instances."""
+    """A cell that has other items than instances."""
 
     def read_items(
         self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
     ) -> Sequence[Record]:
-        """All items of a type (fleetlight.resources.query_fields.catalog) other than instances, in whichever order.
+        """All items of a type (fleetlight.resources.query_fields.catalog) other than instances, in any order.
 
         A cell that takes changes, or is a cluster of Ganeti's, also has an item of the type
         fleetlight.resources.query_fields.cluster_parameters.CLUSTER.
@@ -241,12 +239,12 @@ class ItemsAdapter(CellAdapter, Protocol):
 
 @runtime_checkable
 class DescribingItemsAdapter(Protocol):
-    """A cell that can tell how it would be asked for its items."""
+    """A cell that can explain a query for its items without running it."""
 
     def describe_items(
         self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
     ) -> Mapping[str, Any]:
-        """What `ItemsAdapter.read_items` asks: `statements`, each with `sql` and `values`, or `requests`.
+        """The queries of `ItemsAdapter.read_items`: `statements`, each with `sql` and `values`, or `requests`.
 
         Raises CellUnreachableError.
         """
@@ -255,10 +253,10 @@ class DescribingItemsAdapter(Protocol):
 
 @runtime_checkable
 class CapacityAdapter(CellAdapter, Protocol):
-    """A cell that knows what its nodes have and what of it is taken."""
+    """A cell that knows the capacity of its nodes."""
 
     def read_capacity(self) -> Sequence[NodeCapacity]:
-        """Every node, in whichever order. Raises CellUnreachableError."""
+        """The capacity of every node, in any order. Raises CellUnreachableError."""
         ...
 
 
@@ -267,7 +265,7 @@ class ProbedAdapter(Protocol):
     """A cell that needs more than its own database to answer."""
 
     def probe(self) -> None:
-        """Ask everything that a page needs, for next to nothing. Raises CellUnreachableError."""
+        """Make a cheap query to everything that a page needs. Raises CellUnreachableError."""
         ...
 
 
@@ -279,11 +277,11 @@ class ConfirmsInstances(Protocol):
     def cell(self) -> Cell: ...
 
     def confirm_here(self, uuids: Collection[str]) -> Collection[str]:
-        """Those of `uuids` that live in this cell, as its deployment says. Raises CellUnreachableError."""
+        """The instances that the deployment maps to this cell. Raises CellUnreachableError."""
         ...
 
     def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
-        """Those of `uuids` that live in another cell, and the uuid that this one has in its deployment, which says so.
+        """The instances that the deployment maps to another cell, with the uuid of that cell in the deployment.
 
         Raises CellUnreachableError.
         """
@@ -291,7 +289,7 @@ class ConfirmsInstances(Protocol):
 
 
 class LogPosition(msgspec.Struct, frozen=True):
-    """A place between two commits in the log of a database server.
+    """A position between two commits in the log of a database server.
 
     file, offset: where. gtid: the numbers of the last commits before it, by which the server shows that its log is
     still the same. number: how many commits are before it. started_at: when the server was started, in seconds: one
@@ -306,7 +304,7 @@ class LogPosition(msgspec.Struct, frozen=True):
 
 
 Positions = Mapping[str, LogPosition]
-"""Positions in the logs that a cell needs, by the address of each server."""
+"""Positions in the logs of a cell, by the address of each server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,83 +325,83 @@ class Hints:
 
 
 class ChangeHints(Protocol):
-    """The hints about one cell, for one thread.
+    """The hints about one cell; not thread-safe.
 
-    is_continued: whether they go on from where they were asked to, so that nothing between is missing.
+    is_continued: whether they begin at the requested position, so that none is missing in between.
     """
 
     @property
     def is_continued(self) -> bool: ...
 
     def take(self) -> Hints | None:
-        """All that has come since the last call; None if nothing has. Raises CommitLogError, CellUnreachableError."""
+        """The hints since the last call; None if there are none. Raises CommitLogError and CellUnreachableError."""
         ...
 
     def close(self) -> None: ...
 
 
 class CommitHints(ChangeHints, Protocol):
-    """Hints that name what every commit has touched, so that no notification is needed."""
+    """Hints that name the instances of every commit, so that the follower needs no notifications."""
 
     def wait(self, longest_s: float) -> None:
-        """Wait until there is something to take."""
+        """Wait until `take` has hints to return, at most `longest_s`."""
         ...
 
 
 @runtime_checkable
 class HintingAdapter(CellAdapter, Protocol):
-    """A cell whose databases tell which of its instances each commit has touched."""
+    """A cell whose databases have logs that name the instances of each commit."""
 
     @property
     def log_name(self) -> str:
-        """The server whose log has most of it: one process reads that for all."""
+        """The server whose log has most commits of this cell; one process reads it for all cells."""
         ...
 
     def follow_commits(self, after: Positions) -> CommitHints:
-        """The hints from `after` on, as far as it names the logs that are needed. Raises CommitLogError."""
+        """The hints after these positions; a log without a position begins now. Raises CommitLogError."""
         ...
 
 
 @runtime_checkable
 class PolledAdapter(CellAdapter, Protocol):
-    """A cell that can be asked now and then whether something has changed, or what."""
+    """A cell that tells, when polled, whether anything has changed, or what."""
 
     def poll_changes(self) -> ChangeHints | None:
-        """The hints from now on; None where this cell tells nothing."""
+        """The hints from now on; None if this cell has none."""
         ...
 
 
 @runtime_checkable
 class HostReportingAdapter(Protocol):
-    """A cell of other software that knows what its hosts are like."""
+    """A cell of other software that knows the status of its hosts."""
 
     def host_statuses(self) -> Mapping[str, str]:
-        """By host, `UP`, `DOWN`, `MAINTENANCE` or `UNKNOWN`. Raises CellUnreachableError."""
+        """`UP`, `DOWN`, `MAINTENANCE` or `UNKNOWN` by host. Raises CellUnreachableError."""
         ...
 
 
 @runtime_checkable
 class PastAdapter(CellAdapter, Protocol):
-    """A cell that knows what its instances were like at a moment that is not long ago. Moments are microseconds."""
+    """A cell that knows its instances as of a recent moment. Moments are microseconds."""
 
     def require_past(self, moment: int) -> None:
-        """Raise PastNotKeptError unless `read_past_page` can answer now for that moment."""
+        """Raises PastNotKeptError unless `read_past_page` can answer now for that moment."""
         ...
 
     def read_past_page(self, request: PageRequest, moment: int) -> Sequence[InstanceRow]:
-        """As `read_page`, of the instances as they were then, after all changes that were made up to that moment.
+        """As `read_page`, with the instances as they were after all changes up to that moment.
 
-        Raises PastNotKeptError.
+        Raises PastNotKeptError, and CellUnreachableError.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CellReport:
-    """What a cell that numbers its changes says of itself, all of one moment.
+    """The state of a cell that numbers its changes, at one moment, for operators.
 
-    position: as of ChangelogAdapter. nodes, jobs_waiting, jobs_running: how many there are. keeps_past_since: the
-    earliest moment (microseconds) that PastAdapter answers for; None before the first change.
+    position: as of ChangelogAdapter. nodes, jobs_waiting, jobs_running: numbers of them. keeps_past_since: the earliest
+    moment (microseconds) for which PastAdapter answers; None before the first change.
     """
 
     position: Position
@@ -415,37 +413,37 @@ class CellReport:
 
 @runtime_checkable
 class ReportingAdapter(CellAdapter, Protocol):
-    """A cell that tells operators at once what they want to know of it."""
+    """A cell that reports its state to operators by one query."""
 
     def report(self) -> CellReport: ...
 
 
 @runtime_checkable
 class ChangelogAdapter(CellAdapter, Protocol):
-    """A cell that numbers its changes, so that completeness can be proven by counting."""
+    """A cell that numbers its changes, so that counting proves completeness."""
 
     def scan(self, request: PageRequest) -> Sequence[InstanceRow]:
-        """What `read_page` returns, for a caller that goes through many rows: each is made when it is asked for."""
+        """As `read_page`, for many rows: each is made when the caller reads it."""
         ...
 
     def position(self) -> Position:
-        """The highest sequence that has been given out, and the newest epoch."""
+        """The highest sequence, and the newest epoch."""
         ...
 
     def published_sequence(self) -> int:
-        """The highest sequence that has been given out; 0 when there were no changes yet."""
+        """The highest sequence; 0 if the cell has had no changes yet."""
         ...
 
     def oldest_kept_sequence(self) -> int:
-        """The lowest sequence that `changes_after` can still return; published_sequence() + 1 when none is kept."""
+        """The lowest sequence that `changes_after` can still return; published_sequence() + 1 if it has none."""
         ...
 
     def forgotten_until(self) -> int:
-        """The latest moment, in microseconds, of a change that is not kept any more; 0 when all are kept."""
+        """The latest moment, in microseconds, of a change that was pruned; 0 if the changelog has all changes."""
         ...
 
     def first_external_sequence(self, after: int) -> int | None:
-        """The lowest kept sequence higher than `after` of a notification about an instance that has no row here."""
+        """The lowest kept sequence above `after` of a notification about an instance that has no row here."""
         ...
 
     def changes_after(self, sequence: int, limit: int) -> Sequence[Change]:
@@ -453,30 +451,30 @@ class ChangelogAdapter(CellAdapter, Protocol):
         ...
 
     def epoch_history(self) -> EpochHistory:
-        """Which history the sequences belong to."""
+        """The epochs to which the sequences belong."""
         ...
 
     def unnumbered(self, uuids: Collection[str]) -> Collection[str]:
-        """Those of `uuids` that have a committed change without a sequence: no reader can know of it yet."""
+        """The instances that have a committed change without a sequence, which no reader can know yet."""
         ...
 
     def unnumbered_since(self) -> int | None:
-        """When the oldest change that has no sequence yet was committed, in microseconds; None without one."""
+        """When the oldest change without a sequence was committed, in microseconds; None if all have one."""
         ...
 
     def digests(self, prefixes: Sequence[str], length: int, *, horizon: int = 0) -> Mapping[str, RangeDigest]:
-        """Digests of the rows whose uuid begins with one of `prefixes`, by its first `length` characters.
+        """Digests of the rows whose uuid begins with one of `prefixes`, by the first `length` characters of the uuid.
 
-        length: of the prefixes, which are equally long, and one or two more. The database computes: no row is read. A
-        shorter key is a whole uuid; what is empty is left out. So are rows that are forgotten at `horizon`
-        (fleetlight.query.retention), here and in `revisions`.
+        length: one or two more than that of the prefixes, which are equally long. The database computes digests without
+        returning rows. A shorter key is a whole uuid; empty ranges are left out, and rows that are forgotten at
+        `horizon` (fleetlight.query.retention), here and in `revisions`.
         """
         ...
 
     def revisions(self, prefixes: Sequence[str], *, horizon: int = 0) -> Mapping[str, int]:
-        """The revision by uuid of the rows whose uuid begins with one of `prefixes`."""
+        """The revisions, by uuid, of the rows whose uuid begins with one of `prefixes`."""
         ...
 
     def item_rows(self, item_type: str) -> ItemRows:
-        """The items of one of the types in fleetlight.resources.indexed_items."""
+        """All items of an indexed type (fleetlight.resources.indexed_items)."""
         ...

@@ -1,4 +1,4 @@
-"""What the nodes of a cell have, and what of it is taken, as every kind of cell that knows it tells."""
+"""The capacity of a cell's nodes, and how much of it is in use, for all kinds of cells that know it."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,22 +6,22 @@ from typing import Final
 from fleetlight.resources.amount import Amount
 
 UNKNOWN_ZONE: Final = "zone"
-"""There may be a zone."""
+"""The node may have a zone."""
 UNKNOWN_RATIOS: Final = "ratios"
-"""It may be overcommitted: what can be used is at least what there is."""
+"""The node may be overcommitted: its usable capacity is a lower bound."""
 UNKNOWN_DISK: Final = "disk"
-"""It may have disk for instances, and counts as if it had none."""
+"""The node may have disk for instances, but counts as having none."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCapacity:
-    """total: all that it has. usable: how much of it instances may take up, which is more where it is overcommitted.
+    """The capacity of one node.
 
-    used: what is taken, reservations left out. reserved: by those.
-    zone: availability zone; None where there are none. is_available: whether new instances may go there.
-    is_silent: it should have said what it has, and has not, so nothing of it counts.
-    has_agent: whether an agent of ours does its work; what is there moves to others with one, and to no simulated host.
-    unknown: what such a cell cannot know of the node, of UNKNOWN_ZONE, UNKNOWN_RATIOS and UNKNOWN_DISK.
+    usable: how much instances may use, which exceeds `total` if the node is overcommitted. used: without reservations.
+    zone: availability zone; None if it has none. is_available: whether new instances may go there.
+    is_silent: the node should have reported its capacity, and has not, so it counts for nothing.
+    has_agent: whether one of our agents does its work; its instances move only to other nodes with agents.
+    unknown: what such a cell cannot know of the node: UNKNOWN_ZONE, UNKNOWN_RATIOS, UNKNOWN_DISK.
     """
 
     name: str
@@ -38,5 +38,5 @@ class NodeCapacity:
 
     @property
     def free(self) -> Amount:
-        """What of the usable part is neither used nor reserved; below 0 where too much was given away."""
+        """The usable capacity that is neither used nor reserved; negative if the node has too many instances."""
         return self.usable - self.used - self.reserved

@@ -1,6 +1,6 @@
-"""Accounts on PostgreSQL: which of them may change which tables of a fleet.
+"""Accounts on PostgreSQL, and which tables of a fleet each may change.
 
-Tables are made by `fleetlight database upgrade`, and belong to the account that runs that; the same one makes these.
+The account that runs `fleetlight database upgrade` owns the tables, and creates these accounts.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,15 +23,15 @@ _SEQUENCES = """
     WHERE sequence.relkind = 'S' AND owner.relname = ANY(%s) AND owner.relnamespace = current_schema()::regnamespace
     ORDER BY sequence.relname
 """
-"""Those that number the rows of some tables."""
+"""Selects the sequences that number the rows of some tables."""
 _ALL: Sequence[LiteralString] = ("INSERT", "UPDATE", "DELETE")
 
 
 @dataclass(frozen=True, slots=True)
 class May:
-    """What an account may do to the rows of a table. A row that is locked for a while takes the right to update it.
+    """The rights of an account to the rows of a table. To lock a row for a while takes the right to update it.
 
-    but: columns that it must not set in a new row.
+    but: columns that the account must not set in a new row.
     """
 
     table: Table
@@ -41,22 +41,22 @@ class May:
 
 @dataclass(frozen=True, slots=True)
 class TableRights:
-    """What an account may do in one database: change some tables, and read all of them except `hidden`."""
+    """The rights of an account in one database: to change some tables, and to read all except `hidden`."""
 
     changes: Sequence[May] = ()
     hidden: Collection[Table] = ()
 
 
-# Messages of any instance, whole: for the indexers, which put them there.
+# Whole messages about any instance: only indexers, which store them, may read them.
 _FAILURES = (fleet_tables.failures, fleet_tables.dropped_failures)
 _MESSAGES = (*_FAILURES, fleet_tables.announced_instances)
 _HIDDEN = (*_MESSAGES, fleet_tables.journal_entries)
-# An account that reads them can speak as the relay of any cell, or as any producer.
+# An account that reads these can sign messages as the relay of any cell, or as any producer.
 _KEYS = (fleet_tables.cell_keys, fleet_tables.producer_keys)
-# An account that reads the one can speak to the targets of subscriptions as a deliverer; the other has whole events.
+# An account that reads secrets can send events to targets as a deliverer. Failed deliveries contain whole events.
 _SECRETS = (fleet_tables.subscription_secrets,)
 _EVENTS = (*_SECRETS, fleet_tables.subscription_failures)
-# Numbers are given out by the relay, which alone also marks what is published and forgets what is old.
+# Only the relay numbers changes, marks them as published, and prunes old ones.
 _ANNOUNCE = May(tables.changes, ("INSERT",), but=("sequence", "published_at"))
 _ACT = (
     May(tables.instances, ("INSERT", "UPDATE")),
@@ -75,7 +75,7 @@ _ACT = (
     May(tables.migrations, ("INSERT", "UPDATE")),
 )
 
-# What jobs of Ganeti's operations change of a cell beside its instances.
+# Tables that jobs of Ganeti's operations change, beside those of instances.
 _CONFIGURE = (
     May(tables.node_groups),
     May(tables.networks),
@@ -89,7 +89,7 @@ _CONFIGURE = (
 )
 
 ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
-    # It takes orders, and puts them into a cell together with what they change at once.
+    # An API queues jobs in a cell, together with the first changes of each.
     "api": (
         TableRights(
             (
@@ -113,11 +113,11 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
                 May(fleet_tables.aggregate_hosts),
                 May(fleet_tables.recent_changes, ("INSERT", "DELETE")),
                 May(fleet_tables.listening_processes),
-                # Administrators see and drop them; what is to be done with the index is ordered.
+                # Administrators drop failures; other work on the index is ordered.
                 May(fleet_tables.failures, ("DELETE",)),
                 May(fleet_tables.index_work),
             ),
-            # What was announced of instances is in its lists.
+            # Its lists show announced instances.
             hidden=(*_KEYS, *_SECRETS),
         ),
         TableRights((*_ACT, May(tables.job_filters))),
@@ -128,9 +128,9 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
                 *map(May, _MESSAGES),
                 May(fleet_tables.journals),
                 May(fleet_tables.journal_entries),
-                # `index verify --repair` has it.
+                # For `index verify --repair`.
                 May(fleet_tables.instance_mappings, ("INSERT", "UPDATE")),
-                # Commands leave a record of what they do themselves.
+                # Commands record the work that they do themselves.
                 May(fleet_tables.index_work),
                 May(fleet_tables.audit_rounds, ("INSERT", "UPDATE")),
                 May(fleet_tables.restored_cells, ("INSERT",)),
@@ -139,7 +139,7 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
         ),
         TableRights(),
     ),
-    # It reads the feed of changes, as an API does.
+    # A deliverer reads the feed of changes, as an API does.
     "deliverer": (
         TableRights(
             (
@@ -172,7 +172,7 @@ ACCOUNTS: Mapping[str, tuple[TableRights, TableRights]] = {
         TableRights((*_ACT, *_CONFIGURE)),
     ),
 }
-"""Per process its rights in the fleet database, and in the databases of the cells."""
+"""By process, its rights in the fleet database, and in the databases of the cells."""
 
 
 _HAS_RIGHTS = """
@@ -182,7 +182,7 @@ _HAS_RIGHTS = """
 
 
 def has_rights(engine: Engine, role: str, unreachable: Callable[[str], Exception]) -> bool:
-    """Whether `role` was let into the PostgreSQL database behind `engine`. unreachable: as in `grant`."""
+    """Whether `role` has rights in the PostgreSQL database behind `engine`. unreachable: as for `grant`."""
     with translated_failures(unreachable), engine.connect() as opened:
         connection: Any = opened.connection.driver_connection
         return connection.execute(_HAS_RIGHTS, (role,)).fetchone() is not None
@@ -191,12 +191,11 @@ def has_rights(engine: Engine, role: str, unreachable: Callable[[str], Exception
 def grant(
     engine: Engine, role: str, password: str | None, rights: TableRights, unreachable: Callable[[str], Exception]
 ) -> None:
-    """Let `role` into the PostgreSQL database behind `engine`; where there is no such role it is made.
+    """Give `role` exactly these rights in the PostgreSQL database behind `engine`, and create it if it is missing.
 
-    It has this password afterwards, and these rights to the tables that there are; what it could do before is taken
-    away. Can be repeated, and has to be when there are new tables.
-    password: None leaves the role as it is, which is there already. unreachable: makes the error that is raised when
-        the server fails or refuses something, from its words.
+    The rights cover existing tables, so repeat this after new tables are created. password: of the role from now on;
+    None for an existing role, which keeps its own. unreachable: makes the error to raise if the server fails or
+    refuses, from the server's message.
     """
     with translated_failures(unreachable), writing(engine) as transaction:
         connection: Any = transaction.connection.driver_connection
@@ -211,14 +210,14 @@ def grant(
 
 def _make(connection: psycopg.Connection, role: str, password: str, unreachable: Callable[[str], Exception]) -> None:
     found = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone()
-    # Hashed here: the server may log its statements.
+    # Hash it here, since the server may log its statements.
     verifier = connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()
     verb = sql.SQL("ALTER" if found else "CREATE")
     statement = sql.SQL("{} ROLE {} LOGIN PASSWORD {}").format(verb, sql.Identifier(role), sql.Literal(verifier))
     try:
         connection.execute(statement)
     except psycopg.errors.InsufficientPrivilege as error:
-        # Owning the databases is not enough, so this is not left to `reason_of`.
+        # The remedy of `reason_of` would be wrong: an owner of the databases may lack this right, too.
         raise unreachable(
             f"{error.diag.message_primary}; accounts are made by the owner of the databases, which needs CREATEROLE "
             f"for it: {connection.info.user} is no owner, or lacks it (`ALTER ROLE {connection.info.user} CREATEROLE`)"

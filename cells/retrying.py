@@ -1,6 +1,6 @@
-"""Trying again what failed because something is away: the one policy of all that waits for its servers.
+"""The one policy to retry calls that failed because a server is down.
 
-Code that waits for an event, or for a condition to come true, has no use for this module.
+Code that waits for an event or a condition does not need this module.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from tenacity.wait import wait_fixed, wait_random_exponential
 
 Failures = type[Exception] | tuple[type[Exception], ...]
 BeforeWait = Callable[[Any, int, float], None]
-"""Called with what failed with which exception, how many attempts there were, and how many seconds are waited now."""
+"""Called before each wait, with the exception, the number of attempts so far, and the seconds to wait."""
 
 _FIRST_WAIT_S = 0.2
 
@@ -28,10 +28,10 @@ def retrying_until(
     first_wait_s: float = _FIRST_WAIT_S,
     unless: Failures = (),
 ) -> Retrying:
-    """Makes the calls that it is given until they do not fail with one of `on`; returns None once `stop` is set.
+    """Returns a caller that repeats a call while it fails with one of `on`, and returns None after `stop` is set.
 
-    Waits grow, and are random, so that processes which wait for one server do not come back all at once.
-    unless: kinds of `on` that are raised at once.
+    Waits grow, and are random, so that processes which wait for one server do not return all at once. unless: subtypes
+    of `on` that it raises at once.
     """
     return Retrying(
         retry=retry_if_exception(lambda error: isinstance(error, on) and not isinstance(error, unless)),
@@ -44,7 +44,7 @@ def retrying_until(
 
 
 def retrying_every(wait_s: float, on: Failures, before_wait: BeforeWait | None = None) -> AsyncRetrying:
-    """Awaits the calls that it is given until they do not fail with one of `on`; this long after a failure the next."""
+    """Returns a caller that awaits a coroutine function again, `wait_s` after each failure with one of `on`."""
     return AsyncRetrying(
         retry=retry_if_exception_type(on),
         wait=wait_fixed(wait_s),
@@ -53,7 +53,7 @@ def retrying_every(wait_s: float, on: Failures, before_wait: BeforeWait | None =
 
 
 def failure_of(state: RetryCallState) -> BaseException | None:
-    """What the last attempt failed with."""
+    """The exception of the last attempt; None if it succeeded."""
     return state.outcome.exception() if state.outcome else None
 
 

@@ -16,7 +16,7 @@ _SCHEMES_OF_REDIS = ("redis", "rediss")
 
 @dataclass(frozen=True, slots=True)
 class FailureLimits:
-    """How many failures of a cell are kept, and how many bytes all of them may have; the newest stays in any case."""
+    """The most failures of a cell that are kept, by number and by bytes; the newest one stays in any case."""
 
     count: int = 10_000
     size: int = 256 * BYTES_PER_MIB

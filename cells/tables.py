@@ -48,10 +48,10 @@ cell_metadata = MetaData(naming_convention=NAMES)
 
 
 class _NewestFirst(FunctionElement[int]):
-    """A column from high to low, nulls last (fleetlight.query.sort), as an index of each database has to say it.
+    """A column in descending order with nulls last (fleetlight.query.sort), in the syntax of each database's indexes.
 
-    SQLite has nulls there by itself, and does not let an index say so; PostgreSQL has them first, and uses an index for
-    an order only if both say the same.
+    SQLite always has nulls last here, and its indexes have no syntax for it; PostgreSQL has them first by default, and
+    uses an index for an order only if both have the same syntax.
     """
 
     inherit_cache = True
@@ -81,7 +81,7 @@ instances = Table(
     Index(None, "updated_at"),
     Index(None, "display_name"),
 )
-# The default order of a list: of all projects, and of one.
+# The default order of a list, of all projects or one.
 _NEWEST_FIRST = (instances.c.deleted, _NewestFirst(instances.c.created_at), instances.c.uuid)
 Index("ix_instances_by_age", *_NEWEST_FIRST)
 Index("ix_instances_project_by_age", instances.c.project_id, *_NEWEST_FIRST)
@@ -89,7 +89,7 @@ Index("ix_instances_project_by_age", instances.c.project_id, *_NEWEST_FIRST)
 _UNNUMBERED = text("sequence IS NULL")
 _UNPUBLISHED = text("published_at IS NULL AND sequence IS NOT NULL")
 
-# previous: the values that the change replaced, by field; null of a new instance, and of what is about none.
+# previous: the values that the change replaced, by field; null for a new instance, and for changes of other items.
 changes = Table(
     "changes",
     cell_metadata,
@@ -109,20 +109,20 @@ changes = Table(
     Index("ix_changes_unpublished", "sequence", sqlite_where=_UNPUBLISHED, postgresql_where=_UNPUBLISHED),
 )
 
-# One row. It survives the pruning of `changes`, so that numbers never start again. forgotten_until: the latest moment
-# of a change that was pruned, or that is not kept with what it replaced; 0 while there is none.
+# One row. It survives the pruning of `changes`, so that sequences never start again. forgotten_until: the latest moment
+# of a change that was pruned, or stored without the values that it replaced; 0 if there is none.
 cell_state = Table(
     "cell_state",
     cell_metadata,
     Column("id", Integer, CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
     Column("last_sequence", BigInteger, nullable=False),
     Column("forgotten_until", BigInteger, nullable=False, server_default="0"),
-    # Which cell of its fleet this is (fleetlight.cells.kinds.native.registration).
+    # The identity of the cell in its fleet (fleetlight.cells.kinds.native.registration).
     Column("uuid", String(36)),
     Column("number", Integer),
 )
 
-# Epochs of the numbers, oldest first: see fleetlight.cells.kinds.native.epochs.
+# Epochs of the sequences, oldest first (fleetlight.cells.kinds.native.epochs).
 epochs = Table(
     "epochs",
     cell_metadata,
@@ -166,7 +166,7 @@ node_groups = Table(
 )
 
 # Ganeti's networks. external_reservations: addresses that others than instances have, beside the first, the last and
-# the gateway. What instances have of the pool is in `network_nics`.
+# the gateway. `network_nics` has the addresses of instances.
 networks = Table(
     "networks",
     cell_metadata,
@@ -185,7 +185,7 @@ networks = Table(
     Column("updated_at", BigInteger, nullable=False),
 )
 
-# How instances in a group get into a network.
+# The connections of groups to networks, which give the parameters of interfaces.
 network_connections = Table(
     "network_connections",
     cell_metadata,
@@ -196,8 +196,8 @@ network_connections = Table(
     Column("vlan", Text, nullable=False),
 )
 
-# The interfaces of instances that are in a network; `position` is that among the interfaces of the instance. No two
-# have one address of a network.
+# The interfaces of instances in networks; `position` is that among the interfaces of the instance. No two have the same
+# address in a network.
 network_nics = Table(
     "network_nics",
     cell_metadata,
@@ -208,7 +208,7 @@ network_nics = Table(
     UniqueConstraint("network_uuid", "address"),
 )
 
-# The MAC addresses of instances of Ganeti's remote API, of which no two are the same.
+# The MAC addresses of instances from Ganeti's remote API, which are unique.
 nic_macs = Table(
     "nic_macs",
     cell_metadata,
@@ -216,7 +216,7 @@ nic_macs = Table(
     Column("instance_uuid", UUID_TEXT, nullable=False, index=True),
 )
 
-# What the hosts of the cell can install. image_ref: the image of the compute API that it is.
+# The operating systems that hosts can install. image_ref: the corresponding image of the compute API.
 operating_systems = Table(
     "operating_systems",
     cell_metadata,
@@ -241,8 +241,8 @@ job_filters = Table(
     Column("reason_trail", JSON_VALUE, nullable=False),
 )
 
-# One row: what is configured of the cell as a cluster. parameters: what differs from the defaults
-# (fleetlight.resources.query_fields.cluster_parameters), by the names that Ganeti gives it.
+# One row: the configuration of the cell as a cluster. parameters: those that differ from the defaults
+# (fleetlight.resources.query_fields.cluster_parameters), by Ganeti's names.
 cluster_parameters = Table(
     "cluster_parameters",
     cell_metadata,
@@ -255,12 +255,12 @@ cluster_parameters = Table(
 )
 
 SIZES = ("vcpus", "memory_mib", "disk_gib")
-"""What a node has of instances' resources, and how the columns of amounts are called."""
+"""The resources of a node that instances use, which are also the names of columns of amounts."""
 
-# Of each size a node keeps `reserved_…` for itself, and instances may take up so many thousandths of the rest as
-# `…_permille` says: whole numbers, so that every database and Python count the same room.
-# From group_uuid to updated_at, what Ganeti knows of a node. Its flags `offline` and `drained` are those of its
-# service, `forced_down` and `disabled`.
+# Of each resource a node reserves `reserved_…` for itself, and instances may use `…_permille` thousandths of the rest:
+# integers, so that every database and Python compute the same room.
+# From group_uuid to updated_at: Ganeti's fields. Its flags `offline` and `drained` are `forced_down` and `disabled` of
+# the service.
 compute_nodes = Table(
     "compute_nodes",
     cell_metadata,
@@ -286,13 +286,13 @@ compute_nodes = Table(
     Column("updated_at", BigInteger),
     *(Column(f"reserved_{size}", BigInteger, nullable=False, server_default="0") for size in SIZES),
     *(Column(f"{size}_permille", BigInteger, nullable=False, server_default="1000") for size in SIZES),
-    # Host and port of the agent that does the work of this host; without one the host is simulated.
+    # Host and port of the agent of this host; null for a simulated host.
     Column("agent_address", Text),
-    # +1 with each change that the index is told of (fleetlight.cells.kinds.native.items.stored_nodes).
+    # +1 with each announced change (fleetlight.cells.kinds.native.items.stored_nodes).
     Column("revision", BigInteger, nullable=False, server_default="1"),
 )
 
-# What placement calls traits of a resource provider: `HW_CPU_X86_AVX2`, `CUSTOM_RACK_7` …
+# Traits, as placement has them of a resource provider: `HW_CPU_X86_AVX2`, `CUSTOM_RACK_7` …
 node_traits = Table(
     "node_traits",
     cell_metadata,
@@ -300,9 +300,9 @@ node_traits = Table(
     Column("trait", Text, primary_key=True),
 )
 
-# What an instance takes up of a node; of two nodes while it is moved or resized, or if its disks are mirrored.
-# The used part of a node is their sum, which one index answers alone, so there is no second number that could differ
-# from it. is_forthcoming: of a reservation; it counts in all that places, and not in what nodes say of themselves.
+# Resources of a node that an instance uses; on two nodes while it is moved or resized, or if its disks are mirrored.
+# The use of a node is their sum, which one index answers alone, so no second figure can differ from it.
+# is_forthcoming: of a reservation, which counts for the scheduler, and not in the reports of nodes.
 allocations = Table(
     "allocations",
     cell_metadata,
@@ -315,7 +315,7 @@ allocations = Table(
     Index("ix_allocations_of_node", "node_id", "vcpus", "memory_mib", "disk_gib"),
 )
 
-# When reservations end by themselves; most do not.
+# When reservations expire; most do not.
 reservation_expiries = Table(
     "reservation_expiries",
     cell_metadata,
@@ -323,8 +323,8 @@ reservation_expiries = Table(
     Column("expires_at", BigInteger, nullable=False, index=True),
 )
 
-# What is not as it is to be, as nodes said when they were asked last: the status of instances, and of nodes. What is
-# right has no row. So a process that asks again announces changes alone.
+# Statuses of instances and nodes that differ from the wanted ones, by the last reports of nodes. A right status has no
+# row. So a process that queries nodes again announces only changes.
 observed_statuses = Table(
     "observed_statuses",
     cell_metadata,
@@ -334,7 +334,7 @@ observed_statuses = Table(
     Column("observed_at", BigInteger, nullable=False),
 )
 
-# When a job that workers queue by themselves is due again, by its operation.
+# When a periodic job of the workers is due again, by its operation.
 periodic_jobs = Table(
     "periodic_jobs",
     cell_metadata,
@@ -342,9 +342,9 @@ periodic_jobs = Table(
     Column("due_at", BigInteger, nullable=False),
 )
 
-# What was accepted, also what has ended, until fleetlight.manager.operations.jobs.pruning forgets it. Each is a list of
+# Accepted jobs, including ended ones until fleetlight.manager.operations.jobs.pruning removes them. A job is a list of
 # operations, which run one after the other; `position` is that of the current one. A job is ready if a worker can do
-# something for it: an index finds those alone, however many wait. No number is given out twice, hence SQLite's
+# something for it; an index finds ready ones, however many wait. No number is assigned twice, hence SQLite's
 # AUTOINCREMENT.
 jobs = Table(
     "jobs",
@@ -372,8 +372,8 @@ jobs = Table(
     sqlite_autoincrement=True,
 )
 
-# next_step: the step that comes next. notes: what steps tell later ones. result: what the operation has brought, or the
-# error that has ended it as [class, [text]]. summary: the operation in a few words, where its vocabulary has some.
+# notes: of steps for later ones. result: of the operation, or the error that ended it as [class, [text]]. summary: the
+# operation in a few words, if its vocabulary has some.
 job_operations = Table(
     "job_operations",
     cell_metadata,
@@ -410,7 +410,7 @@ job_log = Table(
     Column("data", JSON_VALUE, nullable=False),
 )
 
-# A job waits until those that it depends on have ended. statuses: the ends that it goes on after.
+# A job waits until those that it depends on have ended. statuses: those after which it continues.
 job_dependencies = Table(
     "job_dependencies",
     cell_metadata,
@@ -419,7 +419,7 @@ job_dependencies = Table(
     Column("statuses", JSON_VALUE, nullable=False),
 )
 
-# What the current operation of a job needs: wanted since wanted_at, held since held_at. priority: that of the job.
+# Locks of the current operation of a job: wanted since wanted_at, held since held_at. priority: of the job.
 job_locks = Table(
     "job_locks",
     cell_metadata,
@@ -440,7 +440,7 @@ job_locks = Table(
     ),
 )
 
-# They outlive their instance.
+# Actions outlive their instance.
 instance_actions = Table(
     "instance_actions",
     cell_metadata,
@@ -471,7 +471,7 @@ instance_action_events = Table(
     Column("details", Text),
 )
 
-# old_instance: what a resize that is reverted brings back, as fields of the record.
+# old_instance: the fields of the record that a revert of the resize restores.
 migrations = Table(
     "migrations",
     cell_metadata,

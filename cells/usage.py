@@ -1,8 +1,8 @@
-"""What instances of a cell used within a period: how long each ran, times what it had; pure, but for reading rows.
+"""Computes the usage of a cell's instances within a period: running time multiplied by size; pure, except for reads.
 
 An instance runs from its launch to its end, whatever its state, as Nova counts it (contracts/nova-rest, 4.5); a
-reservation takes from when it was made until it is made real or goes. Where a cell keeps the changes of its instances,
-each span counts by the size that the instance had then; elsewhere by the size that it has now.
+reservation runs from its creation until it becomes an instance or is removed. If the cell keeps changes of instances,
+each span counts with the size that the instance had then; otherwise with its current size.
 """
 
 from collections import defaultdict
@@ -18,18 +18,18 @@ from fleetlight.query.sort import INSTANCES_BY_UUID
 from fleetlight.resources.fields import Record, from_microseconds
 
 Group = tuple[str | None, ...]
-"""The values of what sums are apart by."""
+"""The values of the grouping fields for one sum."""
 
 FOR_EVER = 2**63
 COUNTED_FIELDS = ("flavor", "launched_at", "terminated_at", "created_at", "deleted_at", "forthcoming", "hidden")
-"""The fields of an instance that say what it used, and that changes may change."""
+"""The fields of an instance that determine its usage, and that changes may change."""
 
 _PAGE_ROWS = 1000
 _FIELDS = ("uuid", "project_id", *COUNTED_FIELDS)
 
 
 class Version(NamedTuple):
-    """An instance as it was from `since` until `until`, microseconds; 0 and FOR_EVER: as far as is known."""
+    """An instance as it was from `since` until `until` (microseconds); 0 and FOR_EVER stand for unknown bounds."""
 
     since: int
     until: int
@@ -38,7 +38,7 @@ class Version(NamedTuple):
 
 @dataclass(slots=True)
 class Amounts:
-    """instances: how many there were. The others are microseconds, times what the instances had in that time."""
+    """Sums over instances. instances: their number. Other fields: microseconds, multiplied by the size in that time."""
 
     instances: int = 0
     time_us: int = 0
@@ -47,27 +47,29 @@ class Amounts:
     disk_gib_us: int = 0
 
     def add(self, other: "Amounts") -> None:
+        """Add each field of `other` to this one."""
         for name, value in zip(self.__slots__, astuple(other), strict=True):
             setattr(self, name, getattr(self, name) + value)
 
 
 @dataclass(slots=True)
 class Usage:
-    """What ran, and what was only reserved."""
+    """The usage of running instances, and of reservations."""
 
     used: Amounts = field(default_factory=Amounts)
     reserved: Amounts = field(default_factory=Amounts)
 
     def add(self, other: "Usage") -> None:
+        """Add the sums of `other` to these."""
         self.used.add(other.used)
         self.reserved.add(other.reserved)
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRequest:
-    """The usage between two moments, microseconds, of the instances that `scope` is true of.
+    """A request for the usage between two moments (microseconds) of the instances that match `scope`.
 
-    by: what sums are apart by, of GROUPS.
+    by: names of grouping fields, from GROUPS.
     """
 
     start: int
@@ -76,7 +78,7 @@ class UsageRequest:
     by: tuple[str, ...] = ()
 
     def page(self, after: tuple[Any, ...] | None) -> PageRequest:
-        """Some of the instances that may have used something, from behind `after`."""
+        """The request for a page, after `after`, of the instances that may have run within the period."""
         start, stop = from_microseconds(self.start), from_microseconds(self.stop)
         has_begun = any_of(Lt("created_at", stop), Lt("launched_at", stop))
         has_not_ended = any_of(IsNull("terminated_at"), Gt("terminated_at", start))
@@ -86,11 +88,10 @@ class UsageRequest:
 
 @dataclass(frozen=True, slots=True)
 class UsagePart:
-    """What some of the instances of a cell used.
+    """The usage of some instances of a cell.
 
-    after: where the other instances begin; None: there are no others.
-    exact_from: the moment from which every change counted; None: the cell keeps none.
-    lacks: why something is missing in the sums.
+    after: position of the next page; None if this is the last. exact_from: the moment since which every change counts;
+    None if the cell keeps no changes. lacks: reasons why the sums miss something.
     """
 
     sums: Mapping[Group, Usage]
@@ -103,11 +104,13 @@ class UsagePart:
 class UsageAdapter(CellAdapter, Protocol):
     """A cell that keeps the changes of its instances."""
 
-    def read_usage(self, request: UsageRequest, after: tuple[Any, ...] | None) -> UsagePart: ...
+    def read_usage(self, request: UsageRequest, after: tuple[Any, ...] | None) -> UsagePart:
+        """The usage of the instances of the page after `after`. Raises CellUnreachableError."""
+        ...
 
 
 def read_usage(adapter: CellAdapter, request: UsageRequest, after: tuple[Any, ...] | None) -> UsagePart:
-    """What the instances of the first page behind `after` used. Raises CellUnreachableError."""
+    """The usage of the instances of the page after `after`, in a cell of any kind. Raises CellUnreachableError."""
     if isinstance(adapter, UsageAdapter):
         return adapter.read_usage(request, after)
     rows = adapter.read_page(request.page(after))
@@ -118,7 +121,7 @@ def read_usage(adapter: CellAdapter, request: UsageRequest, after: tuple[Any, ..
 
 
 def next_page(rows: Sequence[Any]) -> tuple[Any, ...] | None:
-    """Where the page behind these rows begins, which are one page; None where there is no other."""
+    """The position after a page of rows; None if it was the last one."""
     return INSTANCES_BY_UUID.values(rows[-1].record) if len(rows) == _PAGE_ROWS else None
 
 
@@ -129,7 +132,7 @@ def add_up(
     *,
     exact_from: int | None,
 ) -> UsagePart:
-    """The sums of instances, each of which is given by its versions; after, exact_from: of the part."""
+    """The sums over instances, given as the versions of each. after, exact_from: as in UsagePart."""
     sums: dict[Group, Usage] = defaultdict(Usage)
     lacks: set[str] = set()
     for versions in instances:
@@ -147,11 +150,11 @@ GROUPS: Mapping[str, Callable[[Record], str | None]] = {
     "project": lambda record: record["project_id"],
     "flavor": lambda record: (record["flavor"] or {}).get("name"),
 }
-"""What sums of a cell can be apart by, with the value of an instance."""
+"""The grouping fields of sums, with the function that gives the value of an instance."""
 
 
 def _add_instance(sums: dict[Group, Usage], request: UsageRequest, versions: Iterable[Version]) -> bool:
-    """Returns whether the sizes of all that counts are known."""
+    """Add one instance to `sums`; returns whether the sizes of all its counted versions are known."""
     is_sized = True
     counted: dict[int, Amounts] = {}
     for version in versions:
@@ -171,7 +174,7 @@ def _add_instance(sums: dict[Group, Usage], request: UsageRequest, versions: Ite
 
 
 def _time_within(request: UsageRequest, version: Version) -> int:
-    """How long the instance was there, in this version and in the period; 0 or less: it was not."""
+    """The microseconds within the period for which the instance ran in this version; 0 or less if it did not."""
     record = version.record
     began, ended = ("created_at", "deleted_at") if record["forthcoming"] else ("launched_at", "terminated_at")
     if record[began] is None or record["hidden"]:

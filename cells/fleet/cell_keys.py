@@ -1,6 +1,6 @@
-"""The keys that relays sign with, of each native cell: in the fleet database, where relays and indexers read them.
+"""The signing keys of native cells, in the fleet database, where relays and indexers read them.
 
-A cell has one that its relay signs with, the newest, and for a while those before it, which are still believed.
+The relay of a cell signs with its newest key; for a while indexers accept older ones as well.
 """
 
 import secrets
@@ -23,15 +23,15 @@ from fleetlight.resources.clock import Clock, system_clock
 _log = structlog.get_logger(__name__)
 
 _ID_BYTES, _SECRET_BYTES = 4, 32
-# A message of any origin can name a key that there is not.
+# Any sender can name an unknown key.
 _LOOK_AGAIN_S = 1.0
-# It may hang, and the thread that waits for it here has messages to deal with.
+# The fleet database may hang, and the thread that waits for it has messages to handle.
 _LOOK_AGAIN_AFTER_FAILURE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class CellKey:
-    """A key of a cell; expires_at: in microseconds, from when on it is not believed any more; None for the newest."""
+    """A key of a cell. expires_at: in microseconds, when indexers cease to accept it; None for the newest."""
 
     key: SigningKey
     expires_at: int | None
@@ -44,7 +44,7 @@ class CellKeys:
         self._database = database
 
     def of_cells(self) -> Mapping[str, Sequence[CellKey]]:
-        """By cell, those that there are, the newest first."""
+        """The keys of each cell, newest first."""
         columns = cell_keys.c
         found: dict[str, list[CellKey]] = {}
         newest_first = (columns.expires_at.is_not(None), columns.created_at.desc())
@@ -55,7 +55,7 @@ class CellKeys:
         return found
 
     def rotate(self, cell_uuid: str, *, now: int, accepted_until: int) -> SigningKey:
-        """Give a cell a new key. Those before it are believed until then; those that are not any more are forgotten.
+        """Give a cell a new key, and remove expired ones. Older keys are accepted until `accepted_until`.
 
         Times in microseconds.
         """
@@ -70,11 +70,12 @@ class CellKeys:
 
 
 def new_key() -> SigningKey:
+    """Generate a random key with a random id."""
     return SigningKey(secrets.token_hex(_ID_BYTES), secrets.token_bytes(_SECRET_BYTES))
 
 
 def add_key(connection: Connection, cell_uuid: str, now: int) -> SigningKey:
-    """A new key in the transaction of `connection`. now: microseconds."""
+    """Add a new key of a cell in the transaction of `connection`. now: microseconds."""
     key = new_key()
     row = {"cell_uuid": cell_uuid, "key_id": key.id, "secret": key.secret, "created_at": now, "expires_at": None}
     connection.execute(insert(cell_keys).values(row))
@@ -82,14 +83,14 @@ def add_key(connection: Connection, cell_uuid: str, now: int) -> SigningKey:
 
 
 class KeyLookups:
-    """Looks for a key that is not known, but not as often as messages may name one."""
+    """Limits how often a process looks for unknown keys, which any message may name."""
 
     def __init__(self) -> None:
         self._looking = Lock()
         self._look_at_s = 0.0
 
     def look(self, cell_uuid: str, look: Callable[[], None]) -> None:
-        """Call `look`, unless the last time was just now. It may raise FleetUnreachableError, which is logged."""
+        """Call `look`, unless it was called just before. A FleetUnreachableError that it raises is logged."""
         with self._looking:
             if time.monotonic() < self._look_at_s:
                 return
@@ -103,7 +104,7 @@ class KeyLookups:
 
 
 class Keyring:
-    """The keys as a process knows them; threads may share one. `refresh` it now and then.
+    """The keys of cells that a process knows; thread-safe. Call `refresh` now and then.
 
     clock: of the fleet, microseconds.
     """
@@ -116,25 +117,25 @@ class Keyring:
         self._pace = KeyLookups()
 
     def refresh(self) -> None:
-        """Raises FleetUnreachableError; then what is known stays."""
+        """Read all keys. Raises FleetUnreachableError, and then keeps the known ones."""
         self._known = known = self._keys.of_cells()
         self._by_id = {(cell_uuid, each.key.id): each for cell_uuid, keys in known.items() for each in keys}
 
     def sign(self, cell_uuid: str, message: Message) -> Message:
-        """The message signed with the newest key of the cell; as it is while there is no key."""
+        """Sign a message with the newest key of the cell; without a key it stays as it is."""
         if not self._known.get(cell_uuid):
             self._look_again(cell_uuid)
         known = self._known.get(cell_uuid, ())
         return signed(message, known[0].key) if known else message
 
     def is_of_relay(self, cell_uuid: str, headers: Mapping[str, Any], body: bytes) -> bool:
-        """Whether a message on the bus of a cell is from the cell's relay, byte for byte."""
+        """Whether the relay of a cell signed exactly this message."""
         key_id = key_id_of(headers)
         if key_id is None:
             return False
         key = self._by_id.get((cell_uuid, key_id))
         if key is None:
-            # A relay may know of a new one before we do.
+            # The relay may know a new key before this process does.
             self._look_again(cell_uuid)
             key = self._by_id.get((cell_uuid, key_id))
         if key is None or (key.expires_at is not None and key.expires_at <= self._clock()):

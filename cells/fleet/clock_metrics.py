@@ -6,7 +6,7 @@ from fleetlight.cells.fleet.fleet_clock import FleetClock
 
 
 def measure_clock(registry: CollectorRegistry, clock: FleetClock) -> None:
-    """Show in `registry` how far the clock of this machine is from that of the fleet, as last looked at."""
+    """Add the difference between the clocks of this machine and the fleet, as last read, to `registry`."""
     offset = Gauge(
         "fleetlight_clock_offset_seconds",
         "How far the clock of this machine is ahead of the clock of the fleet database.",

@@ -11,10 +11,10 @@ from fleetlight.cells.fleet.tables import compared_mappings
 
 @dataclass(frozen=True, slots=True)
 class ComparedMappings:
-    """Of one cell; moments are microseconds since the epoch.
+    """The results for one cell; moments are microseconds since the epoch.
 
-    compared_at: when a comparison ended last. repaired: how many mappings all of them have repaired. repaired_at: when
-    the last one that did so ended. elsewhere: rows of the cell whose mapping names another cell.
+    compared_at: end of the last comparison. repaired: number of mappings that all comparisons repaired. repaired_at:
+    end of the last comparison that repaired any. elsewhere: number of rows whose mapping names another cell.
     """
 
     compared_at: int
@@ -24,13 +24,13 @@ class ComparedMappings:
 
 
 class ComparedMappingsStore:
-    """Calls raise FleetUnreachableError."""
+    """The results of all cells. Calls raise FleetUnreachableError."""
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
 
     def record(self, cell_uuid: str, *, compared_at: int, repaired: int, elsewhere: int) -> None:
-        """A comparison has ended. repaired: by it alone."""
+        """Add the result of a comparison. repaired: by this comparison alone."""
         values = {
             "cell_uuid": cell_uuid,
             "compared_at": compared_at,
@@ -52,14 +52,14 @@ class ComparedMappingsStore:
             connection.execute(statement, values)
 
     def of(self, cell_uuid: str) -> ComparedMappings | None:
-        """None of a cell that was never compared."""
+        """The results of one cell; None if it was never compared."""
         statement = select(compared_mappings).where(compared_mappings.c.cell_uuid == cell_uuid)
         with self._database.reading() as connection:
             row = connection.execute(statement).one_or_none()
         return None if row is None else ComparedMappings(*row[1:])
 
     def all(self) -> Mapping[str, ComparedMappings]:
-        """By the uuid of the cell; without cells that were never compared."""
+        """The results by cell uuid, without cells that were never compared."""
         with self._database.reading() as connection:
             rows = connection.execute(select(compared_mappings)).all()
         return {row.cell_uuid: ComparedMappings(*row[1:]) for row in rows}

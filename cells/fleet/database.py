@@ -1,4 +1,4 @@
-"""Connections to the fleet database, for everything that keeps something there."""
+"""Connections to the fleet database."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +12,12 @@ from fleetlight.cells.database.engines import UPGRADE, one_statement, translated
 from fleetlight.cells.errors import FleetUnreachableError, FleetUnusableError, MixedTablesError, NewerTablesError
 
 _LOOK = "see fleet.database_url"
-# An address need not name an account, and then libpq takes it from its own variables.
+# If an address names no account, libpq takes one from its own variables.
 _LOGIN = f"{_LOOK}, and PGUSER, PGPASSFILE and PGPASSWORD in the environment"
 _NEW = f"{_LOOK}; in a new database `fleetlight database upgrade` makes the tables"
-# What SQLite and PostgreSQL say where waiting does not help, and what does. When PostgreSQL refuses a login, libpq
-# keeps its text and not its code; where that is none of these, it is looked for
-# (fleetlight.cells.database.refused_logins).
+# Messages of SQLite and PostgreSQL for failures that do not pass, and remedies. When PostgreSQL refuses a login, libpq
+# keeps the message and not the SQLSTATE; for an unknown message, fleetlight.cells.database.refused_logins finds the
+# SQLSTATE.
 _REMEDIES = {
     "no such table": UPGRADE,
     "no such column": UPGRADE,
@@ -27,29 +27,30 @@ _REMEDIES = {
     "authentication failed": _LOGIN,
     "no pg_hba.conf entry": _LOGIN,
 }
-# SQLSTATEs of PostgreSQL: no such table, no such column, and no right, of which the reason says more already; a wrong
+# SQLSTATEs of PostgreSQL: no such table, no such column, and no right (whose reason already has the remedy); a wrong
 # password, a user that may not log in, and no such database.
 _CODES = {"42P01": UPGRADE, "42703": UPGRADE, "42501": "", "28P01": _LOGIN, "28000": _LOGIN, "3D000": _NEW}
 
 
 @dataclass(frozen=True, slots=True)
 class FleetDatabase:
-    """Both kinds of connection raise FleetUnreachableError when the database does not answer, or cannot be used."""
+    """The fleet database. Its connections raise FleetUnreachableError if it does not answer, or cannot be used."""
 
     engine: Engine
 
     def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
-        """An INSERT that can say what becomes of a row that is there already."""
+        """An INSERT of the database's dialect, which can have an ON CONFLICT clause."""
         return sqlite.insert(table) if self.engine.dialect.name == "sqlite" else postgresql.insert(table)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
+        """Yield a connection for queries."""
         with translated_fleet_failures(), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction, which commits at the end."""
+        """Yield a transaction that writes, and commits at the end."""
         with translated_fleet_failures(), writing(self.engine) as connection:
             yield connection
 
@@ -62,7 +63,7 @@ class FleetDatabase:
 
 @contextmanager
 def translated_fleet_failures() -> Iterator[None]:
-    """Turn what the database says into FleetUnreachableError, or FleetUnusableError where waiting does not help."""
+    """Translate errors of the database to FleetUnreachableError, or to FleetUnusableError if waiting does not help."""
     try:
         with translated_failures(FleetUnreachableError):
             yield
@@ -74,7 +75,7 @@ def translated_fleet_failures() -> Iterator[None]:
 
 
 def _remedy(error: FleetUnreachableError) -> str | None:
-    """What has to be done, empty where the reason says so already; None where waiting may help."""
+    """The remedy of a failure, empty if its reason has one; None if the failure may pass."""
     cause = error.__cause__
     if isinstance(cause, NewerTablesError | MixedTablesError):
         return ""
@@ -87,14 +88,14 @@ def _remedy(error: FleetUnreachableError) -> str | None:
         if sign in error.reason:
             return remedy
     if isinstance(cause, ProgrammingError):
-        # psycopg: an option in the address that there is not.
+        # psycopg: the address has an unknown option.
         return _LOOK
     connection = getattr(cause.orig, "pgconn", None)
     if connection is None or type(cause.orig).__name__ == "ConnectionTimeout":
         return None
     if connection.needs_password:
         return _LOGIN
-    # The driver takes long to load, and SQLite needs it not.
+    # The driver takes long to load, and SQLite does not need it.
     from fleetlight.cells.database.refused_logins import code_of_refusal  # noqa: PLC0415
 
     code = code_of_refusal(connection.info)

@@ -1,4 +1,4 @@
-"""Sessions of browsers that were ended before they ended by themselves, as all processes of an API see them."""
+"""Sessions of browsers that were ended before they expired, for all processes of an API."""
 
 import hashlib
 
@@ -13,15 +13,15 @@ _EVERY = ""
 
 
 class EndedSessions:
-    """Calls block. Times are in microseconds since the epoch."""
+    """All ended sessions. Calls block, and raise FleetUnreachableError. Times are in microseconds since the epoch."""
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
 
     def add(self, user_id: str, session: str, now: int, lifetime_us: int) -> None:
-        """End a session of a user. session: what names it. lifetime_us: no session of a user counts longer.
+        """End a session of a user. session: its name. lifetime_us: of any session, after which the row is removed.
 
-        A user with more than MOST_OF_USER that were ended loses all sessions instead: no user can fill the database.
+        If a user ends more than MOST_OF_USER sessions, all end instead, so that no user can fill the database.
         """
         ended = {"user_id": user_id, "ended_at": now, "expires_at": now + lifetime_us}
         of_user = _COLUMNS.user_id == user_id

@@ -1,9 +1,8 @@
-"""Messages that could not be indexed, in the fleet database, from any bus, until an operator solves or drops them.
+"""Failures: messages from any bus that could not be indexed, in the fleet database until they are solved or dropped.
 
-No producer can fill the database: of each cell the newest are kept, as many as FailureLimits allow; the others are
-counted. What became of a message is not judged here; see fleetlight.indexer.writing.dead_letters for how it gets here,
-and fleetlight.indexer.reconcile.dead_letter_retries for how it goes. Text is stored as a database can hold it:
-PostgreSQL takes neither a zero character nor half a surrogate pair.
+No producer can fill the database: the newest failures of each cell are kept, within FailureLimits, and older ones only
+counted. fleetlight.indexer.writing.dead_letters adds failures, and fleetlight.indexer.reconcile.dead_letter_retries
+retries them. Texts are escaped, since PostgreSQL stores neither a zero character nor half a surrogate pair.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,19 +21,19 @@ from fleetlight.cells.settings import FailureLimits
 
 _log = structlog.get_logger(__name__)
 
-# Of a reason, a sentence or a trace: enough for a person, whatever the message held.
+# The most characters of a reason, sentence or trace, whatever the message contained.
 _MAX_TEXT = 10_000
 _BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
 class FailureSummary:
-    """What is known of a failure without its message.
+    """A failure without its message.
 
-    id: the same each time the same message of the cell fails. reason: one word; detail: what is wrong where.
-    instance_uuid: of the instance that the message is about, as far as it could be read.
+    id: the same each time the same message of the cell fails. reason: one word. detail: a sentence.
+    instance_uuid: the instance of the message; None if it could not be read.
     first_at, last_at: microseconds since the epoch. times: how often it failed.
-    reread_at: when the instance was last read from its cell instead and indexed; None: not (yet).
+    reread_at: when the instance was last read from its cell instead, and indexed; None if it was not (yet).
     """
 
     id: str
@@ -50,9 +49,9 @@ class FailureSummary:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A message that could not be indexed, with everything that is needed to try it again.
+    """A message that could not be indexed, with everything that a retry needs.
 
-    trace: where in the program it failed, if that was not foreseen.
+    trace: the traceback of an unforeseen error.
     """
 
     summary: FailureSummary
@@ -70,16 +69,16 @@ _SUMMARY = [failures.c[name] for name in FailureSummary.__dataclass_fields__]
 
 
 def failure_id(source: str, body: bytes, about: str = "") -> str:
-    """The id of a message that failed: the same whenever it does, so that it is counted and not doubled.
+    """The id of a failure: the same each time a message fails, so that the message is stored once.
 
-    source: where it came from: the uuid of a cell, or what cells have in common that get the same messages. about: what
-    else tells it from others with the same body.
+    source: of the message: the uuid of a cell, or a name for cells that receive the same messages. about: what else
+    distinguishes it from messages with the same body.
     """
     return str(UUID(bytes=sha256(b"\0".join((source.encode(), about.encode(), body))).digest()[:16]))
 
 
 def storable(text: str) -> str:
-    """`text` as every database can hold it, cut off at a length that people read."""
+    """`text` as every database can store it, truncated to a readable length."""
     shown = text[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode()
     return shown.replace("\0", "\\x00")
 
@@ -92,10 +91,10 @@ class FailedMessages:
         self._limits = limits
 
     def add(self, found: Sequence[Failure]) -> None:
-        """Keep failures; of one that is there already, the reason and the time are brought up to date.
+        """Store failures; an existing one gets the new reason and time.
 
-        One that several cells got stays that of the first of them, which alone counts how often.
-        Those that failed last the longest ago go when there are more than the limits allow.
+        A failure of several cells belongs to the first of them, which alone counts its repetitions. If a cell has more
+        than the limits allow, those that failed least recently are dropped.
         """
         if not found:
             return
@@ -115,7 +114,7 @@ class FailedMessages:
                 self._make_room(connection, cell_uuid)
 
     def summaries(self, cell_uuids: Collection[str], behind: FailureSummary | None = None) -> Iterator[FailureSummary]:
-        """The failures of some cells, the oldest of each cell first; read in batches. behind: only what follows it."""
+        """Yield the failures of some cells, oldest first in each cell, in batches. behind: begin after this one."""
         columns = failures.c
         position = tuple_(columns.cell_uuid, columns.first_at, columns.id)
         after = None if behind is None else (behind.cell_uuid, behind.first_at, behind.id)
@@ -132,30 +131,30 @@ class FailedMessages:
             after = (rows[-1].cell_uuid, rows[-1].first_at, rows[-1].id)
 
     def find(self, ids: Collection[str]) -> list[Failure]:
-        """The failures there are among `ids`, the oldest first."""
+        """The existing failures among `ids`, oldest first."""
         statement = select(failures).where(failures.c.id.in_(sorted(ids)))
         with self._database.reading() as connection:
             rows = connection.execute(statement.order_by(failures.c.first_at, failures.c.id)).all()
         return [_failure(row) for row in rows]
 
     def counts(self) -> Mapping[str, int]:
-        """How many failures each cell has, by its uuid; cells without any are left out."""
+        """The number of failures by cell uuid, without cells that have none."""
         statement = select(failures.c.cell_uuid, func.count()).group_by(failures.c.cell_uuid)
         with self._database.reading() as connection:
             return {row[0]: row[1] for row in connection.execute(statement)}
 
     def dropped(self) -> Mapping[str, int]:
-        """How many failures of each cell had to go because there were too many, by its uuid, since `forget_dropped`."""
+        """The number of failures, by cell uuid, that exceeded the limits and were dropped since `forget_dropped`."""
         with self._database.reading() as connection:
             return {row[0]: row[1] for row in connection.execute(select(dropped_failures))}
 
     def forget_dropped(self, cell_uuids: Collection[str]) -> None:
-        """An operator has taken notice that failures of these cells are gone."""
+        """Reset the counts of dropped failures of these cells, since an operator has noticed them."""
         with self._database.writing() as connection:
             connection.execute(delete(dropped_failures).where(dropped_failures.c.cell_uuid.in_(sorted(cell_uuids))))
 
     def mark_reread(self, cell_uuid: str, instance_uuids: Collection[str], at: int) -> None:
-        """These instances were read from their cell and are in the index as they were there at the moment `at`."""
+        """Note that these instances were read from their cell, and are in the index as of the moment `at`."""
         columns = failures.c
         with self._database.writing() as connection:
             connection.execute(
@@ -166,7 +165,7 @@ class FailedMessages:
             )
 
     def drop(self, ids: Collection[str]) -> int:
-        """Forget failures; returns how many of them there were."""
+        """Remove failures; returns the number of removed ones."""
         with self._database.writing() as connection:
             return connection.execute(delete(failures).where(failures.c.id.in_(sorted(ids)))).rowcount
 

@@ -73,9 +73,9 @@ _ADD_MAPPINGS = insert(instance_mappings)
 
 @dataclass(frozen=True, slots=True)
 class InstanceMapping:
-    """Where an instance lives, and what is known of it while its cell is down.
+    """The cell of an instance, and the fields to show while that cell is down.
 
-    created_at: microseconds since the epoch. queued_for_delete: it is deleted, or about to be.
+    created_at: microseconds since the epoch. queued_for_delete: the instance is deleted, or about to be.
     """
 
     instance_uuid: str
@@ -86,11 +86,11 @@ class InstanceMapping:
     queued_for_delete: bool = False
 
     FIELDS: ClassVar = ("uuid", "project_id", "user_id", "created_at", "deleted")
-    """Those of an instance that it is made of."""
+    """The fields of an instance that a mapping needs."""
 
     @classmethod
     def of(cls, row: InstanceRow, now: int) -> "InstanceMapping":
-        """now: stands in for a time of creation that the row does not have."""
+        """The mapping for a row. now: replaces a missing time of creation."""
         record = row.record
         created_at = record["created_at"]
         return cls(
@@ -104,12 +104,12 @@ class InstanceMapping:
 
 
 class Fleet:
-    """The fleet database. Every call raises FleetUnreachableError when it does not answer.
+    """The fleet database. Every call raises FleetUnreachableError if it does not answer.
 
-    failures: messages that could not be indexed. journals: what has changed in cells that number nothing themselves.
+    failures: messages that could not be indexed. journals: changes of cells that do not number them.
     takeover_after_s: of leases, see fleetlight.cells.database.leases.
-    cell_keys: what relays sign with. producer_keys: what producers sign with. recent_changes: what API processes tell
-    each other. index_work: what operators have ordered. audit_rounds: what audits of the index have found.
+    cell_keys, producer_keys: signing keys of relays and producers. recent_changes: shared by the processes of an API.
+    index_work: orders of operators. audit_rounds: results of audits of the index.
     """
 
     def __init__(
@@ -152,11 +152,10 @@ class Fleet:
         api_database_url: str | None = None,
         nova_uuid: str | None = None,
     ) -> Cell:
-        """Register a cell, or bring the URLs of the one with that name up to date; the uuid stays.
+        """Register a cell, or update the URLs of the cell with that name, whose uuid stays.
 
-        number: that of a new cell, unless another one has it. api_database_url, nova_uuid: see Cell.
-
-        Raises CellConflictError when the name belongs to a cell of another kind or with another `uuid`.
+        number: for a new cell, unless another cell has it. api_database_url, nova_uuid: see Cell. Raises
+        CellConflictError if the name belongs to a cell of another kind or with another `uuid`.
         """
         given = Cell(
             uuid or str(uuid4()),
@@ -204,7 +203,7 @@ class Fleet:
         )
 
     def cell(self, name_or_uuid: str) -> Cell:
-        """The cell with that name or uuid. Raises UnknownCellError, which names the known ones."""
+        """The cell with that name or uuid. Raises UnknownCellError with the known names."""
         cells = self.cells()
         for cell in cells:
             if name_or_uuid in {cell.name, cell.uuid}:
@@ -212,24 +211,24 @@ class Fleet:
         raise UnknownCellError(name_or_uuid, tuple(cell.name for cell in cells))
 
     def set_disabled(self, cell_uuid: str, disabled: bool) -> None:
-        """A disabled cell is not followed by indexers and not relayed; lists still ask it."""
+        """Disable or enable a cell. Indexers and relays leave a disabled cell; lists still query it."""
         with self.database.writing() as connection:
             connection.execute(update(cells_table).where(cells_table.c.uuid == cell_uuid).values(disabled=disabled))
 
     def set_takes_announcements(self, cell_uuid: str, takes: bool) -> None:
-        """Whether a native cell takes announcements, of instances that its database does not have, from producers."""
+        """Set whether producers may announce instances in a native cell that its database does not have."""
         its = cells_table.c.uuid == cell_uuid
         with self.database.writing() as connection:
             connection.execute(update(cells_table).where(its).values(takes_announcements=takes))
 
     def remove_cell(self, cell: Cell) -> int:
-        """Forget a disabled cell, where its instances live and what failed; returns how many mappings there were.
+        """Remove a disabled cell with its mappings, keys, failures and journal; returns the number of mappings.
 
-        Its database and its bus stay as they are. Raises CellInUseError when it is not disabled (any more).
+        The cell's database and bus stay as they are. Raises CellInUseError if the cell is enabled.
         """
         columns = cells_table.c
         with self.database.writing() as connection:
-            # Locked, so that no process enables it between the look and the removal.
+            # Lock the row, so that no process enables the cell before the removal.
             disabled = connection.execute(
                 select(columns.disabled).where(columns.uuid == cell.uuid).with_for_update()
             ).scalar_one_or_none()
@@ -252,19 +251,17 @@ class Fleet:
             return mappings.rowcount
 
     def open_leases(self, purpose: str) -> Leases:
-        """Leases that all processes of this fleet respect; see fleetlight.cells.database.leases."""
+        """Open leases that all processes of this fleet respect (fleetlight.cells.database.leases)."""
         return open_leases(self._engine, purpose, translated_fleet_failures, takeover_after_s=self._takeover_after_s)
 
     def lock(self, *names: str) -> AbstractContextManager[None]:
-        """Work that two must not do at once for any of `names`, in any processes; see
-        fleetlight.cells.fleet.advisory_locks.
-        """
+        """Hold locks for work that no two processes may do at once (fleetlight.cells.fleet.advisory_locks)."""
         return self._locks.take(*names)
 
     def add_mappings(self, mappings: Sequence[InstanceMapping]) -> None:
-        """Say where new instances live, all of them or none; what was said already for the same cell stays.
+        """Map new instances, all of them or none; an existing mapping to the same cell stays.
 
-        Raises InstanceExistsError when one of them lives in another cell.
+        Raises InstanceExistsError if one of them is mapped to another cell.
         """
         if not mappings:
             return
@@ -281,10 +278,11 @@ class Fleet:
                 raise InstanceExistsError(elsewhere) from None
             if not known:
                 raise
-            # Left by a creation that did not get as far as the cell, unless the cell says otherwise.
+            # An earlier creation that did not reach the cell left this mapping, unless the cell has the instance.
             self.add_mappings([mapping for mapping in mappings if mapping.instance_uuid not in known])
 
     def mapping_of(self, instance_uuid: str) -> InstanceMapping | None:
+        """The mapping of an instance; None if it has none."""
         with self.database.reading() as connection:
             row = connection.execute(
                 select(instance_mappings).where(instance_mappings.c.instance_uuid == instance_uuid)
@@ -292,14 +290,14 @@ class Fleet:
         return None if row is None else _mapping(row)
 
     def mappings_of(self, instance_uuids: Collection[str]) -> Mapping[str, InstanceMapping]:
-        """The mappings of those instances that have one, by their uuids; for hundreds at once."""
+        """The existing mappings of these instances, by uuid; for hundreds at once."""
         is_asked_for = _is_among(instance_mappings.c.instance_uuid, instance_uuids, self._engine.dialect.name)
         with self.database.reading() as connection:
             rows = connection.execute(select(instance_mappings).where(is_asked_for)).all()
         return {row.instance_uuid: _mapping(row) for row in rows}
 
     def update_mappings(self, mappings: Sequence[InstanceMapping]) -> None:
-        """Bring what is known of instances up to date, of those that still live in the same cell."""
+        """Update mappings, except those that name another cell by now."""
         if not mappings:
             return
         columns = instance_mappings.c
@@ -322,10 +320,7 @@ class Fleet:
             )
 
     def cells_of(self, instance_uuids: Collection[str], *, project_id: str | None = None) -> Mapping[str, str]:
-        """The cells of those instances that are known, by their uuids.
-
-        project_id: only those of this project; None: those of any.
-        """
+        """The uuid of the cell of each mapped instance. project_id: only instances of this project; None for all."""
         columns = instance_mappings.c
         statement = select(columns.instance_uuid, columns.cell_uuid).where(columns.instance_uuid.in_(instance_uuids))
         if project_id is not None:
@@ -334,10 +329,10 @@ class Fleet:
             return {row.instance_uuid: row.cell_uuid for row in connection.execute(statement)}
 
     def living_elsewhere(self, cell_uuid: str, instance_uuids: Collection[str]) -> Mapping[str, str]:
-        """The cells of those instances that live in another cell than this one, by their uuids.
+        """The instances that are mapped to another cell than this one, with the uuid of that cell.
 
-        For hundreds at once, of which most often none does: they are one value of the statement, since to put in so
-        many takes four times as long as all the rest.
+        For hundreds of instances at once, of which usually none is: they are one parameter of the statement, since
+        separate ones take four times as long as all the rest.
         """
         columns = instance_mappings.c
         statement = select(columns.instance_uuid, columns.cell_uuid).where(
@@ -348,12 +343,12 @@ class Fleet:
             return {row.instance_uuid: row.cell_uuid for row in connection.execute(statement)}
 
     def cells_of_deployment(self, api_database_url: str) -> Mapping[str, str]:
-        """The cells of a deployment of Nova that are in the fleet, by the uuids that they have there."""
+        """The cells of a deployment of Nova in the fleet: their uuids here, by their uuids there."""
         return _of_deployment(self.cells(), api_database_url)
 
     def cells_of_project(self, project_id: str) -> Set[str]:
         """The uuids of the cells that have, or had, instances of a project."""
-        # One look into the index for each cell, and no walk through all instances of the project.
+        # One lookup in the database's index for each cell, instead of a scan of the project's instances.
         its = select(literal(1)).where(
             instance_mappings.c.cell_uuid == cells_table.c.uuid,
             instance_mappings.c.queued_for_delete.in_([False, True]),
@@ -363,7 +358,7 @@ class Fleet:
             return set(connection.scalars(select(cells_table.c.uuid).where(its.exists())))
 
     def mark_queued_for_delete(self, cell_uuid: str, instance_uuids: Sequence[str], *, queued: bool = True) -> None:
-        """Of the instances, those that live in this cell are deleted, or about to be; or not any more."""
+        """Mark those instances that are mapped to this cell as deleted, or about to be; or as not `queued` any more."""
         with self.database.writing() as connection:
             connection.execute(
                 update(instance_mappings)
@@ -377,9 +372,8 @@ class Fleet:
     def mappings_of_cell(
         self, cell_uuid: str, *, project_id: str | None = None, after: str = "", limit: int
     ) -> tuple[InstanceMapping, ...]:
-        """At most `limit` instances of a cell that are not deleted, by their uuids, those behind the uuid `after`.
-
-        That is what is known of them while the cell is down.
+        """At most `limit` mappings of a cell's instances that are not deleted, ordered by uuid, after `after`; to show
+        while the cell is down.
         """
         statement = select(instance_mappings).where(
             _is_live_in(cell_uuid, project_id), instance_mappings.c.instance_uuid > after
@@ -389,7 +383,7 @@ class Fleet:
             return tuple(_mapping(row) for row in rows)
 
     def count_mappings(self, cell_uuid: str, *, project_id: str | None = None) -> int:
-        """How many instances of a cell are not deleted."""
+        """The number of a cell's instances that are not deleted."""
         counted = select(func.count()).select_from(instance_mappings)
         with self.database.reading() as connection:
             return connection.execute(counted.where(_is_live_in(cell_uuid, project_id))).scalar_one()
@@ -398,14 +392,14 @@ class Fleet:
         self._engine.dispose()
 
     def _insert_mappings(self, mappings: Sequence[InstanceMapping]) -> None:
-        # Of several, all or none.
+        # Several mappings are added all or none, which takes a transaction.
         begin = self.database.writing_once if len(mappings) == 1 else self.database.writing
         with begin() as connection:
             connection.execute(_ADD_MAPPINGS, [asdict(mapping) for mapping in mappings])
 
 
 def _is_among(column: ColumnElement[str], texts: Collection[str], dialect: str) -> ColumnElement[bool]:
-    """texts: without commas."""
+    """Whether a column has one of these texts, which must not contain commas."""
     if dialect == "postgresql":
         return column == any_(func.string_to_array(",".join(texts), ",", type_=ARRAY(String)))
     return column.in_(select(func.json_each(json.dumps(list(texts))).table_valued("value").c.value))

@@ -1,4 +1,4 @@
-"""The time of a fleet: that of its database, one for all its processes, whatever the clocks of their machines say."""
+"""The clock of a fleet: its database's, the same for all processes, whatever the clocks of their machines show."""
 
 import time
 from collections.abc import Callable
@@ -13,17 +13,16 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 _log = structlog.get_logger(__name__)
 
 POSTGRESQL_NOW = text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint)")
-# What NTP keeps by far, and a small part of what lists call fresh.
+# NTP is far more exact, and lists tolerate far more.
 _TOLERANCE_US = 1_000_000
 
 
 class FleetClock:
-    """Microseconds since the epoch, by the clock of the fleet database when it was last looked at.
+    """Microseconds since the epoch: the clock of the fleet database at the last `look`, plus the monotonic time since.
 
-    Since then it goes on as the machine's monotonic clock does, which is never set. So a machine whose own clock is
-    wrong, or is set, is right all the time, and one that was suspended is right again after the next look.
-    A fleet in SQLite is on one machine, whose clock is that of the fleet. Any thread may ask.
-    own: that clock, and any machine's before the first look. monotonic_ns: what goes on in between.
+    The monotonic clock is never set, so a machine whose own clock is wrong has the right time, and one that was
+    suspended has it again after the next look. A fleet in SQLite is on one machine, and uses its clock. Thread-safe.
+    own: the clock of the machine, used for SQLite, and before the first look. monotonic_ns: replaced by tests.
     """
 
     def __init__(
@@ -37,10 +36,10 @@ class FleetClock:
         self._disagrees = False
 
     def look(self) -> None:
-        """Look at the clock of the database; raises FleetUnreachableError.
+        """Read the clock of the database. Raises FleetUnreachableError.
 
-        An answer that took more than a second counts for nothing, since nothing tells when in that time it was made:
-        what an earlier look has told stays, and before there is one nothing is sure.
+        An answer that took more than a second is ignored, since its moment is unknown: the result of an earlier look
+        stays, if there was one.
         """
         if self._is_own:
             return
@@ -50,7 +49,7 @@ class FleetClock:
             ended = self._monotonic_us()
         if ended - begun > _TOLERANCE_US:
             return
-        # It was asked at some moment in between.
+        # Assume that the database read its clock halfway.
         self._ahead_us = now - (begun + ended) // 2
         self._own_ahead_us = self._own() - self()
         self._tell()
@@ -61,7 +60,7 @@ class FleetClock:
 
     @property
     def offset_s(self) -> float:
-        """How far the machine's own clock is ahead of the fleet's, in seconds; 0 before the first look."""
+        """Seconds by which the machine's own clock is ahead of the fleet's; 0 before the first look."""
         return (self._own() - self()) / MICROSECONDS_PER_SECOND
 
     @property
@@ -71,10 +70,10 @@ class FleetClock:
 
     @property
     def is_sure(self) -> bool:
-        """Whether this is the time of the fleet: the database was looked at, and the machine went on as usual since.
+        """Whether this is surely the time of the fleet: there was a look, and the machine's two clocks agree since.
 
-        When its two clocks have not gone on alike, either the one was set or the other stood still, as in a machine
-        that was suspended; which of them can be told by the next look.
+        If they differ, the machine's own clock was set, or the monotonic clock stood still while the machine was
+        suspended; the next look shows which.
         """
         if self._is_own:
             return True

@@ -1,7 +1,7 @@
 """Work on the index that operators order, and indexers or commands carry out (docs/decisions/0034, 0044).
 
-An order is a row: a process that may not write to the index can order what is to be done to it, see how far it is, and
-stop it. A command leaves one of what it does itself.
+An order is a row. A process without the right to write to the index can order work on it, see its progress, and stop
+it. A command records its own work as an order, too.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,14 +20,14 @@ from fleetlight.cells.fleet.failures import storable
 from fleetlight.cells.fleet.tables import index_work
 
 MAX_OPEN = 20
-"""Orders that have not ended; more are refused."""
+"""The most orders that have not ended; more are refused."""
 _KEPT = 200
 _MAX_FINDINGS = 200
 _LOCK = "index work"
 
 
 class WorkKind(StrEnum):
-    """What can be ordered. RETRY: of failed messages; BACK, DROP_OLD: of the index that a rebuild has replaced."""
+    """Kinds of work. RETRY: failed messages. BACK, DROP_OLD: return to, or drop, the index that a rebuild replaced."""
 
     SYNC = "sync"
     VERIFY = "verify"
@@ -40,10 +40,12 @@ class WorkKind(StrEnum):
 
 
 OF_ALL = frozenset({WorkKind.REBUILD, WorkKind.BACK, WorkKind.DROP_OLD})
-"""What is of all cells, always."""
+"""Kinds of work that always concern all cells."""
 
 
 class WorkState(StrEnum):
+    """States of an order."""
+
     WAITING = "waiting"
     RUNNING = "running"
     DONE = "done"
@@ -56,11 +58,11 @@ OPEN = (WorkState.WAITING, WorkState.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class WorkOrder:
-    """One order. subjects: uuids of cells, or ids of failures; none of a kind in OF_ALL.
+    """One order. subjects: uuids of cells, or ids of failures; empty for kinds in OF_ALL.
 
-    Moments are microseconds. attempts: how many indexers have begun it; none what a command does itself. done, total:
-    rows; None where the total is not known. result: in a sentence what came of it, or how far it is. findings: about
-    instances, or about cells as a whole.
+    Moments are microseconds. attempts: number of indexers that have begun it; 0 if a command does it itself. done,
+    total: rows; the total is None if unknown. result: a sentence about the result, or the progress. findings: about
+    instances, or whole cells.
     """
 
     id: str
@@ -80,11 +82,12 @@ class WorkOrder:
 
     @property
     def is_open(self) -> bool:
+        """Whether it has not ended."""
         return self.state in OPEN
 
     @property
     def is_of_command(self) -> bool:
-        """Whether a command does it itself: no indexer has begun it."""
+        """Whether a command does it itself."""
         return self.state is WorkState.RUNNING and self.attempts == 0
 
 
@@ -95,8 +98,8 @@ class IndexWork:
         self._database = database
 
     def order(self, kind: WorkKind, subjects: Collection[str], by: str, now: int) -> WorkOrder:
-        """Order work. Raises WorkRefusedError when work of the kind on one of the subjects, which it names, has not
-        ended, and when there is too much of it.
+        """Order work. Raises WorkRefusedError if other work of the kind on one of the subjects has not ended, or
+        MAX_OPEN orders have not.
         """
         row = _row(kind, subjects, by, now) | {"state": WorkState.WAITING.value}
         with self._database.writing() as connection:
@@ -113,7 +116,7 @@ class IndexWork:
             return _select(connection, row["id"])[0]
 
     def begin_command(self, kind: WorkKind, subjects: Collection[str], by: str, now: int) -> str:
-        """Record what a command begins to do itself, which nothing here refuses; returns its id."""
+        """Record work that a command begins itself, whatever else runs; returns its id."""
         row = _row(kind, subjects, by, now) | {"state": WorkState.RUNNING.value, "started_at": now}
         with self._database.writing() as connection:
             _insert(connection, row)
@@ -121,21 +124,22 @@ class IndexWork:
         return work_id
 
     def all(self) -> Sequence[WorkOrder]:
-        """The newest first; of those that have ended the last ones."""
+        """The orders, newest first; of ended ones only the last."""
         with self._database.reading() as connection:
             return _select(connection)
 
     def open(self) -> Sequence[WorkOrder]:
-        """What has not ended, the oldest first."""
+        """The orders that have not ended, oldest first."""
         with self._database.reading() as connection:
             return _select(connection, is_open=True)[::-1]
 
     def find(self, work_id: str) -> WorkOrder | None:
+        """The order with this id; None if it does not exist."""
         with self._database.reading() as connection:
             return next(iter(_select(connection, work_id)), None)
 
     def stop(self, work_id: str, now: int) -> WorkOrder | None:
-        """Stop what waits, and ask for it of what runs; what has ended stays as it is. None: there is no such order."""
+        """Stop an order, at once if it waits, or by asking the process that runs it; None if it does not exist."""
         columns = index_work.c
         with self._database.writing() as connection:
             its = update(index_work).where(columns.id == work_id)
@@ -147,14 +151,14 @@ class IndexWork:
             return next(iter(_select(connection, work_id)), None)
 
     def begin(self, order: WorkOrder, now: int) -> bool:
-        """An indexer, which holds the lease for it, carries it out; False if it has ended meanwhile."""
+        """Mark an order as begun by an indexer, which holds the lease for it; False if it has ended meanwhile."""
         values = {"state": WorkState.RUNNING.value, "started_at": now, "attempts": order.attempts + 1, "done": 0}
         return self._change(order.id, values)
 
     def record(self, work_id: str, done: int, total: int | None, result: str | None) -> bool:
-        """Say how far it is; False if it is to stop.
+        """Record the progress; False if the work must stop.
 
-        total: an estimate, as rows that were deleted and are kept are compared too.
+        total: an estimate, since deleted rows that are still kept are compared as well.
         """
         total = None if total is None else max(total, done)
         self._change(work_id, {"done": done, "total": total, "result": result})
@@ -162,11 +166,11 @@ class IndexWork:
         return found is not None and found.is_open and not found.is_to_stop
 
     def put_back(self, work_id: str) -> None:
-        """An indexer that ends in order leaves it to another one."""
+        """Let an order wait again, when the indexer that runs it is stopped."""
         self._change(work_id, {"state": WorkState.WAITING.value, "attempts": 0})
 
     def end(self, work_id: str, state: WorkState, result: str, findings: Sequence[Finding], now: int) -> None:
-        """What came of it; of findings the first ones are kept."""
+        """Record the result, with the first findings."""
         shown = [[each.cell, each.about, storable(each.evidence)] for each in findings[:_MAX_FINDINGS]]
         values = {"state": state.value, "result": storable(result), "findings": shown, "ended_at": now}
         self._change(work_id, values)
@@ -185,7 +189,7 @@ def _row(kind: WorkKind, subjects: Collection[str], by: str, now: int) -> dict[s
 
 
 def _insert(connection: Connection, row: Mapping[str, Any]) -> None:
-    """And forget what has ended long ago."""
+    """Insert a row, and remove orders that ended long ago."""
     connection.execute(insert(index_work).values(row))
     newest = select(index_work.c.id).order_by(index_work.c.ordered_at.desc(), index_work.c.id).limit(_KEPT)
     is_over = index_work.c.state.not_in([state.value for state in OPEN])

@@ -1,9 +1,8 @@
-"""Changelogs of cells that keep none, Nova's: what indexers have found to have changed, numbered in the fleet database.
+"""Journals: changelogs, in the fleet database, of the changes that indexers detect in cells without numbered changes.
 
-They are what watches of lists follow (docs/decisions/0004). An entry is the newest state of one instance, so a journal
-is no longer than the number of instances that have changed, and never longer than `KEPT`. A journal has an epoch,
-as the numbers of a native cell have: a new one begins when it is not known any more what has changed since the last
-one.
+Watches of lists follow them (docs/decisions/0004). An entry is the newest state of one instance, so a journal has at
+most one entry for each changed instance, and at most `KEPT`. A journal has an epoch, like the sequences of a native
+cell: a new one begins when changes may be missing from the last one.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,15 +19,15 @@ from fleetlight.cells.fleet.tables import journal_entries, journals
 from fleetlight.resources.fields import Record
 
 KEPT = 5_000
-"""Numbers that a journal goes back: a follower that knows less has to list again."""
+"""The number of last entries in a journal: a watch that is further behind has to list again."""
 
 
 @dataclass(frozen=True, slots=True)
 class DetectedChange:
-    """What an indexer has found of one instance.
+    """A change of one instance that an indexer detected.
 
-    version: of its document (fleetlight.indexer.backends.base.Document). is_gone: the cell does not have the instance
-        any more; the record is what was known of it.
+    version: of its document (fleetlight.indexer.backends.base.Document). is_gone: the cell no longer has the instance,
+    and `record` is its last known state.
     """
 
     instance_uuid: str
@@ -39,10 +38,10 @@ class DetectedChange:
 
 @dataclass(frozen=True, slots=True)
 class JournalReading:
-    """What a journal says, as of one moment.
+    """A part of a journal, at one moment.
 
-    now: up to where it goes. followed_at: when an indexer last said that it follows the cell; microseconds.
-    entries: number and finding, in the order in which they were asked for.
+    now: its last position. followed_at: when an indexer last confirmed that it follows the cell, in microseconds.
+    entries: sequence and change, in the requested order.
     """
 
     now: Position
@@ -53,7 +52,7 @@ class JournalReading:
 class Journals:
     """The journals of all cells. Every call raises FleetUnreachableError.
 
-    announced: what only notifications from outside tell of, which journals keep however old it is.
+    announced: instances that only notifications from outside announce, which a journal keeps regardless of age.
     """
 
     def __init__(self, database: FleetDatabase) -> None:
@@ -61,28 +60,28 @@ class Journals:
         self.announced = AnnouncedInstances(database)
 
     def position(self, cell_uuid: str) -> Position | None:
-        """Up to where the journal goes; None while there is none."""
+        """The last position of the journal; None if the cell has no journal."""
         statement = select(journals.c.epoch, journals.c.sequence).where(journals.c.cell_uuid == cell_uuid)
         with self._database.reading() as connection:
             row = connection.execute(statement).one_or_none()
         return None if row is None else Position(row.epoch, row.sequence)
 
     def start_over(self, cell_uuid: str) -> str:
-        """Begin an empty one in the place of what there is; returns its epoch."""
+        """Replace the journal by a new, empty one; returns its epoch."""
         epoch = str(uuid4())
         with self._database.writing() as connection:
             row = {"cell_uuid": cell_uuid, "epoch": epoch, "sequence": 0, "followed_at": 0}
-            # Another indexer of the cell may begin one at the same moment: the later one counts.
+            # Another indexer of the cell may begin one at the same moment: the later one replaces it.
             new = self._database.insert(journals)
             connection.execute(new.on_conflict_do_update(index_elements=[journals.c.cell_uuid], set_=row), row)
-            # Now that no process can append to the one before.
+            # Delete entries now that no process can append to the previous journal.
             connection.execute(delete(journal_entries).where(journal_entries.c.cell_uuid == cell_uuid))
         return epoch
 
     def append(self, cell_uuid: str, detected_changes: Sequence[DetectedChange]) -> Position | None:
-        """Number what was found; returns up to where the journal goes then, and None where there is none.
+        """Append changes, without those that are not newer than the journal's; returns the last position.
 
-        What is not newer than what the journal has is left out.
+        Returns None if the cell has no journal.
         """
         columns, entries = journals.c, journal_entries.c
         advanced = (
@@ -92,7 +91,7 @@ class Journals:
             .returning(columns.epoch, columns.sequence)
         )
         with self._database.writing() as connection:
-            # It locks the row, so numbers are in the order of commits.
+            # The update locks the row, so sequences are in the order of commits.
             row = connection.execute(advanced).one_or_none()
             if row is None:
                 return None
@@ -123,17 +122,17 @@ class Journals:
         return Position(row.epoch, last)
 
     def confirm(self, cell_uuid: str, at: int) -> None:
-        """Say that the cell is followed at the moment `at`, microseconds."""
+        """Record that an indexer follows the cell at the moment `at`, in microseconds."""
         with self._database.writing() as connection:
             connection.execute(update(journals).where(journals.c.cell_uuid == cell_uuid).values(followed_at=at))
 
     def read(self, cell_uuid: str, after: int, limit: int) -> JournalReading | None:
-        """At most `limit` entries with a higher number than `after`; None while there is no journal."""
+        """At most `limit` entries after the sequence `after`; None if the cell has no journal."""
         sequence = journal_entries.c.sequence
         return self._read(cell_uuid, sequence > after, sequence.asc(), limit)
 
     def read_back(self, cell_uuid: str, before: int, limit: int) -> JournalReading | None:
-        """As `read`, of the entries with a lower number than `before`, the newest first."""
+        """As `read`, for entries before the sequence `before`, newest first."""
         sequence = journal_entries.c.sequence
         return self._read(cell_uuid, sequence < before, sequence.desc(), limit)
 
@@ -142,7 +141,7 @@ class Journals:
     ) -> JournalReading | None:
         columns, entries = journals.c, journal_entries.c
         statement = (
-            # In one statement, since two would see two moments.
+            # One statement, since two would see two states of the journal.
             select(columns.epoch, columns.sequence.label("last"), columns.followed_at, journal_entries)
             .select_from(journals.outerjoin(journal_entries, (entries.cell_uuid == columns.cell_uuid) & is_asked))
             .where(columns.cell_uuid == cell_uuid)
@@ -162,7 +161,7 @@ class Journals:
 
 
 def remove_journal(connection: Connection, cell_uuid: str) -> None:
-    """Forget all of a cell."""
+    """Remove the journal and the announced instances of a cell."""
     for table in (journal_entries, journals):
         connection.execute(delete(table).where(table.c.cell_uuid == cell_uuid))
     remove_announced(connection, cell_uuid)

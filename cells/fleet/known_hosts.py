@@ -1,4 +1,4 @@
-"""The hosts of native cells when they were last seen: all that is known of the services of a cell that is down."""
+"""The last known hosts of native cells, to show the services of a cell that is down."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -11,15 +11,15 @@ _COLUMNS = known_hosts.c
 
 
 class KnownHosts:
-    """Calls block."""
+    """The known hosts of all cells. Calls block, and raise FleetUnreachableError."""
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
-        # Another process may note the same at the same time.
+        # Another process may insert the same row at the same time.
         self._insert = database.insert(known_hosts).on_conflict_do_nothing()
 
     def of(self, cell_uuids: Collection[str]) -> Mapping[str, Sequence[str]]:
-        """The hosts of each of the cells, in order."""
+        """The hosts of each of these cells, by name."""
         statement = select(known_hosts).where(_COLUMNS.cell_uuid.in_(cell_uuids)).order_by(_COLUMNS.host)
         hosts: dict[str, list[str]] = {uuid: [] for uuid in cell_uuids}
         with self._database.reading() as connection:
@@ -28,7 +28,7 @@ class KnownHosts:
         return hosts
 
     def remember(self, hosts: Mapping[str, Collection[str]]) -> None:
-        """Note all the hosts that each cell has (by its uuid); nothing is written when it is known."""
+        """Replace the known hosts, by cell uuid; writes nothing if they are the same."""
         before = self.of(hosts)
         for cell_uuid, names in hosts.items():
             gone, new = set(before[cell_uuid]) - set(names), set(names) - set(before[cell_uuid])
@@ -40,5 +40,6 @@ class KnownHosts:
                     connection.execute(self._insert, [{"cell_uuid": cell_uuid, "host": host} for host in sorted(new)])
 
     def forget(self, cell_uuid: str, host: str) -> None:
+        """Remove one host of a cell."""
         with self._database.writing() as connection:
             connection.execute(delete(known_hosts).where(_COLUMNS.cell_uuid == cell_uuid, _COLUMNS.host == host))

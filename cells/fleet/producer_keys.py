@@ -1,6 +1,6 @@
-"""The keys that producers sign announcements with, and in which cells: in the fleet database, where indexers read them.
+"""The keys with which producers sign announcements, and their cells, in the fleet database, where indexers read them.
 
-A producer has one key for all its cells, the newest, and for a while those before it, which are still believed.
+A producer signs with one key for all its cells; for a while indexers accept older ones as well.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,18 +21,18 @@ _COLUMNS = producer_keys.c
 
 @dataclass(frozen=True, slots=True)
 class RefusedAnnouncement:
-    """Why an announcement is not taken, as a sentence without a period."""
+    """Why an announcement is refused, as a sentence without a period."""
 
     why: str
 
 
 Announcer = str | RefusedAnnouncement
-"""The name of the producer of an announcement, or why it is not taken."""
+"""The name of the producer of an announcement, or why it is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedKey:
-    """A key of a producer in one cell; expires_at: in microseconds, from when on it is not believed any more."""
+    """A key of a producer in one cell. expires_at: in microseconds, when indexers cease to accept it, if ever."""
 
     producer: str
     cell_uuid: str
@@ -47,7 +47,7 @@ class ProducerKeys:
         self._database = database
 
     def all(self) -> Sequence[AcceptedKey]:
-        """By producer and cell, the newest first."""
+        """All keys, ordered by producer and cell, newest first."""
         newest_first = (_COLUMNS.expires_at.is_not(None), _COLUMNS.created_at.desc())
         statement = select(producer_keys).order_by(_COLUMNS.producer, _COLUMNS.cell_uuid, *newest_first)
         with self._database.reading() as connection:
@@ -63,9 +63,9 @@ class ProducerKeys:
         return found == key.key.secret
 
     def accept(self, key: ProducerKey, cell_uuids: Collection[str], *, now: int, accepted_until: int) -> Sequence[str]:
-        """Let a producer announce in these cells too, with this key; returns the uuids of all of its cells.
+        """Let a producer announce in these cells as well, with this key; returns the uuids of all its cells.
 
-        Its keys before it are believed until then; those that are not any more are forgotten.
+        Its older keys are accepted until `accepted_until`; expired ones are removed.
         """
         its = _COLUMNS.producer == key.producer
         with self._database.writing() as connection:
@@ -81,7 +81,7 @@ class ProducerKeys:
         return sorted(allowed)
 
     def revoke(self, producer: str, cell_uuids: Collection[str] | None = None) -> Sequence[str]:
-        """Believe no key of a producer any more, in these cells or in all; returns the uuids of those where one was."""
+        """Remove the keys of a producer in these cells, or in all; returns the uuids of the cells where it had one."""
         conditions = [_COLUMNS.producer == producer]
         if cell_uuids is not None:
             conditions.append(_COLUMNS.cell_uuid.in_(sorted(cell_uuids)))
@@ -96,7 +96,7 @@ def _is_newest_of(key: ProducerKey) -> Sequence[Any]:
 
 
 class ProducerKeyring:
-    """The keys of producers as a process knows them; threads may share one. `refresh` it now and then.
+    """The keys of producers that a process knows; thread-safe. Call `refresh` now and then.
 
     clock: of the fleet, microseconds.
     """
@@ -108,11 +108,11 @@ class ProducerKeyring:
         self._known: Mapping[tuple[str, str, str], AcceptedKey] = {}
 
     def refresh(self) -> None:
-        """Raises FleetUnreachableError; then what is known stays."""
+        """Read all keys. Raises FleetUnreachableError, and then keeps the known ones."""
         self._known = {(each.cell_uuid, each.producer, each.key.id): each for each in self._keys.all()}
 
     def announcer(self, cell_uuid: str, headers: Mapping[str, Any], body: bytes) -> Announcer:
-        """The producer of a message on the bus of a cell, of those that the cell takes announcements from."""
+        """The producer that signed a message on the bus of a cell, or why the announcement is refused."""
         producer, key_id = headers.get(PRODUCER_HEADER), key_id_of(headers)
         if not isinstance(producer, str):
             return RefusedAnnouncement(
@@ -126,7 +126,7 @@ class ProducerKeyring:
             )
         key = self._known.get((cell_uuid, producer, key_id))
         if key is None:
-            # A producer may have a new one that we do not know of yet.
+            # The producer may have a new key that this process does not know yet.
             self._pace.look(cell_uuid, self.refresh)
             key = self._known.get((cell_uuid, producer, key_id))
         if key is None:

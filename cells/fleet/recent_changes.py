@@ -1,4 +1,4 @@
-"""Instances that have just changed, as API processes announce them to each other (docs/decisions/0003)."""
+"""Recent changes of instances, which the processes of an API announce to each other (docs/decisions/0003)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ _LISTENS_FOR_US = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class RecentChange:
-    """A state of an instance that lists of `reader`, a project or a user without one, have to include.
+    """A revision of an instance that lists of `reader`, a project or a user without one, must include.
 
-    noted_at: by the clock of the database, in microseconds; 0 before that.
+    noted_at: by the clock of the database, in microseconds; 0 before it is stored.
     """
 
     reader: str
@@ -34,16 +34,18 @@ class RecentChange:
 
 
 class RecentChanges:
-    """Calls block. Times are those of the database; on SQLite of its machine, which has all processes of the fleet."""
+    """The recent changes of all processes. Calls block, and raise FleetUnreachableError. Times are the database's; on
+    SQLite the machine's, which runs all processes of the fleet.
+    """
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
         self._is_postgresql = database.engine.dialect.name == "postgresql"
 
     def add(self, process: str, changes: Sequence[RecentChange], forget_after_s: float | None = None) -> bool:
-        """Tell the other processes; whether one of them listens.
+        """Announce changes to the other processes; returns whether any of them listens.
 
-        forget_after_s: what is older than this is removed; None: nothing is.
+        forget_after_s: remove older changes than this; None removes none.
         """
         with self._database.writing() as connection:
             now = self._now()
@@ -66,13 +68,13 @@ class RecentChanges:
                         _COLUMNS.noted_at < now - round(forget_after_s * MICROSECONDS_PER_SECOND)
                     )
                 )
-        # Behind the commit: a process that begins to listen after this look reads what was just written.
+        # Look after the commit: a process that begins to listen later reads these changes.
         others = exists().where(_PROCESSES.uuid != process, _PROCESSES.listened_at > self._now() - _LISTENS_FOR_US)
         with self._database.reading() as connection:
             return bool(connection.scalar(select(others)))
 
     def listen(self, process: str) -> None:
-        """Let the other processes know that this one listens; to be repeated each few seconds, before `newer_than`."""
+        """Tell the other processes that this one listens. Repeat it every few seconds, before `newer_than`."""
         with self._database.writing() as connection:
             now = self._now()
             known = connection.execute(
@@ -82,12 +84,12 @@ class RecentChanges:
                 connection.execute(
                     delete(listening_processes).where(_PROCESSES.listened_at < now - 10 * _LISTENS_FOR_US)
                 )
-                # An earlier call that its caller has given up may be at the same.
+                # An earlier call, which its caller gave up, may insert the same row.
                 new = self._database.insert(listening_processes).values(uuid=process, listened_at=now)
                 connection.execute(new.on_conflict_do_nothing())
 
     def newer_than(self, age_s: float, process: str) -> Sequence[RecentChange]:
-        """What other processes than this one have noted in the last `age_s` seconds, in order."""
+        """The changes that other processes announced within the last `age_s` seconds, in order."""
         wanted = (_COLUMNS.reader, _COLUMNS.cell_uuid, _COLUMNS.instance_uuid, _COLUMNS.revision, _COLUMNS.noted_at)
         statement = select(*wanted).where(
             _COLUMNS.noted_at > self._now() - round(age_s * MICROSECONDS_PER_SECOND), _COLUMNS.process != process

@@ -1,4 +1,4 @@
-"""Cells whose databases went back to a backup, until an operator has said that this was meant."""
+"""Cells whose databases were restored from a backup, until an operator acknowledges it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,9 +11,8 @@ from fleetlight.cells.fleet.tables import restored_cells
 
 @dataclass(frozen=True, slots=True)
 class RestoredCell:
-    """at: when an indexer found it; microseconds. watermark: up to which change the index had followed the cell.
-
-    last_sequence: the last change that the cell knew of then.
+    """A restore. at: when an indexer noticed it, in microseconds. watermark: the last change that the index had
+    followed. last_sequence: the last change in the cell then.
     """
 
     at: int
@@ -22,7 +21,7 @@ class RestoredCell:
 
     @property
     def evidence(self) -> str:
-        """What was found, as a sentence."""
+        """A sentence that describes the restore."""
         return (
             f"the index had followed it to change {self.watermark}, its log ended at {self.last_sequence} with another "
             "past: its database went back to a backup, and what came after that is lost"
@@ -30,30 +29,30 @@ class RestoredCell:
 
 
 def acknowledged_by(cell_name: str) -> str:
-    """What an operator does about a restored cell."""
+    """The remedy for a restored cell, for operators."""
     return f"restore a newer one, or `fleetlight cell acknowledge {cell_name}` if it was meant"
 
 
 class RestoredCells:
-    """Calls raise FleetUnreachableError."""
+    """All restores that are not acknowledged. Calls raise FleetUnreachableError."""
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
 
     def record(self, cell_uuid: str, restored: RestoredCell) -> None:
-        """The first one that was not acknowledged stays: it has lost most."""
+        """Record a restore, unless an earlier one is not acknowledged: that one lost most changes."""
         new = self._database.insert(restored_cells).on_conflict_do_nothing()
         with self._database.writing_once() as connection:
             connection.execute(new, {"cell_uuid": cell_uuid, **asdict(restored)})
 
     def all(self) -> Mapping[str, RestoredCell]:
-        """By the uuid of the cell, those that nobody has acknowledged."""
+        """The restores by cell uuid."""
         with self._database.reading() as connection:
             rows = connection.execute(select(restored_cells)).all()
         return {row.cell_uuid: RestoredCell(*row[1:]) for row in rows}
 
     def acknowledge(self, cell_uuid: str) -> bool:
-        """Whether there was anything to acknowledge."""
+        """Acknowledge the restore of a cell; False if it has none."""
         with self._database.writing_once() as connection:
             gone = connection.execute(delete(restored_cells).where(restored_cells.c.cell_uuid == cell_uuid))
         return gone.rowcount > 0

@@ -1,4 +1,4 @@
-"""Views of lists that users have saved: what is listed, by which filter, with which columns, in which order."""
+"""Views of lists that users save: item type, filter, columns and order."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,9 +18,9 @@ MAX_OF_USER = 100
 
 @dataclass(frozen=True, slots=True)
 class ViewContent:
-    """What its owner says of a view. what: an item type. filter: the text of one, empty for none.
+    """The content of a view. what: an item type. filter: its text, empty for none.
 
-    fields, order: names of fields of that type, as a query has them. shared: whether others see it too.
+    fields, order: names of fields of that type, as in a query. shared: whether others see the view.
     """
 
     name: str
@@ -33,7 +33,7 @@ class ViewContent:
 
 @dataclass(frozen=True, slots=True)
 class SavedView:
-    """user_id: of its owner. project_id: that of the owner when it was last saved, which it is shared with."""
+    """A view of the user `user_id`. project_id: that of the user at the last save, with which the view is shared."""
 
     id: str
     user_id: str
@@ -46,13 +46,13 @@ _CONTENT = [_COLUMNS[name] for name in ViewContent.__dataclass_fields__]
 
 
 class SavedViews:
-    """Calls block. ResourceExistsError is raised for a name that another view of the same owner has."""
+    """All views. Calls block, and raise FleetUnreachableError, and ResourceExistsError for a second view of a name."""
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
 
     def seen_by(self, user_id: str, project_id: str | None, *, all_projects: bool) -> list[SavedView]:
-        """The views of a user, then those that others share with its project, or with all of them; by name."""
+        """The views of a user, then those that others share with its project, or with any; by name."""
         of_project = true() if all_projects else _COLUMNS.project_id == project_id
         is_own = _COLUMNS.user_id == user_id
         statement = (
@@ -64,7 +64,7 @@ class SavedViews:
             return [_view(row) for row in connection.execute(statement)]
 
     def find(self, view_id: str) -> SavedView:
-        """Raises ResourceNotFoundError."""
+        """The view with this id. Raises ResourceNotFoundError."""
         statement = select(_COLUMNS.id, _COLUMNS.user_id, _COLUMNS.project_id, *_CONTENT).where(_COLUMNS.id == view_id)
         with self._database.reading() as connection:
             row = connection.execute(statement).one_or_none()
@@ -73,7 +73,7 @@ class SavedViews:
         return _view(row)
 
     def add(self, user_id: str, project_id: str | None, content: ViewContent) -> SavedView:
-        """Raises QuotaExceededError for one more than MAX_OF_USER, if no other call for the user runs meanwhile."""
+        """Add a view. Raises QuotaExceededError for more than MAX_OF_USER, unless calls for a user run concurrently."""
         view = SavedView(str(uuid4()), user_id, project_id, content)
         values = {"id": view.id, "user_id": user_id, "project_id": project_id, **asdict(content)}
         with _refusing_names_twice(content.name), self._database.writing() as connection:
@@ -84,14 +84,14 @@ class SavedViews:
         return view
 
     def replace(self, view_id: str, project_id: str | None, content: ViewContent) -> None:
-        """Let a view have this content. project_id: that of its owner now. Raises ResourceNotFoundError."""
+        """Replace the content of a view. project_id: that of its owner now. Raises ResourceNotFoundError."""
         changed = update(saved_views).where(_COLUMNS.id == view_id).values(project_id=project_id, **asdict(content))
         with _refusing_names_twice(content.name), self._database.writing() as connection:
             if not connection.execute(changed).rowcount:
                 raise ResourceNotFoundError("Saved view", view_id)
 
     def remove(self, view_id: str) -> None:
-        """No error when it is gone already."""
+        """Remove a view, if it exists."""
         with self._database.writing() as connection:
             connection.execute(delete(saved_views).where(_COLUMNS.id == view_id))
 

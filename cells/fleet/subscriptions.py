@@ -1,7 +1,7 @@
 """Subscriptions: saved queries whose changes are delivered to a target (docs/decisions/0038).
 
-One belongs to a user in a project, with the roles that the user had when making it, or to the operator. Secrets are in
-a table of their own, which the accounts of deliverers alone may read.
+A subscription belongs to a user in a project, with the roles that the user had when creating it, or to the operator.
+Secrets are in a table of their own, which only accounts of deliverers may read.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,13 +27,12 @@ from fleetlight.cells.fleet.tables import (
 
 MAX_OF_USER = 20
 MAX_FAILURES = 1000
-"""Events that one subscription keeps which were refused; with more it is suspended."""
+"""The most refused events that a subscription keeps; with more it is suspended."""
 
 
 class SubscriptionState(StrEnum):
-    """PAUSED: by its owner or an administrator. SUSPENDED: by a deliverer, until it is resumed.
-
-    ENDED: for good: rights were lost, or the target does not want it.
+    """States of a subscription. PAUSED: by its owner or an administrator. SUSPENDED: by a deliverer, until it is
+    resumed. ENDED: for ever, since its owner lost rights, or the target refuses it.
     """
 
     ACTIVE = "active"
@@ -44,10 +43,10 @@ class SubscriptionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionContent:
-    """What its owner says. user_id: None of the operator, with no project for all. roles: of the owner then.
+    """The request of the owner. user_id: None for the operator, who has no project. roles: of the owner at creation.
 
-    what, filter, fields: of a query, the filter a text, empty for none. target: the URL of a webhook, or of a broker,
-    without its password.
+    what, filter, fields: of the query; the filter is a text, empty for none. target: the URL of a webhook, or of a
+    broker without its password.
     """
 
     user_id: str | None
@@ -63,9 +62,10 @@ class SubscriptionContent:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryState:
-    """How far a subscription is. is_complete: what its target has heard last of the cells; None: nothing yet.
+    """The progress of a subscription. is_complete: as last told to its target; None if it was told nothing yet.
 
-    delivered: events. delivered_at, failing_since: microseconds; the first attempt that failed since one did not.
+    delivered: number of events. delivered_at, failing_since: microseconds; the latter is the first failed attempt since
+    a successful one.
     """
 
     is_complete: bool | None = None
@@ -77,9 +77,9 @@ class DeliveryState:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """confirmed_at: when its owner, with the same rights, asked for it last; microseconds. reason: of the state.
+    """A subscription. confirmed_at: when its owner last requested it with the same rights, in microseconds.
 
-    failures: events that were refused and are kept.
+    reason: of the state. failures: number of refused events that are kept.
     """
 
     id: str
@@ -94,9 +94,9 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class FailedDelivery:
-    """An event that the target of a subscription did not take. id: of this record. event_id, type, subject: its own.
+    """An event that the target of a subscription refused. id: of this record. event_id, type, subject: of the event.
 
-    body: as it is sent. times: attempts. is_wanted: it is to be delivered (again).
+    body: as sent. times: number of attempts. is_wanted: a deliverer shall deliver it (again).
     """
 
     id: str
@@ -123,7 +123,7 @@ class Subscriptions:
         self._database = database
 
     def add(self, content: SubscriptionContent, secret: SecretStr, now: int) -> Subscription:
-        """secret: as `secret` gives it. Raises QuotaExceededError for one more of a user than MAX_OF_USER."""
+        """Add a subscription. secret: see `secret`. Raises QuotaExceededError if a user has more than MAX_OF_USER."""
         values = {"id": str(uuid4()), **asdict(content), "created_at": now, "confirmed_at": now, "delivered": 0}
         with self._database.writing() as connection:
             wait_for_lock(connection, f"subscriptions of user {content.user_id}")
@@ -137,27 +137,27 @@ class Subscriptions:
         return self.find(str(values["id"]))
 
     def all(self) -> list[Subscription]:
-        """The oldest first."""
+        """All subscriptions, oldest first."""
         return self._select(true())
 
     def seen_by(self, user_id: str, project_id: str | None) -> list[Subscription]:
-        """Those that a user made in a project."""
+        """The subscriptions that a user created in a project."""
         return self._select(and_(_OWN.user_id == user_id, _OWN.project_id.is_not_distinct_from(project_id)))
 
     def find(self, subscription_id: str) -> Subscription:
-        """Raises ResourceNotFoundError."""
+        """The subscription with this id. Raises ResourceNotFoundError."""
         found = self._select(_OWN.id == subscription_id)
         if not found:
             raise ResourceNotFoundError("Subscription", subscription_id)
         return found[0]
 
     def confirm(self, ids: Iterable[str], now: int) -> None:
-        """Their owner was here, with the rights that they have."""
+        """Note that their owner made a request with the rights that these subscriptions have."""
         with self._database.writing_once() as connection:
             connection.execute(update(subscriptions).where(_OWN.id.in_(list(ids))).values(confirmed_at=now))
 
     def change_state(self, subscription_id: str, state: SubscriptionState, reason: str | None) -> bool:
-        """False when it has ended, or is gone. What is begun again has not failed so far."""
+        """Set the state, and forget earlier failures when it becomes active; False if it has ended, or is removed."""
         values: dict[str, object] = {"state": state.value, "reason": None if reason is None else storable(reason)}
         if state is SubscriptionState.ACTIVE:
             values |= {"failing_since": null(), "last_error": null()}
@@ -166,12 +166,12 @@ class Subscriptions:
             return connection.execute(update(subscriptions).where(its).values(**values)).rowcount > 0
 
     def remove(self, subscription_id: str) -> None:
-        """With all that is kept of it; no error when it is gone already."""
+        """Remove a subscription, if it exists, with its positions, secret and failures."""
         with self._database.writing_once() as connection:
             connection.execute(delete(subscriptions).where(_OWN.id == subscription_id))
 
     def secret(self, subscription_id: str) -> SecretStr:
-        """The key that its events are signed with, or the password of its broker. Raises ResourceNotFoundError."""
+        """The key that signs its events, or the password of its broker. Raises ResourceNotFoundError."""
         columns = subscription_secrets.c
         with self._database.reading() as connection:
             found = connection.scalar(select(columns.secret).where(columns.subscription_id == subscription_id))
@@ -180,7 +180,7 @@ class Subscriptions:
         return SecretStr(found)
 
     def positions(self, subscription_id: str) -> Mapping[str, Position]:
-        """By cell, up to where all was delivered; nothing before the first time."""
+        """The position up to which everything was delivered, by cell; empty before the first delivery."""
         columns = subscription_positions.c
         with self._database.reading() as connection:
             rows = connection.execute(
@@ -191,7 +191,7 @@ class Subscriptions:
             return {row.cell_uuid: Position(row.epoch, row.sequence) for row in rows}
 
     def save(self, subscription_id: str, positions: Mapping[str, Position] | None, delivery: DeliveryState) -> None:
-        """positions: None where these have not changed. Nothing happens when the subscription is gone."""
+        """Save the progress, if the subscription exists. positions: None if they have not changed."""
         its = subscription_positions.c.subscription_id == subscription_id
         rows = [
             {
@@ -211,7 +211,7 @@ class Subscriptions:
                 connection.execute(insert(subscription_positions), rows)
 
     def add_failure(self, failure: FailedDelivery) -> int:
-        """Keep an event, in the place of the record with the same id; returns how many there are now."""
+        """Store a refused event, replacing the record with the same id; returns the number of records."""
         values = asdict(failure) | {"reason": storable(failure.reason)}
         of_same = _FAILED.subscription_id == failure.subscription_id
         with self._database.writing() as connection:
@@ -220,7 +220,7 @@ class Subscriptions:
             return connection.scalar(select(func.count()).where(of_same)) or 0
 
     def failures(self, subscription_id: str, after: FailedDelivery | None, limit: int) -> list[FailedDelivery]:
-        """The oldest first, at most `limit` that follow `after`."""
+        """At most `limit` refused events after `after`, oldest first."""
         its = _FAILED.subscription_id == subscription_id
         if after is not None:
             same = and_(_FAILED.failed_at == after.failed_at, _FAILED.id > after.id)
@@ -228,22 +228,23 @@ class Subscriptions:
         return self._failures(its, limit)
 
     def failure(self, subscription_id: str, failure_id: str) -> FailedDelivery | None:
+        """One refused event; None if it does not exist."""
         found = self._failures(and_(_FAILED.subscription_id == subscription_id, _FAILED.id == failure_id), 1)
         return found[0] if found else None
 
     def wanted(self) -> list[FailedDelivery]:
-        """Events of active subscriptions that are to be delivered now, the oldest first."""
+        """The refused events of active subscriptions that a deliverer shall deliver now, oldest first."""
         active = select(_OWN.id).where(_OWN.state == SubscriptionState.ACTIVE.value)
         return self._failures(and_(_FAILED.is_wanted, _FAILED.subscription_id.in_(active)), MAX_FAILURES)
 
     def want(self, subscription_id: str, ids: Sequence[str] | None) -> int:
-        """Let events be delivered again; None: all of them. Returns how many."""
+        """Request another delivery of these refused events, or of all; returns their number."""
         changed = update(subscription_failures).where(_chosen(subscription_id, ids)).values(is_wanted=True)
         with self._database.writing_once() as connection:
             return connection.execute(changed).rowcount
 
     def drop(self, subscription_id: str, ids: Sequence[str] | None) -> int:
-        """Forget events; None: all of them. Returns how many."""
+        """Remove these refused events, or all; returns their number."""
         with self._database.writing_once() as connection:
             return connection.execute(delete(subscription_failures).where(_chosen(subscription_id, ids))).rowcount
 

@@ -1,4 +1,4 @@
-"""Tables of the fleet database: cells, where instances are, keys, failures, journals, and what the fleet shares."""
+"""The tables of the fleet database: cells, mappings, keys, failures, journals, and resources of the whole fleet."""
 
 from sqlalchemy import (
     BigInteger,
@@ -46,7 +46,7 @@ instance_mappings = Table(
     Index("ix_instance_mappings_of_cell", "cell_uuid", "queued_for_delete", "project_id", "instance_uuid"),
 )
 
-# What workers have found of them, beside the rows of their cells (fleetlight.cells.fleet.compared_mappings).
+# Results of workers that compare mappings with rows of the cells (fleetlight.cells.fleet.compared_mappings).
 compared_mappings = Table(
     "compared_mappings",
     fleet_metadata,
@@ -57,7 +57,7 @@ compared_mappings = Table(
     Column("elsewhere", BigInteger, nullable=False),
 )
 
-# What relays sign with (fleetlight.cells.fleet.cell_keys). Relays and indexers read it, and no other process has to.
+# Signing keys of relays (fleetlight.cells.fleet.cell_keys). Only relays and indexers read them.
 cell_keys = Table(
     "cell_keys",
     fleet_metadata,
@@ -68,8 +68,8 @@ cell_keys = Table(
     Column("expires_at", BigInteger),
 )
 
-# What producers sign with, in each cell that takes announcements from them (fleetlight.cells.fleet.producer_keys). Not
-# among the keys of relays, since processes of the version before would take them for such.
+# Signing keys of producers, in each cell that takes their announcements (fleetlight.cells.fleet.producer_keys). Not in
+# `cell_keys`, since processes of the previous version would take them for keys of relays.
 producer_keys = Table(
     "producer_keys",
     fleet_metadata,
@@ -81,7 +81,7 @@ producer_keys = Table(
     Column("expires_at", BigInteger),
 )
 
-# Messages that could not be indexed, until an operator has solved or dropped them (fleetlight.cells.fleet.failures).
+# Messages that could not be indexed, until an operator solves or drops them (fleetlight.cells.fleet.failures).
 failures = Table(
     "failures",
     fleet_metadata,
@@ -103,7 +103,7 @@ failures = Table(
     Index("ix_failures_of_instance", "cell_uuid", "instance_uuid"),
 )
 
-# How many of a cell had to make room for newer ones.
+# The number of failures of a cell that were dropped for newer ones.
 dropped_failures = Table(
     "dropped_failures",
     fleet_metadata,
@@ -111,7 +111,7 @@ dropped_failures = Table(
     Column("count", BigInteger, nullable=False),
 )
 
-# Changelogs of cells that keep none (fleetlight.cells.fleet.journals).
+# Changelogs of cells without numbered changes (fleetlight.cells.fleet.journals).
 journals = Table(
     "journals",
     fleet_metadata,
@@ -133,7 +133,7 @@ journal_entries = Table(
     Index("ix_journal_entries_instance", "cell_uuid", "instance_uuid", unique=True),
 )
 
-# The newest state of instances that only notifications from outside tell of
+# The newest states of instances that only notifications from outside announce
 # (fleetlight.cells.fleet.announced_instances).
 announced_instances = Table(
     "announced_instances",
@@ -185,7 +185,7 @@ keypairs = Table(
     Index(None, "user_id", "name", unique=True),
 )
 
-# What is not here has the default; -1 is no limit.
+# A missing limit is the default; -1 is no limit.
 quota_limits = Table(
     "quota_limits",
     fleet_metadata,
@@ -194,7 +194,7 @@ quota_limits = Table(
     Column("limit", BigInteger, nullable=False),
 )
 
-# Those of the class `default` are what projects have of which nothing else is said.
+# The limits of the class `default` are those of projects without limits of their own.
 quota_classes = Table(
     "quota_classes",
     fleet_metadata,
@@ -224,7 +224,7 @@ server_group_members = Table(
     Index(None, "instance_uuid"),
 )
 
-# shared: with those of the project that its owner was in when it was saved (fleetlight.cells.fleet.saved_views).
+# shared: with the project of its owner at the last save (fleetlight.cells.fleet.saved_views).
 saved_views = Table(
     "saved_views",
     fleet_metadata,
@@ -241,8 +241,8 @@ saved_views = Table(
     Index(None, "project_id"),
 )
 
-# Logins of browsers that were ended (fleetlight.cells.fleet.ended_sessions). session: a digest; empty for all of the
-# user that had begun by then.
+# Ended sessions of browsers (fleetlight.cells.fleet.ended_sessions). session: a digest; empty for all sessions that the
+# user had begun by then.
 ended_sessions = Table(
     "ended_sessions",
     fleet_metadata,
@@ -253,7 +253,7 @@ ended_sessions = Table(
     Index(None, "expires_at"),
 )
 
-# Native cells have the truth; this is for a time when they do not answer.
+# Native cells have the truth; these rows are for lists while a cell is down.
 known_hosts = Table(
     "known_hosts",
     fleet_metadata,
@@ -261,7 +261,7 @@ known_hosts = Table(
     Column("host", BINARY_TEXT, primary_key=True),
 )
 
-# metadata: the zone of the hosts is in it, as `availability_zone`.
+# metadata: contains the zone of the hosts, as `availability_zone`.
 aggregates = Table(
     "aggregates",
     fleet_metadata,
@@ -281,8 +281,8 @@ aggregate_hosts = Table(
     Index(None, "host"),
 )
 
-# What API processes tell each other (fleetlight.cells.fleet.recent_changes). Nothing is lost with them: PostgreSQL logs
-# neither.
+# Changes that the processes of an API announce to each other (fleetlight.cells.fleet.recent_changes). Both tables are
+# unlogged in PostgreSQL, since their loss does no harm.
 recent_changes = Table(
     "recent_changes",
     fleet_metadata,
@@ -303,7 +303,7 @@ listening_processes = Table(
     Column("listened_at", BigInteger, nullable=False),
 )
 
-# What operators have ordered to be done to the index (fleetlight.cells.fleet.index_work).
+# Work on the index that operators have ordered (fleetlight.cells.fleet.index_work).
 index_work = Table(
     "index_work",
     fleet_metadata,
@@ -324,7 +324,7 @@ index_work = Table(
     Index(None, "ordered_at", "id"),
 )
 
-# What indexers have found when they compared a cell last (fleetlight.indexer.reconcile.audit).
+# Results of the last audit of each cell (fleetlight.indexer.reconcile.audit).
 audit_rounds = Table(
     "audit_rounds",
     fleet_metadata,
@@ -335,7 +335,7 @@ audit_rounds = Table(
     Column("repaired", BigInteger, nullable=False),
 )
 
-# Cells that went back to a backup, and nobody has seen it yet (fleetlight.cells.fleet.restored_cells).
+# Restores of cells that no operator has acknowledged yet (fleetlight.cells.fleet.restored_cells).
 restored_cells = Table(
     "restored_cells",
     fleet_metadata,
@@ -410,7 +410,7 @@ def _of_subscription() -> ForeignKey:
     return ForeignKey("subscriptions.id", ondelete="CASCADE")
 
 
-# Deliverers alone read them.
+# Only deliverers read secrets.
 subscription_secrets = Table(
     "subscription_secrets",
     fleet_metadata,
@@ -427,7 +427,7 @@ subscription_positions = Table(
     Column("sequence", BigInteger, nullable=False),
 )
 
-# Events that a target has refused, and those that were asked for.
+# Events that a target has refused, and those that a deliverer shall deliver again.
 subscription_failures = Table(
     "subscription_failures",
     fleet_metadata,

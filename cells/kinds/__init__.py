@@ -1,1 +1,1 @@
-"""Adapters for each kind of cell, a package per kind, and `opening`, which makes the adapter of a cell."""
+"""Adapters for each kind of cell, one package per kind; `opening` creates the adapter of a cell."""

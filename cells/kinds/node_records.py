@@ -1,4 +1,4 @@
-"""The record of a node of Nova, as Ganeti's words have it (docs/reference/ganeti.md); pure."""
+"""The record of a node of Nova, with Ganeti's fields (docs/reference/ganeti.md); pure."""
 
 from collections.abc import Sequence
 
@@ -20,10 +20,10 @@ def node_record(
     instances: Sequence[str],
     instance_count: int,
 ) -> Record:
-    """What is known of every node of Nova, however it is read; the record lacks what such a cell cannot know.
+    """The record of a node, read from Nova in any way; it lacks fields that such a cell cannot know.
 
     is_offline: its service is forced down. is_drained: its service is disabled. inventories: of processors, memory and
-    disk. instances: the names of those on it.
+    disk. instances: names of the instances on it.
     """
     return {
         "name": name,
@@ -55,7 +55,7 @@ def _known(value: int | None) -> int | ResultStatus:
 
 
 def _free(inventory: NovaInventory) -> int | ResultStatus:
-    """More may be given away than there is."""
+    """The free amount, which is negative on an overcommitted node."""
     total, used = inventory.total, inventory.used
     return ResultStatus.NO_DATA if total is None or used is None else total - used
 

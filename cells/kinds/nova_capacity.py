@@ -1,6 +1,6 @@
-"""What a compute node of Nova has and what of it is taken, as its compute service said last; pure.
+"""The capacity of a compute node of Nova, as its compute service last reported it; pure.
 
-What a service keeps for its host counts as used, as Nova has it. Nova has no reservations.
+Resources that a service reserves for its host count as used, as in Nova. Nova has no reservations.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from fleetlight.resources.amount import Amount
 
 @dataclass(frozen=True, slots=True)
 class NovaInventory:
-    """Of processors, MiB of memory or GiB of disk: what there is, what of it is used, and how much may be given away.
+    """An inventory of processors, memory (MiB) or disk (GiB): total, used, and the ratio of overcommitment.
 
-    ratio: None or 0 where the service has not said it, or is not asked for it.
+    ratio: None or 0 if the service has not reported it, or it was not read.
     """
 
     total: int | None
@@ -23,15 +23,16 @@ class NovaInventory:
 
     @property
     def usable(self) -> int:
+        """The amount that instances may use in total."""
         return int((self.total or 0) * (self.ratio or 1))
 
 
 def nova_node_capacity(
     name: str, inventories: Sequence[NovaInventory], *, is_available: bool, zone: str | None = None
 ) -> NodeCapacity:
-    """inventories: of processors, memory and disk. zone: None where it is not known.
+    """The capacity of a node. inventories: of processors, memory and disk. zone: None if unknown.
 
-    A node that has not said all of it has nothing, and nothing new goes there.
+    A node that has not reported all of them counts as having nothing, and takes no new instances.
     """
     is_known = all(each.total is not None and each.used is not None for each in inventories)
     unknown = set()

@@ -1,4 +1,4 @@
-"""From a cell to its adapter. A new kind of cell is a new module here and a line in `open_adapter`."""
+"""Creates the adapter of a cell. A new kind of cell is a new module here and a line in `open_adapter`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,10 +16,9 @@ from fleetlight.resources.clock import Clock, system_clock
 
 
 def open_adapter(cell: Cell, *, statement_timeout_s: float | None = None, clock: Clock = system_clock) -> CellAdapter:
-    """The adapter for `cell`; connects only when it is asked.
+    """The adapter for `cell`, which connects at its first query.
 
-    clock: says how new rows are that count no revisions.
-    Raises CellUnreachableError for a URL that cannot be used.
+    clock: gives rows without revisions their versions. Raises CellUnreachableError for a URL that cannot be used.
     """
     with _usable(cell):
         match cell.kind:
@@ -38,7 +37,7 @@ def open_adapter(cell: Cell, *, statement_timeout_s: float | None = None, clock:
 
 
 def open_changelog_adapter(cell: Cell) -> NativeAdapter:
-    """As `open_adapter`, for a kind of cell that numbers its changes; statements may take as long as they do."""
+    """As `open_adapter`, for a kind of cell that numbers its changes, without a limit for statements."""
     if not cell.can.numbers_changes:
         raise CellUnreachableError(cell.name, f"nothing here numbers the changes of cells of kind '{cell.kind}'")
     with _usable(cell):

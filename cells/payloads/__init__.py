@@ -1,1 +1,1 @@
-"""Between records and the payloads that announce them; pure."""
+"""Converts records to the payloads that announce them, and back; pure."""

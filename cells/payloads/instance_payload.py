@@ -1,8 +1,8 @@
-"""Between a record and the payload that announces it.
+"""Converts the record of an instance to the payload that announces it, and back.
 
-Attributes of a payload have the names of the fields, so only some values need work: times are microseconds here and
-datetimes there, power states are numbers here and words there, and nested objects are plain dicts here. Both directions
-are hot: one runs with every change, the other with every message that is indexed.
+Attributes of a payload have the names of the fields, so only some values need conversion: records have microseconds,
+numbers of power states and plain dicts, payloads have datetimes, words and objects. Both directions are hot: one runs
+for every change, the other for every indexed message.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,17 +25,16 @@ _TIMES = tuple(name for name, field in INSTANCE_FIELDS.items() if field.kind is 
 
 
 def to_payload(record: Record, request: RequestContext = NO_REQUEST) -> ours.FullInstancePayload:
-    """The complete payload of a complete record; `request` is what changed it.
+    """The complete payload of a complete record; `request` is the origin of its change.
 
-    Raises PayloadError (fleetlight.notifications.errors) naming the field when the record holds what the contract does
-    not allow.
+    Raises PayloadError (fleetlight.notifications.errors) with the field if the contract does not allow its value.
     """
     fields = {name: value for name, value in record.items() if name not in DERIVED_FIELDS}
     for name in _TIMES:
         if fields[name] is not None:
             fields[name] = from_microseconds(fields[name])
     power_state = record["power_state"]
-    # A number without a word goes through, for the payload to refuse it by name.
+    # The payload refuses a number without a word, and names the field.
     fields["power_state"] = POWER_STATES.get(power_state, power_state)
     fields["auto_disk_config"] = _DISK_CONFIG[record["auto_disk_config"]]
     fault = record["fault"]
@@ -55,10 +54,11 @@ def to_payload(record: Record, request: RequestContext = NO_REQUEST) -> ours.Ful
 
 
 def from_payload(payload: VersionedPayload) -> dict[str, Any]:
-    """What a payload says about the record of its instance: every field for ours, some for Nova's.
+    """The fields of a record in a payload of its instance: every field from ours, some from Nova's.
 
-    A Nova payload carries neither null `block_devices` nor null `shares` (they were not collected), nor the fault that
-    the API shows; its `ip_addresses` are the fixed ones. Raises TypeError for a payload that is not of an instance.
+    A null in `block_devices` or `shares` of Nova's payload means not collected, and is left out, as is its fault, which
+    is not the one that the API shows; its `ip_addresses` are fixed ones. Raises TypeError for a payload that is not of
+    an instance.
     """
     match payload:
         case ours.FullInstancePayload():

@@ -1,4 +1,4 @@
-"""Between the record of a node and the payload that announces it."""
+"""Converts a node's record to its notification payload, and back."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ _TIMES = ("created_at", "updated_at", "status_since")
 
 
 def to_payload(stored: Record, *, deleted_at: int | None = None) -> HypervisorPayload:
-    """The payload of a stored node. Raises PayloadError where a damaged row has what the contract does not allow."""
+    """The payload of a stored node. Raises PayloadError if the contract does not allow a value of a damaged row."""
     times = {name: _moment(stored[name]) for name in _TIMES}
     deleted = {"deleted": deleted_at is not None, "deleted_at": _moment(deleted_at)}
     return HypervisorPayload(**{**stored, **times, **deleted})
 
 
 def from_payload(payload: HypervisorPayload) -> Record:
-    """The stored node, with whether and when it was deleted."""
+    """The record of the node, with `deleted` and `deleted_at`."""
     record: dict[str, Any] = {name: getattr(payload, name) for name in (*NODE_FIELDS, "deleted", "deleted_at")}
     for name in (*_TIMES, "deleted_at"):
         if record[name] is not None:

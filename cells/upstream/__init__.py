@@ -1,1 +1,1 @@
-"""APIs of other software that cells are: where they are, our accounts there, and how they are asked over HTTP."""
+"""Access to APIs of other software that are cells: addresses, our accounts there, and requests over HTTP."""

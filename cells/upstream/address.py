@@ -1,4 +1,4 @@
-"""The address of an API with where our account for it is; the secrets themselves are never part of it.
+"""The address of an API, and where to find our account for it, without the secrets themselves.
 
 As in `https://nova.example.org:8774/v2.1?cloud=east&clouds_file=/etc/openstack/clouds.yaml`. So the fleet database has
 no secret, and a new password needs no command.
@@ -13,7 +13,7 @@ from fleetlight.cells.errors import UpstreamError
 
 @dataclass(frozen=True, slots=True)
 class UpstreamAddress:
-    """One of: cloud and clouds_file; token_file; username and password_file; none of them, where the API asks for none.
+    """One of: cloud and clouds_file; token_file; username and password_file; none of them if the API needs no login.
 
     ca_certs: PEM file of the authority behind the certificate of the API; that of the cloud, or those that the system
     trusts, unless given.
@@ -28,7 +28,7 @@ class UpstreamAddress:
     ca_certs: Path | None = None
 
     def __post_init__(self) -> None:
-        """Raises UpstreamError for what can never work."""
+        """Raises UpstreamError if the login is incomplete, or more than one is given."""
         if (self.cloud is None) != (self.clouds_file is None):
             raise UpstreamError("a cloud and the file that it is in belong together")
         if (self.username is None) != (self.password_file is None):
@@ -38,7 +38,7 @@ class UpstreamAddress:
 
     @classmethod
     def read(cls, text: str) -> "UpstreamAddress":
-        """Parse what `write` made. Raises UpstreamError for unknown parameters, or a login that is incomplete."""
+        """Parse a text of `write`. Raises UpstreamError for unknown parameters, or an incomplete login."""
         url, _, query = text.partition("?")
         given: dict[str, str] = dict(parse_qsl(query))
         unknown = sorted(given.keys() - cls.__dataclass_fields__.keys() | ({"url"} & given.keys()))

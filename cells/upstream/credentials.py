@@ -11,17 +11,17 @@ TOKEN = "X-Auth-Token"  # noqa: S105  # the name of a header
 
 
 class Credentials(Protocol):
-    """What a request is signed with; may be used by several threads. Every call raises UpstreamError."""
+    """Gives requests their headers of authentication; thread-safe. Every call raises UpstreamError."""
 
     def headers(self, deadline_s: float | None) -> Mapping[str, str]: ...
 
     def renew(self, refused: Mapping[str, str]) -> bool:
-        """After headers were refused: whether others are there, or can be had."""
+        """Get other headers after the API refused these; False if there are none."""
         ...
 
 
 class Fixed:
-    """The same headers for ever."""
+    """Credentials whose headers never change."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = headers

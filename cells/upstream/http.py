@@ -1,7 +1,7 @@
-"""One connection to one server over HTTP, by urllib3; what the server says is not judged here.
+"""One connection to one server over HTTP, by urllib3; the caller interprets statuses and bodies.
 
-keystoneauth1's sessions wait for each silence of a server, and one that trickles is never silent. Here a request ends
-at its deadline. Redirects are not followed: the credentials are for one address.
+keystoneauth1's sessions limit each silence of a server, but a server that trickles is never silent. Here a request ends
+at its deadline. Redirects are not followed, since the credentials are for one address.
 
 A file with one certificate that is no authority's holds that of the server itself, as of a Ganeti cluster, whose
 certificate names no address: then the server has to show exactly that one, and its name is not looked at.
@@ -33,7 +33,7 @@ class PassingError(UpstreamError):
 
 
 class UpstreamConnection:
-    """Belongs to one thread at a time. Raises UpstreamError for an address that can never work.
+    """A connection; for one thread at a time. Raises UpstreamError for an address that can never work.
 
     url: of the server, with the path that every request begins with. timeout_s: of one request.
     """
@@ -70,9 +70,9 @@ class UpstreamConnection:
         body: bytes | None = None,
         deadline_s: float | None = None,
     ) -> HttpAnswer:
-        """deadline_s: on the monotonic clock, if it is to end before the timeout.
+        """Send one request. deadline_s: on the monotonic clock, if earlier than the timeout.
 
-        Raises PassingError, and UpstreamError for an answer that does not end.
+        Raises PassingError if the server does not answer in time, and UpstreamError if its answer is too large.
         """
         ends_s = time.monotonic() + self._timeout_s
         if deadline_s is not None:
@@ -99,7 +99,7 @@ class UpstreamConnection:
 
 
 def _fingerprint_of_server(path: Path) -> str | None:
-    """That of the certificate of the server itself; None if the file has certificates of authorities."""
+    """The fingerprint of a server's own certificate in a file; None if the file has certificates of authorities."""
     # A caller that reads no certificates does not wait for this import.
     from cryptography import x509  # noqa: PLC0415
     from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415

@@ -1,7 +1,7 @@
 """Requests over HTTP, by urllib3, with one time limit for the whole answer.
 
-The time limit of a socket is that of each part that arrives: a server that sends one byte now and then, of its headers
-too, would keep its caller for days.
+The time limit of a socket applies to each part that arrives: a server that sends one byte now and then, even of its
+headers, would block its caller for days.
 """
 
 import time
@@ -20,7 +20,7 @@ _CHUNK = 65_536
 
 
 class AnswerTooLargeError(HTTPError):
-    """The answer has more bytes than its caller takes."""
+    """The answer has more bytes than its caller accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class HttpAnswer:
 
 
 class _TimedReader(RawIOBase):
-    """Reads of a socket until its time limit, counted from now. Raises TimeoutError, and OSError for others."""
+    """Reads a socket until its time limit, counted from the constructor. Raises TimeoutError, and OSError."""
 
     def __init__(self, raw: RawIOBase, connection: socket) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class _TimedSecureConnection(HTTPSConnection):
 
 
 class TimedPool(HTTPConnectionPool):
-    """Connections whose answers have to be there as a whole in time."""
+    """Connections whose time limit is for the whole answer."""
 
     ConnectionCls = _TimedConnection
 
@@ -92,10 +92,9 @@ def request_in_time(
     largest_bytes: int,
     connect_timeout_s: float | None = None,
 ) -> HttpAnswer:
-    """One request, which is not repeated; redirects are not followed.
+    """Send one request, without retries or redirects.
 
-    ends_s: by when the whole answer has to be there, on the monotonic clock. connect_timeout_s: for the connection
-        alone, where that has less.
+    ends_s: deadline of the whole answer, on the monotonic clock. connect_timeout_s: of the connection alone, if less.
     Raises TimeoutError, AnswerTooLargeError, and what urllib3 raises.
     """
     left_s = _left_s(ends_s)
@@ -113,7 +112,7 @@ def request_in_time(
     try:
         content = b"".join(_chunks(answer, largest_bytes))
     except BaseException:
-        answer.close()  # what is left of it must not be taken for the next one
+        answer.close()  # its rest must not be read as the next answer
         raise
     answer.release_conn()
     return HttpAnswer(answer.status, answer.headers, content)

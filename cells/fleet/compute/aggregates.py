@@ -1,6 +1,4 @@
-"""Aggregates: named groups of hosts of native cells. What their zones mean to the hosts:
-fleetlight.manager.operations.host_zones.
-"""
+"""Aggregates: named groups of hosts of native cells (fleetlight.manager.operations.host_zones applies their zones)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ _NUMBERS = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Times in microseconds since the epoch. updated_at: None while nothing but its hosts has changed."""
+    """An aggregate. Times in microseconds since the epoch. updated_at: None if only its hosts have changed."""
 
     number: int
     uuid: str
@@ -35,25 +33,26 @@ class Aggregate:
 
     @property
     def zone(self) -> str | None:
+        """The availability zone of its hosts; None if it sets none."""
         return self.metadata.get(ZONE_KEY)
 
 
 class Aggregates:
-    """Calls block. ResourceNotFoundError is raised for an aggregate that there is not."""
+    """All aggregates. Calls block, and raise FleetUnreachableError, and ResourceNotFoundError for an unknown number."""
 
     def __init__(self, database: FleetDatabase, clock: Clock = system_clock) -> None:
         self._database = database
         self._clock = clock
 
     def all(self) -> Sequence[Aggregate]:
-        """In the order in which they were made."""
+        """All aggregates, in order of creation."""
         with self._database.reading() as connection:
             rows = connection.execute(select(aggregates).order_by(aggregates.c.number)).all()
             hosts = _hosts(connection)
         return [_aggregate(row, hosts) for row in rows]
 
     def find(self, number: int) -> Aggregate:
-        """Raises ResourceNotFoundError if there is no such aggregate."""
+        """The aggregate with this number. Raises ResourceNotFoundError."""
         statement = select(aggregates).where(aggregates.c.number == number)
         with self._database.reading() as connection:
             row = connection.execute(statement).one_or_none() if number < _NUMBERS else None
@@ -62,7 +61,7 @@ class Aggregates:
             return _aggregate(row, _hosts(connection, number))
 
     def create(self, name: str, metadata: Mapping[str, str]) -> Aggregate:
-        """Raises ResourceExistsError when there is one with that name."""
+        """Create an aggregate without hosts. Raises ResourceExistsError if the name is taken."""
         values = {"uuid": str(uuid4()), "name": name, "metadata": metadata, "created_at": self._clock()}
         try:
             with self._database.writing() as connection:
@@ -72,7 +71,7 @@ class Aggregates:
         return _aggregate(row, {})
 
     def change(self, number: int, name: str, metadata: Mapping[str, str]) -> Aggregate:
-        """Raises ResourceExistsError when another one has that name."""
+        """Set name and metadata. Raises ResourceExistsError if another aggregate has the name."""
         self.find(number)
         statement = update(aggregates).where(aggregates.c.number == number)
         values = {"name": name, "metadata": metadata, "updated_at": self._clock()}
@@ -84,7 +83,7 @@ class Aggregates:
         return self.find(number)
 
     def remove(self, number: int) -> None:
-        """Raises AggregateInUseError while it has hosts."""
+        """Remove an aggregate. Raises AggregateInUseError if it has hosts, and ResourceNotFoundError."""
         with self._database.writing() as connection:
             if number >= _NUMBERS:
                 raise _not_found(number)
@@ -94,7 +93,7 @@ class Aggregates:
                 raise _not_found(number)
 
     def add_host(self, number: int, host: str) -> None:
-        """Raises ResourceExistsError when it has that host already."""
+        """Add a host. Raises ResourceExistsError if the aggregate has it already."""
         try:
             with self._database.writing() as connection:
                 connection.execute(insert(aggregate_hosts).values(aggregate_number=number, host=host))
@@ -102,19 +101,20 @@ class Aggregates:
             raise ResourceExistsError(f"Aggregate {number} already has host {host}.") from error
 
     def remove_host(self, number: int, host: str) -> None:
+        """Remove a host from an aggregate, if it is in it."""
         columns = aggregate_hosts.c
         statement = delete(aggregate_hosts).where(columns.aggregate_number == number, columns.host == host)
         with self._database.writing() as connection:
             connection.execute(statement)
 
     def forget_host(self, host: str) -> None:
-        """Take a host that is no more out of every aggregate."""
+        """Remove a deleted host from every aggregate."""
         with self._database.writing() as connection:
             connection.execute(delete(aggregate_hosts).where(aggregate_hosts.c.host == host))
 
 
 def _hosts(connection: Connection, number: int | None = None) -> Mapping[int, Sequence[str]]:
-    """The hosts of one aggregate or of all, by its number."""
+    """The hosts of one aggregate or of all, by number."""
     statement = select(aggregate_hosts).order_by(aggregate_hosts.c.host)
     if number is not None:
         statement = statement.where(aggregate_hosts.c.aggregate_number == number)

@@ -1,4 +1,4 @@
-"""The flavors that a new fleet begins with, and that the simulator's instances have."""
+"""The flavors of a new fleet, and of the simulator's instances."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ class FlavorSizes:
     extra_specs: dict[str, str] = field(default_factory=dict)
 
 
-# The place in this list, from 1, is the flavor's id, and its number in the database.
+# The position in this list, from 1, is the flavor's id, and its number in the database.
 DEFAULT_FLAVORS = (
     FlavorSizes("m1.tiny", 512, 1, 1),
     FlavorSizes("m1.small", 2048, 1, 20),

@@ -1,6 +1,6 @@
-"""The images that the simulator's instances were made from, and that new instances can be made from.
+"""The images of the simulator's instances, and for new instances.
 
-They are names and sizes: no cell of this kind has a disk that anything would be copied to.
+They are names and sizes, since no simulated cell has disks to which they could be copied.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class DefaultImage:
-    """os_distro: as libosinfo calls it. size: bytes of the file. min_disk_gb, min_ram_mb: what a flavor has to have."""
+    """An image. os_distro: its name in libosinfo. size: bytes of the file. min_disk_gb, min_ram_mb: for flavors."""
 
     id: str
     name: str
@@ -20,12 +20,12 @@ class DefaultImage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """What an instance keeps of its image."""
+        """The properties of the image that an instance keeps."""
         return {"os_distro": self.os_distro, "hw_disk_bus": "virtio", "hw_machine_type": "q35"}
 
 
 DEFAULT_IMAGES = (
-    # The one that the examples of Nova's documentation name.
+    # The image in the examples of Nova's documentation.
     DefaultImage("70a599e0-31e7-49b7-b260-868f441e862b", "cirros-0.6.3", "cirros", 21_692_416),
     DefaultImage("3a8bc58e-4d60-546d-aa62-66b5b8bf0435", "debian-12", "debian", 346_030_080),
     DefaultImage("21eb97bb-faf1-58a0-a8b8-3119f3d1b613", "rocky-9", "rocky", 609_484_800),
@@ -34,5 +34,5 @@ DEFAULT_IMAGES = (
 
 
 def is_default_image(image_id: str) -> bool:
-    """Whether there is an image with that id, in any spelling of a uuid. Raises ValueError for what is no uuid."""
+    """Whether an image has this id, in any spelling of a uuid. Raises ValueError if it is not a uuid."""
     return str(UUID(image_id)) in {image.id for image in DEFAULT_IMAGES}

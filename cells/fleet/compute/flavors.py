@@ -1,4 +1,4 @@
-"""Flavors: the sizes that instances come in, for the whole fleet."""
+"""Flavors: the sizes of instances, for the whole fleet."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -48,7 +48,7 @@ BY_AGE = "number"
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """memory_mb and swap in MiB, disks in GiB. number: the `instance_type_id` of instances that have it."""
+    """A flavor. memory_mb and swap in MiB, disks in GiB. number: the `instance_type_id` of its instances."""
 
     name: str
     memory_mb: int
@@ -65,7 +65,7 @@ class Flavor:
     number: int = 0
 
     def payload(self) -> dict[str, Any]:
-        """The flavor as an instance remembers it: the fields of Nova's FlavorPayload."""
+        """The flavor as an instance stores it: the fields of Nova's FlavorPayload."""
         return {
             "flavorid": self.flavorid,
             "name": self.name,
@@ -86,11 +86,10 @@ class Flavor:
 
 @dataclass(frozen=True, slots=True)
 class FlavorQuery:
-    """One page of a list.
+    """The query for one page of a list.
 
-    project_id: whose private flavors are seen besides the public ones; None: none.
-    is_public: only public (or accessible), only private ones; None: all, whichever projects may use them.
-    keep: a last look at each row, in Python.
+    project_id: include private flavors to which this project has access; None includes none. is_public: True for public
+    (or accessible) flavors, False for private ones, None for all. keep: a filter of rows, in Python.
     """
 
     project_id: str | None
@@ -106,13 +105,13 @@ class FlavorQuery:
 
 
 class Flavors:
-    """The flavors of the fleet. Calls block; ResourceNotFoundError is raised for an id that there is not."""
+    """All flavors. Calls block, and raise FleetUnreachableError, and ResourceNotFoundError for an unknown id."""
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
 
     def page(self, query: FlavorQuery) -> tuple[Flavor, ...]:
-        """Raises ResourceNotFoundError when the marker is none that the caller may see."""
+        """One page. Raises ResourceNotFoundError if the caller may not see the marker."""
         found: list[Flavor] = []
         with self._database.reading() as connection:
             for row in connection.execute(self._statement(connection, query)):
@@ -124,7 +123,9 @@ class Flavors:
         return tuple(found)
 
     def find(self, flavorid: str, *, project_id: str | None = None, is_admin: bool = False) -> Flavor:
-        """is_admin: also find private flavors that `project_id` cannot access. Raises ResourceNotFoundError."""
+        """The flavor with this id. is_admin: also private ones to which `project_id` has no access. Raises
+        ResourceNotFoundError.
+        """
         condition = flavors.c.flavorid == flavorid
         if not is_admin:
             condition = and_(condition, or_(flavors.c.is_public.is_(True), _has_access(project_id)))
@@ -135,7 +136,7 @@ class Flavors:
         return _flavor(row)
 
     def create(self, flavor: Flavor) -> Flavor:
-        """Raises ResourceExistsError when the id (a new one unless given) or the name is taken."""
+        """Create a flavor, with a new id unless it has one. Raises ResourceExistsError if id or name is taken."""
         values = {name: getattr(flavor, name) for name in _GIVEN}
         flavorid = flavor.flavorid or str(uuid4())
         try:
@@ -157,14 +158,16 @@ class Flavors:
                 raise ResourceNotFoundError("Flavor", flavorid)
 
     def delete(self, flavorid: str) -> None:
-        """Instances that have it keep what they remember of it."""
+        """Delete a flavor; its instances keep their copies of it. Raises ResourceNotFoundError."""
         with self._database.writing() as connection:
             number = _locked(connection, flavorid).number
             connection.execute(delete(flavor_access).where(flavor_access.c.flavor_number == number))
             connection.execute(delete(flavors).where(flavors.c.number == number))
 
     def change_extra_specs(self, flavorid: str, change: Callable[[dict[str, str]], dict[str, str]]) -> dict[str, str]:
-        """Replace the extra specs by what `change` makes of them, in one transaction; returns them."""
+        """Apply `change` to the extra specs in one transaction; returns the new ones. Raises ResourceNotFoundError, and
+        what `change` raises.
+        """
         with self._database.writing() as connection:
             row = _locked(connection, flavorid)
             extra_specs = change(dict(row.extra_specs))
@@ -172,12 +175,14 @@ class Flavors:
         return extra_specs
 
     def projects(self, flavorid: str) -> tuple[str, ...]:
-        """The projects that have access to a private flavor."""
+        """The projects that have access to a private flavor. Raises ResourceNotFoundError."""
         with self._database.reading() as connection:
             return _projects(connection, self.find(flavorid, is_admin=True).number)
 
     def add_access(self, flavorid: str, project_id: str) -> tuple[str, ...]:
-        """Returns the projects that have access now. Raises ResourceExistsError if one is public or had it."""
+        """Give a project access; returns all projects with access. Raises ResourceExistsError if the flavor is public,
+        or the project has access already.
+        """
         with self._database.writing() as connection:
             row = _locked(connection, flavorid)
             if row.is_public or project_id in _projects(connection, row.number):
@@ -188,7 +193,7 @@ class Flavors:
             return _projects(connection, row.number)
 
     def remove_access(self, flavorid: str, project_id: str) -> tuple[str, ...]:
-        """Returns the projects that still have access. Raises ResourceNotFoundError when the project had none."""
+        """Remove a project's access; returns the projects that keep it. Raises ResourceNotFoundError if it has none."""
         with self._database.writing() as connection:
             row = _locked(connection, flavorid)
             removed = connection.execute(
@@ -218,7 +223,7 @@ class Flavors:
 
 
 def _sort_column(name: str) -> ColumnElement[Any]:
-    """What is sorted by, as values that can be compared where a page begins: nulls and booleans cannot."""
+    """The column to sort by, without nulls and booleans, which cannot be compared with a marker."""
     column = flavors.c[name]
     if isinstance(column.type, Boolean):
         return case((column, 1), else_=0)

@@ -1,4 +1,4 @@
-"""Keys as text: read, fingerprinted, generated."""
+"""Reads, fingerprints and generates keys as text."""
 
 import binascii
 import hashlib
@@ -18,11 +18,11 @@ _VALID_FOR = timedelta(days=3650)
 
 
 def read_key(key_type: str, text: str) -> PublicKey:
-    """Raises InvalidKeyError when `text` is not a key of that type."""
+    """Read a public key, with its fingerprint. Raises InvalidKeyError if `text` is not a key of that type."""
     try:
         if key_type == X509:
             certificate = x509.load_pem_x509_certificate(text.encode())
-            # The fingerprint that Nova shows of a certificate; it protects nothing.
+            # Nova shows this fingerprint of a certificate; it protects nothing.
             return PublicKey(X509, text, _in_pairs(certificate.fingerprint(hashes.SHA1())))  # noqa: S303
         serialization.load_ssh_public_key(text.encode())
         blob = text.split()[1]
@@ -32,9 +32,9 @@ def read_key(key_type: str, text: str) -> PublicKey:
 
 
 def generate_key(key_type: str, name: str) -> tuple[PublicKey, str]:
-    """A new key and its private half in PEM. Takes about a tenth of a second.
+    """Generate a key; returns its public half, and the private half in PEM. Takes about a tenth of a second.
 
-    name: of its owner, in a certificate.
+    name: of its owner, for a certificate.
     """
     private = rsa.generate_private_key(public_exponent=65537, key_size=_RSA_BITS)
     pem = private.private_bytes(

@@ -1,4 +1,4 @@
-"""Key pairs of users: the public halves; a private half is given out once and never kept."""
+"""Key pairs of users: the public halves; a private half is returned once and never stored."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ SSH, X509 = "ssh", "x509"
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """type: SSH (a line of authorized_keys) or X509 (a certificate in PEM)."""
+    """A public key. type: SSH (a line of authorized_keys) or X509 (a certificate in PEM)."""
 
     type: str
     text: str
@@ -25,7 +25,7 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True)
 class Keypair:
-    """created_at: microseconds since the epoch."""
+    """A key pair of a user. created_at: microseconds since the epoch."""
 
     number: int
     user_id: str
@@ -36,7 +36,7 @@ class Keypair:
     created_at: int
 
     def payload(self) -> dict[str, Any]:
-        """The key pair as an instance remembers it: the fields of Nova's KeypairPayload."""
+        """The key pair as an instance stores it: the fields of Nova's KeypairPayload."""
         return {
             "user_id": self.user_id,
             "name": self.name,
@@ -47,14 +47,14 @@ class Keypair:
 
 
 class Keypairs:
-    """Calls block. ResourceNotFoundError is raised for a name that the user has not."""
+    """All key pairs. Calls block, and raise FleetUnreachableError, and ResourceNotFoundError for an unknown name."""
 
     def __init__(self, database: FleetDatabase, clock: Clock = system_clock) -> None:
         self._database = database
         self._clock = clock
 
     def page(self, user_id: str, *, marker: str | None = None, limit: int) -> tuple[Keypair, ...]:
-        """Those of a user by name, after the one called `marker`."""
+        """The key pairs of a user, ordered by name, after the one called `marker`."""
         columns = keypairs.c
         statement = select(keypairs).where(columns.user_id == user_id).order_by(columns.name).limit(limit)
         if marker is not None:
@@ -63,7 +63,7 @@ class Keypairs:
             return tuple(_keypair(row) for row in connection.execute(statement))
 
     def find(self, user_id: str, name: str) -> Keypair:
-        """Raises ResourceNotFoundError if the user has no such key pair."""
+        """One key pair of a user. Raises ResourceNotFoundError."""
         with self._database.reading() as connection:
             row = connection.execute(
                 select(keypairs).where(keypairs.c.user_id == user_id, keypairs.c.name == name)
@@ -73,7 +73,7 @@ class Keypairs:
         return _keypair(row)
 
     def add(self, user_id: str, name: str, key: PublicKey) -> Keypair:
-        """Raises ResourceExistsError when the user has one with that name."""
+        """Add a key pair. Raises ResourceExistsError if the user has one of that name."""
         values = {
             "user_id": user_id,
             "name": name,
@@ -90,7 +90,7 @@ class Keypairs:
         return _keypair(row)
 
     def remove(self, user_id: str, name: str) -> None:
-        """Raises ResourceNotFoundError if the user has no such key pair."""
+        """Remove a key pair. Raises ResourceNotFoundError if the user does not have it."""
         with self._database.writing() as connection:
             removed = connection.execute(delete(keypairs).where(keypairs.c.user_id == user_id, keypairs.c.name == name))
             if not removed.rowcount:

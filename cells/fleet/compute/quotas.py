@@ -1,7 +1,7 @@
-"""Quotas: how much a project may have, and the check before it gets more.
+"""Quotas: the limits of projects, and the check before a project gets more.
 
-What is in use is counted and not booked, so what counts and then adds takes the lock of the project, or of the user
-(fleetlight.cells.fleet.advisory_locks): two requests that pass each other cannot exceed a limit together.
+Use is counted, not booked. So code that counts and then adds holds the lock of the project, or of the user
+(fleetlight.cells.fleet.advisory_locks): two concurrent requests cannot exceed a limit together.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from fleetlight.cells.fleet.tables import instance_mappings, keypairs, quota_cla
 
 UNLIMITED = -1
 DEFAULT_CLASS = "default"
-"""The quota class that all projects are in; what is said of others is kept, and means nothing."""
-# What a fleet begins with; memory in MiB.
+"""The quota class of all projects; limits of other classes are stored without effect."""
+# The limits of a new fleet; memory in MiB.
 DEFAULTS = {
     "instances": 10,
     "cores": 20,
@@ -31,7 +31,7 @@ DEFAULTS = {
 
 
 def check(limits: Mapping[str, int], in_use: Mapping[str, int], requested: Mapping[str, int]) -> None:
-    """Raises QuotaExceededError for the first resource of which the `requested` amount does not fit."""
+    """Raises QuotaExceededError for the first resource whose `requested` amount exceeds the limit."""
     for resource, amount in requested.items():
         limit, used = limits[resource], in_use.get(resource, 0)
         if amount > 0 and limit != UNLIMITED and used + amount > limit:
@@ -39,21 +39,24 @@ def check(limits: Mapping[str, int], in_use: Mapping[str, int], requested: Mappi
 
 
 class Quotas:
-    """The limits of projects, by resource (DEFAULTS), and what the fleet database knows of their use. Calls block."""
+    """The limits of projects by resource (DEFAULTS), and their use, as far as the fleet database knows it. Calls block,
+    and raise FleetUnreachableError.
+    """
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
 
     def defaults(self) -> dict[str, int]:
-        """The limits of a project of which nothing else is said."""
+        """The limits of a project without limits of its own."""
         return self.of_class(DEFAULT_CLASS)
 
     def of_class(self, name: str) -> dict[str, int]:
-        """The limits of a quota class; of an unknown one, those that a fleet begins with."""
+        """The limits of a quota class; those of a new fleet if the class is unknown."""
         with self._database.reading() as connection:
             return _of_class(connection, name)
 
     def limits(self, project_id: str) -> dict[str, int]:
+        """The limits of a project, by resource."""
         columns = quota_limits.c
         statement = select(columns.resource, columns.limit).where(columns.project_id == project_id)
         with self._database.reading() as connection:
@@ -62,22 +65,22 @@ class Quotas:
             }
 
     def set_class(self, name: str, limits: Mapping[str, int]) -> None:
-        """Set those of `limits`; the others stay."""
+        """Set some limits of a quota class; the others stay."""
         self._set(quota_classes, limits, name=name)
 
     def set_limits(self, project_id: str, limits: Mapping[str, int]) -> None:
-        """Set those of `limits`; the others stay."""
+        """Set some limits of a project; the others stay."""
         self._set(quota_limits, limits, project_id=project_id)
 
     def reset(self, project_id: str) -> None:
-        """Let the project have the defaults again."""
+        """Reset a project to the defaults."""
         with self._database.writing() as connection:
             connection.execute(delete(quota_limits).where(quota_limits.c.project_id == project_id))
 
     def counts(self, project_id: str, user_id: str | None = None) -> dict[str, int]:
-        """How much is in use of what the fleet database can count; key pairs are those of `user_id`.
+        """The use of the resources that the fleet database can count; key pairs are those of `user_id`.
 
-        Cores and memory are known to the cells alone (fleetlight.cells.fan_out.quota_usage).
+        Only the cells know cores and memory (fleetlight.cells.fan_out.quota_usage).
         """
         live = select(func.count()).where(
             instance_mappings.c.project_id == project_id, instance_mappings.c.queued_for_delete.is_(False)
@@ -93,7 +96,7 @@ class Quotas:
             return dict(connection.execute(statement).one()._mapping)
 
     def _set(self, table: Table, limits: Mapping[str, int], **whose: str) -> None:
-        # Another process may set the same at the same time. All do so in one order, so that none waits in a circle.
+        # Another process may set the same limits at the same time; one order for all prevents deadlocks.
         rows = [{**whose, "resource": resource, "limit": limits[resource]} for resource in sorted(limits)]
         if not rows:
             return

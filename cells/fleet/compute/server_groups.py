@@ -1,4 +1,4 @@
-"""Server groups: which instances should run together, or apart."""
+"""Server groups: instances that should run together, or apart."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +15,9 @@ from fleetlight.cells.fleet.tables import instance_mappings, server_group_member
 
 @dataclass(frozen=True, slots=True)
 class ServerGroup:
-    """members: uuids of instances that are not deleted. max_server_per_host: of policy `anti-affinity`.
+    """A server group. members: uuids of instances that are not deleted. max_server_per_host: of `anti-affinity`.
 
-    claimed: uuids for which programs have claimed hosts, and that no instance has (yet).
+    claimed: uuids for which programs have claimed hosts, and which no instance has (yet).
     """
 
     uuid: str
@@ -31,18 +31,18 @@ class ServerGroup:
 
     @property
     def most_on_one_host(self) -> int:
-        """How many members one host may have by policy `anti-affinity`."""
+        """The most members on one host by the policy `anti-affinity`."""
         return self.max_server_per_host or 1
 
 
 class ServerGroups:
-    """Calls block. ResourceNotFoundError is raised for a group that there is not."""
+    """All server groups. Calls block; they raise FleetUnreachableError, and ResourceNotFoundError for unknown uuids."""
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
 
     def page(self, project_id: str | None, *, limit: int, offset: int = 0) -> tuple[ServerGroup, ...]:
-        """Those of a project, or of all, in the order in which they were made."""
+        """The groups of a project, or of all, in order of creation."""
         statement = select(server_groups).order_by(server_groups.c.number).limit(limit).offset(offset)
         if project_id is not None:
             statement = statement.where(server_groups.c.project_id == project_id)
@@ -52,7 +52,7 @@ class ServerGroups:
         return tuple(_group(row, members) for row in rows)
 
     def find(self, uuid: str, *, project_id: str | None) -> ServerGroup:
-        """project_id: of the owner; None allows any owner. Raises ResourceNotFoundError."""
+        """The group with this uuid. project_id: of the owner; None allows any. Raises ResourceNotFoundError."""
         with self._database.reading() as connection:
             row = connection.execute(select(server_groups).where(server_groups.c.uuid == uuid)).one_or_none()
             if row is None or project_id not in {None, row.project_id}:
@@ -79,7 +79,7 @@ class ServerGroups:
     def delete(self, uuid: str, *, project_id: str | None) -> None:
         """Delete a group; its members stay. project_id: as for `find`. Raises ResourceNotFoundError."""
         with self._database.writing() as connection:
-            # Locked, so that no member joins between the two removals.
+            # Lock the group, so that no member joins between the two removals.
             row = connection.execute(_locked(uuid)).one_or_none()
             if row is None or project_id not in {None, row.project_id}:
                 raise ResourceNotFoundError("Instance group", uuid)
@@ -87,9 +87,9 @@ class ServerGroups:
             connection.execute(delete(server_groups).where(server_groups.c.uuid == uuid))
 
     def add_members(self, uuid: str, instance_uuids: Sequence[str], *, limit: int) -> None:
-        """Make instances members, or those that hosts are claimed for.
+        """Add members: instances, or uuids for which hosts are claimed.
 
-        Raises QuotaExceededError when there would be more than `limit`.
+        Raises QuotaExceededError if the group would have more than `limit`, and ResourceNotFoundError.
         """
         with self._database.writing() as connection:
             if connection.execute(_locked(uuid)).one_or_none() is None:
@@ -103,13 +103,13 @@ class ServerGroups:
             connection.execute(insert(server_group_members), values)
 
     def remove_claim(self, instance_uuid: str) -> None:
-        """What hosts were claimed for is no member of any group any more."""
+        """Remove a uuid for which hosts were claimed from its groups."""
         with self._database.writing() as connection:
             of_claim = server_group_members.c.instance_uuid == instance_uuid
             connection.execute(delete(server_group_members).where(of_claim))
 
     def of_instance(self, instance_uuid: str, *, project_id: str | None) -> tuple[str, ...]:
-        """The groups that an instance is a member of. project_id: as for `find`."""
+        """The uuids of the groups of an instance. project_id: as for `find`."""
         columns = server_group_members.c
         statement = select(columns.group_uuid).where(columns.instance_uuid == instance_uuid)
         if project_id is not None:
@@ -124,7 +124,7 @@ def _locked(uuid: str) -> Select[Any]:
 
 
 def _members(connection: Connection, groups: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """With one statement for all groups."""
+    """The members of groups, by uuid of the group, with one statement for all."""
     columns = server_group_members.c
     is_live = and_(
         instance_mappings.c.instance_uuid == columns.instance_uuid, instance_mappings.c.queued_for_delete.is_(False)
@@ -142,7 +142,7 @@ def _members(connection: Connection, groups: Sequence[str]) -> Mapping[str, Sequ
 
 
 def _claimed(connection: Connection, group: str) -> tuple[str, ...]:
-    """Those in a group of which the fleet knows no instance."""
+    """The members of a group that no instance of the fleet has as its uuid."""
     columns, mappings = server_group_members.c, instance_mappings.c
     statement = (
         select(columns.instance_uuid)

@@ -1,7 +1,7 @@
-"""Reading a cell that is a Ganeti cluster over its remote API. Nothing is ever changed there.
+"""Reads a cell that is a Ganeti cluster over its remote API, and never changes it.
 
-A cluster can be asked for instances by their uuids, and for those behind one; it has no pages, and other orders, so
-everything else that a request means is done here, on all of its instances.
+A cluster finds instances by uuid, or after a uuid; it has no pages, and other orders. So the adapter applies everything
+else of a request to all instances of the cluster.
 """
 
 import time
@@ -37,7 +37,7 @@ _LISTED = frozenset({"name", "valid", "variants", "parameters", "api_versions", 
 
 
 def operating_systems_of(listed: Sequence[Any]) -> Sequence[Record]:
-    """Records of the operating systems. Raises UpstreamError for what no cluster says."""
+    """Records of the operating systems. Raises UpstreamError if the answer is malformed."""
     if all(isinstance(each, str) for each in listed):
         return _named(listed)
     if not all(isinstance(each, Mapping) and isinstance(each.get("name"), str) for each in listed):
@@ -49,7 +49,7 @@ def operating_systems_of(listed: Sequence[Any]) -> Sequence[Record]:
 
 
 def _named(names: Sequence[str]) -> Sequence[Record]:
-    """Only names are known, each with a variant where there are some; those that cannot be installed are left out."""
+    """Records from names alone, each with a variant if it has any; the cluster lists only those it can install."""
     variants: dict[str, list[str]] = {}
     for each in names:
         name, _, variant = each.partition(_BEFORE_VARIANT)
@@ -58,7 +58,7 @@ def _named(names: Sequence[str]) -> Sequence[Record]:
 
 
 def expression_of(request: PageRequest) -> Expression | None:
-    """The filter of Ganeti's for the instances that a page may have; None for all."""
+    """Ganeti's filter for the instances that a page may contain; None for all."""
     if (uuids := keys_in(request.filter, "uuid")) is not None:
         return ["|", *(["==", "uuid", uuid] for uuid in sorted(uuids))]
     first = request.order.keys[0]
@@ -74,10 +74,9 @@ Result = TypeVar("Result")
 
 
 class GanetiAdapter:
-    """An ItemsAdapter (fleetlight.cells.model) for a cluster; may be used by several threads, which ask it beside each
-    other.
+    """An ItemsAdapter (fleetlight.cells.model) for a cluster; thread-safe, with concurrent queries.
 
-    timeout_s: how long one question may take. Raises UpstreamError for an address that can never work.
+    timeout_s: of one query. Raises UpstreamError for an address that can never work.
     """
 
     def __init__(self, cell: Cell, *, timeout_s: float | None = None, clock: Clock = system_clock) -> None:
@@ -101,7 +100,7 @@ class GanetiAdapter:
         return nsmallest(request.limit, (row for row in rows if after is None or place(row) > after), key=place)
 
     def describe(self, request: PageRequest) -> Mapping[str, Any]:
-        """The one request to the cluster; what it finds is filtered and put in order here."""
+        """The one request to the cluster, whose answer the adapter filters and sorts."""
         body = {"fields": INSTANCE_QUERY, "qfilter": expression_of(request)}
         return {"requests": [{"PUT /2/query/instance": body}], "filtered_in_python": True}
 
@@ -109,16 +108,14 @@ class GanetiAdapter:
         return next(iter(self.read_page(PageRequest(Eq("uuid", uuid), INSTANCES_BY_UUID, 1))), None)
 
     def probe(self) -> None:
-        """Ask for an instance that there is not, by what its configuration says: no node is asked, as for a page."""
+        """Query an instance that does not exist, by a field of the configuration, so that the cluster asks no node."""
         question = ["uuid"], ["==", "uuid", NO_INSTANCE]
         self._asking(lambda api, deadline_s: api.query("instance", *question, deadline_s))
 
     def read_items(
         self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
     ) -> Sequence[Record]:
-        """As of fleetlight.cells.model.ItemsAdapter; a cluster is not asked for single items, since there are few of
-        them.
-        """
+        """As fleetlight.cells.model.ItemsAdapter; reads all items, since a cluster has few."""
         if item_type == CLUSTER:
             return [self._asking(lambda api, deadline_s: api.cluster(deadline_s))]
         known = ITEM_TYPES[item_type]
@@ -162,7 +159,7 @@ class GanetiAdapter:
         return GanetiApi(UpstreamAddress.read(self._cell.database_url), timeout_s=self._timeout_s)
 
     def _asking(self, ask: Callable[[GanetiApi, float], Result]) -> Result:
-        """What `ask` answers, which has a client for itself, and its deadline on the monotonic clock."""
+        """The result of `ask`, called with a client for itself alone, and the deadline on the monotonic clock."""
         deadline_s = time.monotonic() + self._timeout_s
         try:
             api = self._idle.pop()
@@ -181,5 +178,5 @@ class GanetiAdapter:
 
 
 def _asked_of(known: QueryFields, fields: Collection[str]) -> Sequence[str]:
-    """The fields that a cluster is asked for. Their unique one is what says which item a record is about."""
+    """The fields to request, including the unique one, which identifies the item of a record."""
     return sorted({*fields, known.unique} - {_CELL})

@@ -1,9 +1,9 @@
-"""What the nodes of a Ganeti cluster have and what of it is taken, from what it says of its nodes and instances; pure.
+"""The capacity of a Ganeti cluster's nodes, computed from records of its nodes and instances; pure.
 
-Memory and disk are what nodes report at this moment, in which reservations do not show; processors are those of the
-instances on a node that are not switched off for good, and those that the node itself needs. How many of them instances
-may have is up to the policy of the group. A node without a volume group reports no disk, as one that cannot tell: it is
-unknown. Any other figure that is missing leaves a node out, which is then named (contracts/ganeti-htools, 7).
+Nodes report their current memory and disk, which do not show reservations. Processors in use are those of instances
+that are not marked offline, and those that the node itself needs; the group's policy limits them. A node without a
+volume group reports no disk, like one that cannot tell, so its disk is unknown. A node without any other figure is
+silent (contracts/ganeti-htools, 7).
 """
 
 from collections import defaultdict
@@ -52,7 +52,7 @@ Row = Mapping[str, tuple[int, Any]]
 def capacity_of(
     nodes: Sequence[Record], instances: Sequence[Row], groups: Sequence[Record] = ()
 ) -> Sequence[NodeCapacity]:
-    """nodes, groups: records of items. instances: as the cluster answers, a status and a value for each field."""
+    """The capacity of each node. nodes, groups: records. instances: rows of the cluster: status and value by field."""
     ratios = {group["name"]: _vcpu_ratio(group["ipolicy"]) for group in groups}
     vcpus, reserved = defaultdict[str, int](int), defaultdict[str, Amount](Amount)
     for row in instances:
@@ -78,7 +78,7 @@ def capacity_of(
 
 
 def _vcpu_ratio(policy: object) -> float:
-    """What a policy says, or Ganeti's default where it does not."""
+    """The ratio of processors in a policy, or Ganeti's default."""
     said = policy.get(_VCPU_RATIO) if isinstance(policy, Mapping) else None
     ratio: float = said if isinstance(said, int | float) else POLICY_DEFAULTS[_VCPU_RATIO]
     return ratio
@@ -109,5 +109,5 @@ def _node(record: Record, vcpus: int, reserved: Amount, vcpu_ratio: float) -> No
 
 
 def _is_figure(value: object) -> bool:
-    """Whether a node has reported it; a status, which is a number too, says why it has not."""
+    """Whether a node has reported this figure; if not, it is a status, which is a number, too."""
     return isinstance(value, int) and not isinstance(value, ResultStatus)

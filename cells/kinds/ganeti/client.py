@@ -1,4 +1,4 @@
-"""The remote API of a Ganeti cluster as a client sees it: rows of what is asked for (contracts/ganeti-rapi, 4)."""
+"""A client of the remote API of a Ganeti cluster (contracts/ganeti-rapi, 4)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ from fleetlight.resources.malformed_json import MALFORMED_JSON
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 Expression = Sequence[Any]
-"""A filter as Ganeti takes it: its operator, then its operands."""
+"""A filter of Ganeti: operator, then operands."""
 
 _OK, _UNAUTHORIZED, _FORBIDDEN = 200, 401, 403
 _SHOWN = 200
@@ -30,7 +30,7 @@ class _Answer(msgspec.Struct):
 
 
 class _Configured(msgspec.Struct):
-    """What is relied on of a cluster's configuration."""
+    """The members of a cluster's configuration that this program uses."""
 
     ctime: float
     mtime: float
@@ -45,7 +45,7 @@ _read_list: Callable[[bytes], list[Any]] = msgspec.json.Decoder(list[Any]).decod
 
 
 class GanetiApi:
-    """The client; belongs to one thread at a time. Every call raises UpstreamError.
+    """The client; for one thread at a time. Every call raises UpstreamError.
 
     timeout_s: of one request.
     """
@@ -59,7 +59,7 @@ class GanetiApi:
     def query(
         self, item_type: str, fields: Sequence[str], wanted: Expression | None, deadline_s: float
     ) -> Sequence[Mapping[str, tuple[int, Any]]]:
-        """The items that a filter lets pass, None for all: of each field its status and value.
+        """The items that match a filter, or all for None: the status and value of each field.
 
         deadline_s: on the monotonic clock.
         """
@@ -77,7 +77,7 @@ class GanetiApi:
         return [dict(zip(fields, row, strict=True)) for row in answer.data]
 
     def operating_systems(self, deadline_s: float) -> Sequence[Any]:
-        """The names of the operating systems with their variants; in newer versions what is known of each."""
+        """The names of the operating systems with their variants; newer versions return more of each."""
         body = self._ask("GET", "/2/os?bulk=1", None, deadline_s)
         try:
             return _read_list(body)
@@ -85,7 +85,7 @@ class GanetiApi:
             raise self._nonsense("os", str(error)) from error
 
     def cluster(self, deadline_s: float) -> Mapping[str, Any]:
-        """What is configured of the cluster as a whole, by the keys of `/2/info`; times in microseconds."""
+        """The configuration of the cluster, by the keys of `/2/info`; times in microseconds."""
         body = self._ask("GET", "/2/info", None, deadline_s)
         try:
             said, times = _read_object(body), _read_configured(body)

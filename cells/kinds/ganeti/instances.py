@@ -1,7 +1,7 @@
-"""From an instance as a cluster shows it to its record; pure (docs/reference/ganeti.md says it in words).
+"""Converts an instance of a cluster to a record; pure (docs/reference/ganeti.md).
 
-The compute API's words are made of Ganeti's where they mean the same. What a cluster has no word for, such as projects,
-is unset. What only a cluster has words for is kept beside (fleetlight.resources.query_fields.ganeti).
+Fields of the compute API come from fields of Ganeti with the same meaning, or are unset if Ganeti has none, such as
+projects. The record keeps the fields that only a cluster has apart (fleetlight.resources.query_fields.ganeti).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,14 +36,11 @@ _STATES = {
 _RESERVED = ("building", NO_STATE)
 
 INSTANCE_QUERY = ("uuid", "name", "pnode", "tags", "ctime", "mtime", "forthcoming", *KEPT_FIELDS)
-"""The fields that a cluster is asked for."""
+"""The fields to request from a cluster."""
 
 
 def to_record(row: Mapping[str, tuple[int, Any]]) -> Record:
-    """The record of an instance, of a row with the fields of INSTANCE_QUERY.
-
-    Raises UpstreamError for what no cluster says.
-    """
+    """The record of an instance, from a row with the fields of INSTANCE_QUERY. Raises UpstreamError if malformed."""
     said = record_of(INSTANCE, row)
     _check(said)
     name, node = _text(said, "name"), _text(said, "pnode")
@@ -105,7 +102,7 @@ def _list(said: Record, name: str) -> Sequence[Any]:
 
 
 def _flavor(said: Record) -> Record:
-    """What the instance was given, in the shape of a flavor that has no name."""
+    """The size of the instance, as a flavor without a name."""
     parameters = _known(said, "beparams") or {}
     sizes = _list(said, "disk.sizes")
     first = sizes[0] if sizes and isinstance(sizes[0], int) else 0
@@ -126,7 +123,7 @@ def _number(value: Any) -> int:
 
 
 def _addresses(said: Record) -> Iterator[Record]:
-    """Those of the network interfaces that have one; the label is the network, or what the interface is linked to."""
+    """The addresses of network interfaces; the label is the network, or the link of the interface."""
     macs, names, links = (_list(said, NIC_LISTS[one]) for one in ("mac", "network.name", "link"))
     for index, address in enumerate(_list(said, NIC_LISTS["ip"])):
         if not isinstance(address, str):

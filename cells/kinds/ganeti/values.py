@@ -1,4 +1,4 @@
-"""From what a cluster says of a field to what a record has of it; pure."""
+"""Converts values of a cluster to values of a record; pure."""
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -37,14 +37,14 @@ _SHAPES: Mapping[str, Callable[[Any], bool]] = {
     "oplog": _is_list_of(_is_list_of(_is_log_entry)),
     **dict.fromkeys(("received_ts", "start_ts", "end_ts"), _is_split_time),
 }
-"""What values of kind `other` look like that are looked into here, by their fields."""
+"""Checks of the shapes of values of kind `other`, by field, for those that this package reads."""
 
 
 def record_of(known: QueryFields, row: Mapping[str, tuple[int, Any]]) -> Record:
-    """What a record has of a row: as of fleetlight.cells.model.ItemsAdapter.
+    """The record of a row, as fleetlight.cells.model.ItemsAdapter describes it.
 
-    It lacks what the cluster does not know as a field, and has None for what an item does not have. Raises
-    UpstreamError for a value that is none of its field.
+    It lacks fields that the cluster does not know, and has None for values that an item does not have. Raises
+    UpstreamError if a value is not one of its field.
     """
     record: dict[str, Any] = {}
     for name, (status, value) in row.items():
@@ -59,9 +59,7 @@ def record_of(known: QueryFields, row: Mapping[str, tuple[int, Any]]) -> Record:
 
 
 def stored(field: Field, value: Any) -> Any:
-    """The value as a record has it (fleetlight.resources.fields). Raises UpstreamError for one that is none of the
-    field.
-    """
+    """The stored value (fleetlight.resources.fields). Raises UpstreamError if it is not a value of the field."""
     match field.kind, value:
         case Kind.OTHER, _:
             if not _SHAPES.get(field.name, _is_anything)(value):
@@ -73,7 +71,7 @@ def stored(field: Field, value: Any) -> Any:
             return value
         case Kind.NUMBER | Kind.UNIT, int() if not isinstance(value, bool) and MIN_INTEGER <= value <= MAX_INTEGER:
             return value
-        # Ganeti writes a whole number without a point (contracts/ganeti-query, 2).
+        # Ganeti writes whole numbers without a point (contracts/ganeti-query, 2).
         case Kind.FLOAT, int() | float() if not isinstance(value, bool):
             return float(value)
         case Kind.TIMESTAMP, int() | float() if not isinstance(value, bool):
@@ -86,7 +84,7 @@ def _no_value(field: Field, value: Any) -> UpstreamError:
 
 
 def _moment(field: Field, seconds: float) -> int:
-    """In microseconds; of a year from 1 to 9999."""
+    """The time in microseconds. Raises UpstreamError unless its year is from 1 to 9999."""
     microseconds = round(Fraction(seconds) * MICROSECONDS_PER_SECOND)
     try:
         from_microseconds(microseconds)

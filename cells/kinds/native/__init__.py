@@ -1,1 +1,1 @@
-"""The database of a native cell: its instances, hosts and records, and the outbox that announces what changes."""
+"""The database of a native cell: its instances, hosts and items, and the outbox that announces their changes."""

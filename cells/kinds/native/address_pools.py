@@ -1,4 +1,4 @@
-"""The pool of IPv4 addresses of a network: which are taken, by instances or by others; pure."""
+"""The pool of IPv4 addresses of a network, and which instances or others have taken; pure."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -10,9 +10,8 @@ LARGEST_PREFIX, SMALLEST_PREFIX = 30, 16
 
 @dataclass(frozen=True, slots=True)
 class AddressPool:
-    """external: in order, what others than instances have: the first and the last address, the gateway, and more.
-
-    of_instances: what instances have.
+    """The addresses of one network. external: in order, addresses that others than instances have: the first, the last,
+    the gateway, and more. of_instances: addresses that instances have.
     """
 
     subnet: IPv4Network
@@ -23,7 +22,7 @@ class AddressPool:
     def of(
         cls, network: str, gateway: str | None, external: Iterable[str], of_instances: Iterable[str]
     ) -> "AddressPool":
-        """Raises ValueError for what is no address, or none of the network."""
+        """Parse addresses. Raises ValueError if one is malformed, or not of the network."""
         subnet = IPv4Network(network)
         if not SMALLEST_PREFIX <= subnet.prefixlen <= LARGEST_PREFIX:
             raise ValueError(f"a network has a prefix of {SMALLEST_PREFIX} to {LARGEST_PREFIX}, not {subnet.prefixlen}")
@@ -45,7 +44,7 @@ class AddressPool:
 
     @property
     def map(self) -> str:
-        """A letter for each address in order, X for one that is taken."""
+        """One letter for each address in order: X if it is taken."""
         letters = ["."] * self.subnet.num_addresses
         first = int(self.subnet.network_address)
         for address in (*self.external, *self.of_instances):
@@ -53,6 +52,6 @@ class AddressPool:
         return "".join(letters)
 
     def free(self) -> Iterator[IPv4Address]:
-        """The addresses that are free, in order."""
+        """The free addresses, in order."""
         taken = set(self.external).union(self.of_instances)
         return (address for address in self.subnet if address not in taken)

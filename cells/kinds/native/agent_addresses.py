@@ -10,10 +10,10 @@ from fleetlight.cells.tables import compute_nodes, services
 
 @dataclass(frozen=True, slots=True)
 class AgentAddress:
-    """Where the agent of a host answers.
+    """The address of a host's agent.
 
-    host: as services and instances name it. node: as its certificate names it. address: HOST:PORT.
-    is_offline: whether an operator has marked the node so. is_vm_capable: whether it may have instances.
+    host: its name in services and instances. node: its name in the certificate. address: HOST:PORT.
+    is_offline: whether an operator has marked the node offline. is_vm_capable: whether it may have instances.
     """
 
     host: str
@@ -24,7 +24,7 @@ class AgentAddress:
 
 
 def read_agents(connection: Connection, hosts: Collection[str] | None = None) -> Sequence[AgentAddress]:
-    """The agents of a cell by the names of their nodes, or those of some hosts, or of nodes by name or uuid."""
+    """The agents of a cell, ordered by node. hosts: only these, by name of the host, or name or uuid of the node."""
     node = compute_nodes.c.hypervisor_hostname
     wanted = (
         [] if hosts is None else [or_(*(column.in_(hosts) for column in (services.c.host, node, compute_nodes.c.uuid)))]

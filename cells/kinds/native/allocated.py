@@ -1,4 +1,4 @@
-"""Sums over `allocations`: what instances take up of the nodes of a native cell."""
+"""Sums over `allocations`: the resources of a native cell's nodes that instances use."""
 
 from typing import Any
 
@@ -6,15 +6,15 @@ from sqlalchemy import BigInteger, ColumnElement, Select, case, cast, func, sele
 
 from fleetlight.cells.tables import SIZES, allocations
 
-# A sum of big integers is a fraction on PostgreSQL, of which no whole number would come.
+# PostgreSQL sums big integers to a numeric, which is no integer in Python.
 ALLOCATED = tuple(cast(func.sum(allocations.c[size]), BigInteger).label(size) for size in SIZES)
 """The columns of the sums, in the order of `Amount.of_gib`."""
 
 
 def allocated_by_node(*conditions: ColumnElement[bool]) -> Select[tuple[Any, ...]]:
-    """node_id, instance_count, reservation_count (of those), ALLOCATED; without nodes of which no such allocation is.
+    """Selects node_id, instance_count, reservation_count (of those) and ALLOCATED of nodes with such allocations.
 
-    conditions: on `allocations`. Only what they keep is summed up; databases do not find that out by themselves.
+    conditions: on `allocations`, applied before the sums, since databases do not push them down.
     """
     count = func.count().label("instance_count")
     reserved = func.count(case((allocations.c.is_forthcoming, 1))).label("reservation_count")

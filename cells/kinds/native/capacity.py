@@ -1,4 +1,4 @@
-"""What the nodes of a native cell have and what of it is taken: allocations, those of reservations by themselves."""
+"""The capacity of a native cell's nodes, and their allocations, with those of reservations apart."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from fleetlight.resources.amount import Amount
 
 
 def read_capacity(connection: Connection) -> Sequence[NodeCapacity]:
-    """Of every node; what a move holds on two nodes counts on both."""
+    """The capacity of every node; an instance that moves counts on both of its nodes."""
     groups, usable, reserved = _groups(connection), _usable(connection), _reserved(connection)
     with_agents = {agent.node for agent in read_agents(connection)}
     return [
@@ -42,7 +42,7 @@ def _groups(connection: Connection) -> Mapping[int, str]:
 
 
 def _usable(connection: Connection) -> Mapping[int, Amount]:
-    """What the scheduler gives away of each node: what it does not reserve for itself, by its ratios."""
+    """The resources of each node that the scheduler may allocate: total without the node's own, times its ratios."""
     columns = compute_nodes.c
     sizes = ((columns[size] - columns[f"reserved_{size}"]) * columns[f"{size}_permille"] // 1000 for size in SIZES)
     return {

@@ -1,4 +1,4 @@
-"""Forgetting the oldest changes of a native cell once they are older than its retention."""
+"""Prunes changes of a native cell that are older than its retention."""
 
 import time
 
@@ -14,7 +14,7 @@ _BATCH_SIZE = 1000
 
 
 class ChangelogPruning:
-    """Only from the front, so that the changelog never has a hole."""
+    """Prunes from the oldest change on, so that the changelog never has a hole."""
 
     def __init__(self, engine: Engine, clock: Clock, *, retention_h: float) -> None:
         self._engine = engine
@@ -23,13 +23,13 @@ class ChangelogPruning:
         self._due_s = 0.0
 
     def prune_when_due(self) -> None:
-        """Forget at most a batch; at once again while there is more, then every minute."""
+        """Prune at most one batch; due again at once after a full batch, otherwise after a minute."""
         now = time.monotonic()
         if now >= self._due_s and self._prune() < _BATCH_SIZE:
             self._due_s = now + _INTERVAL_S
 
     def _prune(self) -> int:
-        """Returns how many were forgotten."""
+        """Prune a batch; returns the number of pruned changes."""
         horizon = self._clock() - self._retention_us
         front = (
             select(changes.c.sequence, changes.c.published_at)

@@ -1,4 +1,4 @@
-"""Findings of a native cell: its rows beside its own hosts and allocations, and beside what nodes said last."""
+"""Findings of a native cell: compares its rows with its hosts and allocations, and with the last reports of nodes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -60,7 +60,7 @@ def _on_unknown_hosts(connection: Connection, cell: str, limit: int) -> Iterator
 
 
 def _observed_instances(connection: Connection, cell: str, limit: int) -> Iterator[Finding]:
-    """By what the nodes said when they were asked last (fleetlight.manager.operations.nodes.differences)."""
+    """Findings from the last reports of nodes (fleetlight.manager.operations.nodes.differences)."""
     columns, observed = instances.c, observed_statuses.c
     statement = (
         select(columns.uuid, columns.node, observed.status, observed.observed_at)
@@ -109,7 +109,7 @@ def _overallocated_nodes(connection: Connection, cell: str, _limit: int) -> Iter
 
 
 def _hosts_without_agent(connection: Connection, cell: str, _limit: int) -> Iterator[Finding]:
-    """Where no host has an agent, all of them are simulated, and nothing is wrong."""
+    """Hosts without an agent in a cell that has agents; if none has one, all hosts are simulated."""
     with_agent = {agent.node: agent.address for agent in read_agents(connection)}
     observed = observed_statuses.c
     down = select(observed.name, observed.observed_at).where(observed.kind == OBSERVED_NODE, observed.status == "down")

@@ -1,7 +1,6 @@
 """The history of an instance, change by change, as far back as the cell keeps its changelog.
 
-Each change has the whole state of its instance in its message, so two that follow each other tell what the later one
-did.
+The message of each change has the whole state of its instance, so the difference between two shows what changed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from fleetlight.notifications.payloads.fleetlight import FullInstancePayload
 from fleetlight.notifications.registry import parse_payload
 from fleetlight.resources.fields import Record
 
-# Every change sets it.
+# Every change sets this field.
 _SAYS_NOTHING = frozenset({"updated_at"})
 
 
@@ -28,8 +27,8 @@ class HistoryEntry:
     """One change of an instance.
 
     at: microseconds since the epoch. publisher_id: the service that announced it. request_id, user_id, project_id: of
-    the request that asked for it, None where the cell acted by itself. changed: by field, the values before and after;
-    None where the state before is not kept any more.
+    its request; None if the cell acted by itself. changed: values before and after, by field; None if the previous
+    state is no longer kept.
     """
 
     revision: int
@@ -44,21 +43,23 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What a message says: the change without its difference, and the record after it."""
+    """The content of a message: the change without the difference, and the record after it."""
 
     entry: HistoryEntry
     record: Record
 
 
 class InstanceHistory:
-    """Reads the changelog of one cell. Calls raise CellUnreachableError when its database does not answer."""
+    """Reads the changelog of one cell. Calls raise CellUnreachableError if its database does not answer."""
 
     def __init__(self, engine: Engine, cell: Cell) -> None:
         self._engine = engine
         self._cell = cell
 
     def entries(self, instance_uuid: str, limit: int, *, before: int | None = None) -> Sequence[HistoryEntry]:
-        """At most `limit` changes of an instance, the newest first; those of lower revisions than `before`."""
+        """At most `limit` changes of an instance, newest first, only revisions below `before`. Raises
+        CellUnreachableError.
+        """
         columns = changes.c
         statement = (
             select(columns.revision, columns.committed_at, columns.event_type, columns.message)

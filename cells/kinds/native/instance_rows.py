@@ -1,4 +1,4 @@
-"""The rows of instances: reading them as text, and writing them."""
+"""Reads rows of instances as text, and writes them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, reduce
@@ -46,7 +46,7 @@ _to_record = msgspec.structs.asdict
 
 
 class FieldsReader:
-    """Reads some fields of rows. names: of them, `uuid` among them; all unless they are given."""
+    """Reads some fields of rows. names: of the fields, including `uuid`; None for all."""
 
     def __init__(self, names: Collection[str] | None) -> None:
         wanted = INSTANCE_FIELDS if names is None else names
@@ -64,23 +64,23 @@ class FieldsReader:
         self.statements = {
             dialect: select(instances.c.revision, self.text(dialect), instances.c.uuid) for dialect in get_args(Dialect)
         }
-        """By dialect, the rows of all instances: the revision, what `record` reads, and the uuid."""
+        """By dialect, the statement for all rows: revision, text for `record`, and uuid."""
 
     def text(self, dialect: Dialect) -> ColumnElement[Any]:
-        """What `record` reads."""
+        """The column of the text that `record` reads."""
         return _fields_text(dialect, self._plain, self._json)
 
     def record(self, text: str) -> Record:
-        """The record of a row. Raises UNDECODABLE for what no column should have."""
+        """The record of a row. Raises one of UNDECODABLE if a column is damaged."""
         record: Record = _to_record(self._decode(text))
         return record
 
 
 def _fields_text(dialect: Dialect, plain_names: Sequence[str], json_names: Sequence[str]) -> ColumnElement[Any]:
-    """Fields of a row as an array of JSON: the driver, and Python, have one text to make for all of them."""
+    """Fields of a row as one JSON array, so that driver and Python create a single text for all of them."""
     plain = cast(_JSON_ARRAY[dialect](*(instances.c[name] for name in plain_names)), Text)
     others = [func.coalesce(cast(instances.c[name], Text), _NULL) for name in json_names]
-    # The bracket that ends the plain ones: a text that ends with one has a quote behind it.
+    # Removes only the bracket that ends the array: a text that ends with one has a quote after it.
     text: ColumnElement[Any] = func.rtrim(plain, _BRACKET)
     return reduce(lambda text, other: text.concat(_COMMA).concat(other), others, text).concat(_BRACKET)
 
@@ -109,16 +109,16 @@ _ONE_LOCKED_IF_FREE = {dialect: one.with_for_update(skip_locked=True) for dialec
 
 
 def _reason_of_damage(error: Exception) -> str:
-    # Without the value: logs are no place for what users have stored.
+    # Leave out the value: logs must not contain what users have stored.
     return reason_of(getattr(error, "orig", error)).partition(" with text ")[0]
 
 
 UNDECODABLE = (msgspec.DecodeError, RecursionError)
-"""What a FieldsReader raises for what no column should have."""
+"""The errors of a FieldsReader for a damaged row."""
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether what went wrong with the reading of rows is about what one of them holds."""
+    """Whether an error in reading rows comes from the contents of one of them."""
     return isinstance(error, UNDECODABLE) or (isinstance(error, DBAPIError) and tells_of_damage(error))
 
 
@@ -129,11 +129,12 @@ _CHANGE_ROW = update(instances).where(instances.c.uuid == bindparam(_WANTED))
 
 
 def dialect_of(engine: Engine) -> Dialect:
+    """The dialect of a native cell's database."""
     return "sqlite" if engine.dialect.name == "sqlite" else "postgresql"
 
 
 def read_damaged(connection: Connection, cell: str, uuid: str) -> DamagedRecord:
-    """What can be read of the row of an instance, field by field. cell: its name."""
+    """The readable fields of a damaged row, read one by one. cell: its name."""
     dialect = dialect_of(connection.engine)
     readable: dict[str, Any] = {"uuid": uuid}
     problems: list[str] = []
@@ -150,15 +151,15 @@ def read_damaged(connection: Connection, cell: str, uuid: str) -> DamagedRecord:
 
 
 def read_row(connection: Connection, cell: Cell, uuid: str, *, locks: bool = False) -> InstanceRow | None:
-    """The row of one instance, also of a deleted one; of a damaged one what can be read of it.
+    """The row of one instance, which may be deleted, or have a DamagedRecord; None if it does not exist.
 
-    locks: waits until no other transaction has the row locked, and locks it until this one ends.
+    locks: lock the row until the transaction ends, after other transactions have released it.
     """
     return _read(connection, cell, uuid, _ONE_LOCKED if locks else _ONE)
 
 
 def lock_row_if_free(connection: Connection, cell: Cell, uuid: str) -> InstanceRow | None:
-    """As `read_row` with `locks`, but None as well for a row that another transaction has locked."""
+    """As `read_row` with `locks`, but returns None if another transaction has locked the row."""
     return _read(connection, cell, uuid, _ONE_LOCKED_IF_FREE)
 
 
@@ -177,10 +178,10 @@ def _read(
 
 
 def add_rows(connection: Connection, rows: Sequence[InstanceRow]) -> None:
-    """Write the rows of new instances. Raises IntegrityError when there is one already."""
+    """Insert the rows of new instances. Raises IntegrityError if one exists."""
     connection.execute(_ADD_ROW, [{**row.record, "revision": row.revision} for row in rows])
 
 
 def change_row(connection: Connection, row: InstanceRow, changed: Mapping[str, Any]) -> None:
-    """Write what has `changed` of the row of an instance that the transaction has locked, so that it is `row` now."""
+    """Update the `changed` fields of a row that the transaction has locked, so that it equals `row`."""
     connection.execute(_CHANGE_ROW, {**changed, "revision": row.revision, _WANTED: row.uuid})

@@ -1,4 +1,4 @@
-"""What instances were like since a moment, version by version: each change of the changelog has what it replaced."""
+"""The versions of instances since a moment, from the changelog, whose changes have the values that they replaced."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -12,9 +12,9 @@ from fleetlight.cells.usage import COUNTED_FIELDS, FOR_EVER, Version
 
 
 def versions_since(connection: Connection, rows: Sequence[InstanceRow], moment: int) -> Iterator[Iterator[Version]]:
-    """Of each row its versions with regard to COUNTED_FIELDS, the newest first, back to `moment` (microseconds).
+    """For each row, its versions by COUNTED_FIELDS, newest first, back to `moment` (microseconds).
 
-    The last one goes on before that, as far as is known.
+    The last version may have begun before that moment.
     """
     columns = changes.c
     statement: Select[Any] = (
@@ -36,7 +36,7 @@ def _versions(row: InstanceRow, later: Sequence[Row[Any]]) -> Iterator[Version]:
     record, revision, until = row.record, row.revision, FOR_EVER
     for change in later:
         if change.revision != revision:
-            # By the clock of another host a later one was made earlier: then so was everything before it.
+            # The clock of another host gave a later change an earlier time: then all before it are earlier as well.
             break
         revision -= 1
         previous = change.previous or {}

@@ -1,4 +1,4 @@
-"""The hosts of a native cell: compute services, their nodes, and how much of them is taken up.
+"""The hosts of a native cell: compute services, their nodes, and the use of these.
 
 fleetlight.manager.operations.hosts changes them.
 """
@@ -13,8 +13,8 @@ from fleetlight.cells.tables import SIZES, allocations, compute_nodes, services
 from fleetlight.resources.amount import Amount
 
 COMPUTE = "nova-compute"
-"""The binary of a compute service, as clients know it."""
-# What lists of hosts show. What is configured of them beside that is read for lists of nodes alone.
+"""The binary of a compute service in the compute API."""
+# Columns for lists of hosts. Only lists of nodes read the configuration of nodes as well.
 _OF_NODES = (
     "id",
     "uuid",
@@ -50,8 +50,8 @@ class ComputeService:
 class ComputeNode:
     """A node with its service.
 
-    capacity: all that it has. used: what instances take up of it, also while they move away or are resized.
-    instance_count: instances that do so, of which reservation_count are reservations.
+    used: by instances, also by those that move away or are resized. instance_count: the number of these instances, of
+    which reservation_count are reservations.
     created_at: when it joined, in microseconds since the epoch.
     """
 
@@ -79,19 +79,19 @@ class ComputeNode:
 
 
 def read_nodes(connection: Connection, *conditions: ColumnElement[bool]) -> Sequence[ComputeNode]:
-    """Every node of the cell that fulfils the conditions (on `compute_nodes` and `services`), with one statement."""
+    """The nodes that fulfil the conditions on `compute_nodes` and `services`, by one statement."""
     statement = _select_nodes(conditions).order_by(compute_nodes.c.id)
     return [_node(row) for row in connection.execute(statement)]
 
 
 def read_services(connection: Connection, *conditions: ColumnElement[bool]) -> Sequence[ComputeService]:
-    """Every service of the cell that fulfils the conditions, by host."""
+    """The services that fulfil the conditions, ordered by host."""
     statement = select(services).where(*conditions).order_by(services.c.host, services.c.id)
     return [to_service(row) for row in connection.execute(statement)]
 
 
 def _select_nodes(conditions: Sequence[ColumnElement[bool]]) -> Select[tuple[object, ...]]:
-    """Nodes with their services and what is used of them; null: nothing."""
+    """Selects nodes with their services and sums of allocations, which are null for a node without any."""
     of_services = services.c.id == compute_nodes.c.service_id
     wanted = (
         [

@@ -1,7 +1,7 @@
-"""The outbox: changes that are committed and still have to be announced, and what their messages look like.
+"""The outbox: committed changes that the relay has yet to announce, and the form of their messages.
 
-A change is appended in the transaction that makes it. Its body is final from then on; the sequence number, which the
-relay gives out later, travels in a header.
+A transaction appends each change that it makes. The body of the message is final from then on; its sequence, which the
+relay assigns later, travels in a header.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ def announcements(
 ) -> list[dict[str, object]]:
     """Rows of `changes` that announce `rows` as they are now.
 
-    committed_at: microseconds since the epoch. publisher_id: the cell itself unless given. request: what asked for it.
+    committed_at: microseconds since the epoch. publisher_id: None for the cell itself. request: origin of the change.
     Raises PayloadError (fleetlight.notifications.errors).
     """
     return [
@@ -67,9 +67,9 @@ def append_event(
     revision: int = NO_REVISION,
     request: RequestContext = NO_REQUEST,
 ) -> None:
-    """Append a notification of our own that is about no instance: of a service, of the scheduler, of a node.
+    """Append a notification of our own that is not about an instance, but a service, the scheduler, or a node.
 
-    at: microseconds since the epoch. revision: of what it is about, if an index has that.
+    at: microseconds since the epoch. revision: of the item, if it is indexed.
     Raises PayloadError (fleetlight.notifications.errors).
     """
     connection.execute(
@@ -91,9 +91,9 @@ def append(connection: Connection, announced: Sequence[Mapping[str, object]]) ->
 
 
 def append_external(engine: Engine, cell: Cell, message: bytes, routing_key: str, instance_uuid: str = "") -> None:
-    """Put a ready notification of other software in the outbox of `cell`: it is durable, and the relay publishes it.
+    """Append a notification of other software to the outbox of `cell`: it is durable, and the relay publishes it.
 
-    It gets a sequence number and no revision. `instance_uuid` is empty when it is not about an instance.
+    It gets a sequence and no revision. instance_uuid: empty if it is not about an instance.
     Raises EnvelopeError (fleetlight.notifications.errors) when it is no notification, and CellUnreachableError.
     """
     event_type = decode(message).event_type
@@ -125,7 +125,7 @@ def to_message(cell: Cell, row: Row[Any], epoch: str) -> Message:
 
 
 def heartbeat_message(cell: Cell, sequence: int, at: int, epoch: str | None = None) -> Message:
-    """The message that says: whatever was committed before `at` has a number up to `sequence`."""
+    """The message of a heartbeat: every change that was committed before `at` has at most this sequence."""
     headers: Headers = {topology.CELL_HEADER: cell.uuid}
     if epoch is not None:
         headers[topology.EPOCH_HEADER] = epoch

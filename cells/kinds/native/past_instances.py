@@ -1,6 +1,6 @@
-"""The instances of a cell at a past moment: as they are now, without what was changed since.
+"""The instances of a cell at a past moment: their current rows, with later changes undone.
 
-Each change of the changelog has the values that it replaced, so as far back as changes are kept nothing else is needed
+Each change of the changelog has the values that it replaced, which suffices as far back as changes are kept
 (docs/decisions/0024).
 """
 
@@ -16,19 +16,19 @@ from fleetlight.cells.model import FIRST_REVISION, NO_REVISION, Cell, InstanceRo
 from fleetlight.cells.tables import cell_state, changes, instances
 
 MAX_UNDONE = 20_000
-"""So many changes one page undoes in a cell, and no more."""
+"""The most changes that one page undoes in a cell."""
 
 _BATCH = 500
 
 ReadRows = Callable[[Sequence[str]], Sequence[InstanceRow]]
-"""The rows of instances, by their uuids, as they are now."""
+"""Reads the current rows of instances, by uuid."""
 
 
 _IS_OF_INSTANCE = (changes.c.revision != NO_REVISION) & (changes.c.instance_uuid != "")
 
 
 def _first_of_too_many(is_later: ColumnElement[bool]) -> Select[int]:
-    """The moment after which there are as many changes as may be undone."""
+    """Selects the moment after which the cell has as many changes as may be undone."""
     return (
         select(changes.c.committed_at)
         .where(is_later)
@@ -38,7 +38,7 @@ def _first_of_too_many(is_later: ColumnElement[bool]) -> Select[int]:
     )
 
 
-# In one statement, which is made once: consoles ask it of each of many cells every few seconds.
+# One statement, compiled once: consoles run it in each of many cells every few seconds.
 _EARLIEST = select(
     cell_state.c.forgotten_until,
     _first_of_too_many(_IS_OF_INSTANCE).scalar_subquery(),
@@ -47,13 +47,13 @@ _EARLIEST = select(
 
 
 def earliest_kept(connection: Connection) -> int | None:
-    """The first moment for which `PastInstances.require_kept` passes; None where nothing was ever changed."""
+    """The first moment for which `PastInstances.require_kept` passes; None if the cell has had no change."""
     forgotten_until, after_too_many, first = connection.execute(_EARLIEST).one()
     return max(forgotten_until or 0, after_too_many or 0) or first
 
 
 class PastInstances:
-    """Of one cell, as one transaction sees it. moment: microseconds; changes that were made up to then are in."""
+    """The past instances of one cell, in one transaction. moment: in microseconds, including changes at it."""
 
     def __init__(self, connection: Connection, cell: Cell, moment: int) -> None:
         self._connection = connection
@@ -63,20 +63,20 @@ class PastInstances:
 
     @property
     def is_unchanged(self) -> ColumnElement[bool]:
-        """Of a row of `instances`: whether it was then what it is now."""
+        """The condition that a row of `instances` has not changed since the moment."""
         if self._connection.dialect.name == "sqlite":
-            # It makes a list of them once; by EXISTS it would look at each row (1,000 rows: 240 ms more).
+            # SQLite evaluates this list once, but EXISTS for each row (240 ms more for 1,000 rows).
             return instances.c.uuid.not_in(select(changes.c.instance_uuid).where(self._is_later))
         return ~exists(select(changes.c.id).where(changes.c.instance_uuid == instances.c.uuid, self._is_later))
 
     def require_kept(self) -> None:
-        """Raise PastNotKeptError where the changes that were made since cannot all be undone, or are too many."""
+        """Raises PastNotKeptError if the changes since the moment are not all kept, or are too many to undo."""
         for earliest, reason in self._limits():
             if earliest > self._moment:
                 raise PastNotKeptError(self._cell.name, earliest, reason)
 
     def changed(self, read: ReadRows) -> Iterator[InstanceRow]:
-        """The instances that were changed since, as they were then; without those that were not there yet."""
+        """Yield the instances that changed since the moment, as they were then, if they existed."""
         columns = changes.c
         statement = (
             select(columns.instance_uuid, columns.revision, columns.previous)
@@ -93,7 +93,7 @@ class PastInstances:
                     yield past
 
     def _limits(self) -> Iterator[tuple[int, str]]:
-        """Moments before which changes cannot be undone, and why."""
+        """Yield the earliest moments for which changes can be undone, with the reason of each limit."""
         for statement, reason in (
             (select(cell_state.c.forgotten_until), "the changes before that are not kept any more"),
             (_first_of_too_many(self._is_later), f"one request undoes at most {MAX_UNDONE:,} changes of a cell"),
@@ -108,7 +108,7 @@ def _undone(row: InstanceRow, later: Sequence[Row[Any]]) -> InstanceRow | None:
     record, revision = dict(row.record), row.revision
     for change in later:
         if change.revision != revision:
-            # By the clock of another host a later one was made earlier: then so was everything before it.
+            # The clock of another host gave a later change an earlier time: then all before it are earlier as well.
             break
         if change.revision == FIRST_REVISION:
             return None

@@ -1,7 +1,6 @@
-"""Registration of a native cell: how it joins a fleet, and comes back into one whose database was lost: as the cell
-that it was.
+"""Registers a native cell in a fleet, under its former identity if the fleet database was lost.
 
-Documents of an index, queues and numbers of jobs go by uuid and number of the cell, so its database has both, too.
+Documents, queues and numbers of jobs contain the uuid or number of the cell, so its own database stores both as well.
 """
 
 from sqlalchemy import Engine, or_, select, update
@@ -14,9 +13,9 @@ from fleetlight.cells.tables import cell_state
 
 
 def register_native_cell(fleet: Fleet, engine: Engine, name: str, database_url: str, transport_url: str) -> Cell:
-    """Register a cell as `Fleet.add_cell` does; a new one as what it was before, unless another cell is that.
+    """Register a cell by `Fleet.add_cell`, with the uuid and number in its database unless another cell has them.
 
-    engine: of its database, with the newest schema.
+    engine: of its database, with the newest schema. Raises as `Fleet.add_cell`, and what SQLAlchemy raises.
     """
     cells = fleet.cells()
     uuid = number = None
@@ -24,7 +23,7 @@ def register_native_cell(fleet: Fleet, engine: Engine, name: str, database_url: 
         with engine.connect() as connection:
             uuid, number = connection.execute(select(cell_state.c.uuid, cell_state.c.number)).one()
         if any(cell.uuid == uuid for cell in cells):
-            # This is a copy of the database of that cell.
+            # The database is a copy of that cell's.
             uuid = number = None
     cell = fleet.add_cell(name, CellKind.NATIVE, database_url, transport_url, uuid=uuid, number=number)
     remember_cell(engine, cell)
@@ -32,7 +31,7 @@ def register_native_cell(fleet: Fleet, engine: Engine, name: str, database_url: 
 
 
 def remember_cell(engine: Engine, cell: Cell) -> None:
-    """Note in the database of a cell which one it is."""
+    """Store the uuid and number of a cell in its database."""
     columns = cell_state.c
     is_another = or_(columns.uuid.is_distinct_from(cell.uuid), columns.number.is_distinct_from(cell.number))
     with engine.connect() as connection:

@@ -1,8 +1,8 @@
-"""The relay: from the outbox of one cell to its bus, in order, at least once, at most one relay at a time.
+"""The relay: publishes the outbox of one cell to its bus, in order, at least once, with one active relay at a time.
 
-A step is: give the next sequence numbers to committed changes (a transaction of its own), publish what has a number
-and was not published, wait for the confirms, mark it published. Wherever it is cut off, the next relay goes on with the
-same numbers: a change may be published twice, never under two numbers, and there is never a hole.
+A step assigns the next sequences to committed changes (a transaction of its own), publishes numbered changes that are
+not published yet, waits for the confirms, and marks them as published. Wherever it is interrupted, the next relay
+continues with the same sequences: a change may be published twice, never under two sequences, and without holes.
 """
 
 import time
@@ -54,30 +54,30 @@ def is_relayed(cell: Cell) -> bool:
 
 
 def _lock_of(engine: Engine, cell: Cell, takeover_after_s: float | None = None) -> ExclusiveLock:
-    """The lock of the active relay of the cell. takeover_after_s: as of open_leases."""
+    """The lock of the active relay of the cell. takeover_after_s: as for open_leases."""
     leases = open_leases(engine, "fleetlight relay", takeover_after_s=takeover_after_s)
     return ExclusiveLock(leases, f"relay-{cell.uuid}")
 
 
 class Publishes(Protocol):
+    """Publishes messages to a bus."""
+
     def publish(self, messages: Sequence[Message]) -> None:
-        """Return when the bus has confirmed all `messages`; raises BusError, then none or some arrived."""
+        """Publish messages, and return when the bus has confirmed all. Raises BusError; some may have arrived then."""
         ...
 
 
 class Relay:
-    """The relay of one native cell. `run` until `stop` is set, or `run_once` for a single step.
+    """The relay of one native cell. Call `run`, or `run_once` for a single step.
 
-    Any number of processes may run one for the same cell: all but one stand by, and one takes over when it is gone,
-    hangs, or cannot reach the bus. A relay that hung, and wakes up anywhere, gives out no number any more: that takes
-    the epoch that it has begun itself, in the transaction of the numbers.
-    sign: gives a message the signature of the cell (fleetlight.cells.fleet.cell_keys); without it no reader takes it
-        for the cell's.
-    heartbeat: called by `run` after each step, and before each wait for what is away. metrics: what is counted, where.
-    check_bus: called by a relay before it takes over, after a failure, and now and then while it stands by; raises
-        BusError.
-    takeover_after_s: how long the active one may show no sign of life (fleetlight.cells.database.leases).
-    traces: of the process; None: none are made.
+    Several processes may run a relay for the same cell: one is active, and the others stand by until it ends, hangs, or
+    cannot reach the bus. A relay that hung assigns no more sequences wherever it wakes up, since the transaction checks
+    that the newest epoch is its own.
+    sign: signs a message for the cell (fleetlight.cells.fleet.cell_keys), as readers require.
+    heartbeat: called by `run` after each step, and before each wait for a server.
+    check_bus: called before a takeover, after a failure, and now and then on standby; raises BusError.
+    takeover_after_s: without a sign of life for so long, another relay takes over (fleetlight.cells.database.leases).
+    traces: of the process; None if it makes none.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Relay:
         self._has_failed = False
         self._numbers = RelayNumbers(engine, self._lock)
         self._may_have_unpublished = True
-        # Of what was committed since the last look for changes, and since the last look at the numbers.
+        # Whether commits since the last query may have added changes, or may be those of an older copy.
         self._may_be_unnumbered = self._may_be_restored = True
         self._all_numbered_at: int | None = None
         self._heartbeat_due = 0.0
@@ -120,13 +120,13 @@ class Relay:
 
     @property
     def is_active(self) -> bool:
-        """Whether this relay, and not another one, published last time it looked."""
+        """Whether this relay was the active one at its last step."""
         return self._is_active
 
     def run(self, stop: Event) -> None:
         """Relay until `stop` is set; waits, longer and longer, while the bus or the database cannot be used.
 
-        Also for what a person has to put right, such as a wrong address: cells of one process do not share their fate.
+        It even waits for an operator to correct an address, so that other cells of the process are still relayed.
         """
         self._metrics.cell_known(self._cell.uuid)
         retrying = retrying_until(
@@ -148,7 +148,7 @@ class Relay:
             self.close()
 
     def _wait(self, stop: Event) -> None:
-        """Until there may be changes, or a heartbeat is due; one that stands by looks at each interval for the lock."""
+        """Wait until the cell may have changes, or a heartbeat is due; on standby for one interval."""
         if self._is_active:
             longest_s = max(0.0, self._heartbeat_due - time.monotonic())
             self._commits.wait(stop, self._settings.poll_interval_s, longest_s)
@@ -156,9 +156,9 @@ class Relay:
             stop.wait(self._settings.poll_interval_s)
 
     def run_once(self) -> int:
-        """Publish at most one batch, and a heartbeat when it is due; returns the number of changes published.
+        """Publish at most one batch, and a heartbeat when it is due; returns the number of published changes.
 
-        Returns 0 when another relay is active. Raises BusError or CellUnreachableError.
+        Returns 0 if another relay is active. Raises BusError and CellUnreachableError.
         """
         with cell_failures(self._cell.name):
             try:
@@ -174,7 +174,7 @@ class Relay:
             except BusError:
                 self._has_failed = True
                 if not self._bus.is_reached:
-                    # Another one may reach it. From now on without the lock, for which that one would wait.
+                    # Another relay may reach the bus: release the lock for it.
                     self.close()
                 self._tell_what_waits()
                 raise
@@ -195,14 +195,14 @@ class Relay:
         return published
 
     def _take_over(self) -> None:
-        # While the bus is away all relays try, one after the other: one that cannot publish changes nothing.
+        # While the bus is down, all relays try in turn; one that cannot publish must change nothing.
         self._bus.require()
-        # The relay that was active before may have been cut off anywhere.
+        # The previous relay may have been interrupted at any point.
         self._may_have_unpublished = self._may_be_unnumbered = self._may_be_restored = True
         self._numbers.begin_epoch()
 
     def _tell_what_waits(self) -> None:
-        """For alerts about its age: there may be no relay that is active."""
+        """Report the age of the oldest waiting change, for alerts, since no relay may be active."""
         unpublished = select(changes.c.committed_at).where(changes.c.published_at.is_(None))
         numbered = unpublished.where(changes.c.sequence.is_not(None)).order_by(changes.c.sequence)
         others = unpublished.where(changes.c.sequence.is_(None)).order_by(changes.c.id)
@@ -211,7 +211,7 @@ class Relay:
                 self._metrics.waits_since(self._cell.uuid, oldest)
 
     def close(self) -> None:
-        """Let another relay take over."""
+        """Release the lock, so that another relay takes over."""
         self._lock.release()
         self._is_active = False
         self._metrics.active(self._cell.uuid, is_active=False)
@@ -219,7 +219,7 @@ class Relay:
     def _publish_batch(self) -> int:
         rows = self._unpublished() if self._may_have_unpublished else []
         if not rows:
-            # Numbers may be committed without an answer.
+            # The sequences may be committed although the answer is lost.
             self._may_have_unpublished = True
             if not self._give_numbers():
                 self._may_have_unpublished = False
@@ -228,7 +228,7 @@ class Relay:
             self._metrics.numbered(self._cell.uuid, self._numbers.last)
             rows = self._unpublished()
         if not rows:
-            # This process hung since it gave them their numbers, and the relay that took over has published them.
+            # This process hung after it assigned sequences, and the relay that took over has published the changes.
             raise RelayReplacedError
         self._metrics.waits_since(self._cell.uuid, rows[0].committed_at)
         self._publish(rows)
@@ -245,7 +245,7 @@ class Relay:
         return len(rows)
 
     def _give_numbers(self) -> int:
-        """To what was committed until now, at most a batch; returns to how many."""
+        """Assign sequences to at most a batch of committed changes; returns their number."""
         looked_at = self._clock()
         if self._commits.may_be_new():
             self._may_be_unnumbered = self._may_be_restored = True
@@ -256,15 +256,15 @@ class Relay:
         return numbered
 
     def _publish(self, rows: Sequence[Row[Any]]) -> None:
-        """Publish what the bus takes. A change too large for it, which would stop all others, is left out there.
+        """Publish a batch, without changes too large for the bus, which would stop all others.
 
-        The indexer misses its number, and finds it in the changelog.
+        The indexer misses the sequence of such a change, and reads it from the changelog.
         """
         sent = [row for row in rows if self._is_sent(row)]
         try:
             self._send(sent)
         except MessageRefusedError:
-            # The broker does not say over which of them.
+            # The broker does not say which message it refused.
             for row in sent:
                 try:
                     self._send([row])
@@ -273,7 +273,7 @@ class Relay:
                 self._heartbeat()
 
     def _send(self, rows: Sequence[Row[Any]]) -> None:
-        """Raises BusError."""
+        """Publish the messages of rows. Raises BusError."""
         messages, began_at = [self._message_of(row) for row in rows], self._clock()
         self._publisher.publish(messages)
         if self._traces is not None:
@@ -311,10 +311,10 @@ class Relay:
         self._pruning.prune_when_due()
 
     def _publish_heartbeat(self, at: int) -> None:
-        """Promise that whatever was committed before `at` has a number up to the highest given out."""
+        """Publish a heartbeat: every change that was committed before `at` has at most the last sequence."""
         if self._may_be_restored and self._numbers.was_restored():
             self._numbers.begin_again()
-            # There may be changes in the older copy that have no number yet.
+            # The older copy may have changes without a sequence.
             self._all_numbered_at, self._may_have_unpublished, self._may_be_unnumbered = None, True, True
             return
         self._may_be_restored = False

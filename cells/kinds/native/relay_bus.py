@@ -1,4 +1,4 @@
-"""A relay's view of its bus, which has to be reachable before it takes over and while it stands by."""
+"""Checks whether a relay reaches its bus, before it takes over and on standby."""
 
 import time
 from collections.abc import Callable
@@ -10,12 +10,12 @@ from fleetlight.notifications.errors import BusError
 
 _log = structlog.get_logger(__name__)
 
-# Between two looks at the bus by a relay that stands by.
+# Between two checks of the bus by a relay on standby.
 _CHECK_INTERVAL_S = 60.0
 
 
 class RelayBus:
-    """check: raises BusError. is_reached: whether the last look that was required found the bus."""
+    """The bus of a relay. check: raises BusError. is_reached: whether the last `require` reached the bus."""
 
     def __init__(self, cell: Cell, check: Callable[[], None]) -> None:
         self._cell = cell
@@ -25,13 +25,13 @@ class RelayBus:
         self.is_reached = False
 
     def require(self) -> None:
-        """Raises BusError."""
+        """Raises BusError if the bus cannot be reached."""
         self.is_reached = False
         self._check()
         self.is_reached = True
 
     def look_now_and_then(self) -> None:
-        """See that this relay could take over: a wrong account or authority would show too late."""
+        """Log whether this relay could take over, since a wrong account or authority would show too late."""
         if time.monotonic() < self.check_due_s:
             return
         was_away, self._is_away = self._is_away, False

@@ -11,7 +11,7 @@ _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
 class RelayMetrics:
-    """The metrics of relays, in the `registry` that is passed in; one object per registry. Cells are named by uuid."""
+    """The metrics of relays in a `registry`; one object per registry. Cells are named by uuid."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock = system_clock) -> None:
         self._clock = clock
@@ -47,7 +47,7 @@ class RelayMetrics:
         )
 
     def cell_known(self, cell_uuid: str) -> None:
-        """A relay works on the cell: what it counts there begins with 0."""
+        """Add a cell that a relay of this process works on; its counters begin with 0."""
         self.active(cell_uuid, is_active=False)
         self.published.labels(cell_uuid)
         self.left_out.labels(cell_uuid)
@@ -63,7 +63,7 @@ class RelayMetrics:
         self._sequence.labels(cell_uuid).set(last_sequence)
 
     def waits_since(self, cell_uuid: str, committed_at: int) -> None:
-        """The oldest change that was not published yet is of that moment, in microseconds since the epoch."""
+        """Set when the oldest unpublished change was committed, in microseconds since the epoch."""
         self._waiting_since[cell_uuid] = committed_at
 
     def nothing_waits(self, cell_uuid: str) -> None:

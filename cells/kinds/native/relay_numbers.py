@@ -1,4 +1,4 @@
-"""The numbers that one relay gives to the changes of its cell, and the epoch that they belong to."""
+"""Assigns the sequences of a cell's changes, in the epoch that one relay has begun."""
 
 from sqlalchemy import Connection, Engine, func, select, update
 
@@ -8,7 +8,7 @@ from fleetlight.cells.kinds.native.epochs import begin_epoch, current_epoch
 from fleetlight.cells.tables import cell_state, changes
 
 _WITHOUT_NUMBER = select(changes.c.id).where(changes.c.sequence.is_(None)).order_by(changes.c.id)
-# Asked after every commit of a cell: making the statement would cost as much again.
+# Run after every commit of a cell: compiling the statement would cost as much again.
 _FIRST_WITHOUT_NUMBER = _WITHOUT_NUMBER.limit(1)
 _LAST_SEQUENCE = select(cell_state.c.last_sequence)
 
@@ -18,7 +18,9 @@ class RelayReplacedError(Exception):
 
 
 class RelayNumbers:
-    """lock: of the active relay. epoch: the newest that this relay has begun. last: the highest number it knows of."""
+    """The sequences of one relay. lock: of the active relay. epoch: the last that this relay has begun. last: the
+    highest known sequence.
+    """
 
     def __init__(self, engine: Engine, lock: ExclusiveLock) -> None:
         self._engine = engine
@@ -27,15 +29,16 @@ class RelayNumbers:
         self.last = 0
 
     def begin_epoch(self) -> None:
-        """Even if the newest one is of this relay: a copy from before another one's may be back in its place."""
+        """Begin an epoch, even if this relay began the newest one: the database may be a copy from before another's."""
         with writing(self._engine) as connection:
             self.epoch = begin_epoch(connection)
 
     def give(self, most: int) -> int:
-        """Give the next numbers to at most `most` changes, in id order; returns how many. Raises RelayReplacedError.
+        """Assign the next sequences to at most `most` changes, in id order; returns their number.
 
-        Ids do not follow commit order, but those of one instance do, since its row was locked: a number may therefore
-        be given to any change that is visible, and each instance's changes are numbered in the order of its revisions.
+        Ids do not follow the order of commits, but those of one instance do, since its row was locked. So any visible
+        change may get a sequence, and the changes of an instance get theirs in the order of its revisions. Raises
+        RelayReplacedError.
         """
         with self._engine.connect() as connection:
             if connection.execute(_FIRST_WITHOUT_NUMBER).first() is None:
@@ -55,7 +58,7 @@ class RelayNumbers:
         return numbered
 
     def was_restored(self) -> bool:
-        """Whether an older copy of the database was put in its place meanwhile; if not, `last` is known afterwards."""
+        """Whether the database was replaced by an older copy meanwhile; if not, updates `last`."""
         with self._engine.connect() as connection:
             last = connection.execute(_LAST_SEQUENCE).scalar_one()
             if self._is_older(connection, last):
@@ -70,7 +73,7 @@ class RelayNumbers:
         self.last = 0
 
     def _require_lock(self) -> None:
-        """Raises RelayReplacedError when another relay may have begun the epoch that is not this one's."""
+        """Raises RelayReplacedError if another relay may have begun an epoch."""
         if not self._lock.acquire():
             raise RelayReplacedError
 

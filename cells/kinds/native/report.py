@@ -1,4 +1,4 @@
-"""What a native cell says of itself to operators: how far it is, what it has to do, how far back it goes."""
+"""The report of a native cell for operators: position, nodes, jobs, and how far back its changelog goes."""
 
 from sqlalchemy import Connection, func, select
 

@@ -1,1 +1,1 @@
-"""The compute API of other software: our account there, how it is asked, and what its servers are as records."""
+"""A cell that is the compute API of other software: our account there, requests, and servers as records."""

@@ -1,9 +1,9 @@
-"""Reading a cell that is the compute API of other software: its servers, page by page. Nothing is ever changed there.
+"""Reads a cell that is the compute API of other software, page by page, and never changes it.
 
-What the API can find by itself is asked of it, but it never decides: every filter is tried on what it returns, since
-its regular expressions, and the collation of its database, are not ours. Of its orders only those of uuid and of
-created_at are ours too, the latter up to parts of a second, which it does not show; for all others everything that the
-filter may mean is read, and the first of it kept. See docs/decisions/0012.
+The API narrows the servers down by parameters, but the adapter applies every filter to what it returns, since the API's
+regular expressions, and the collation of its database, differ from ours. Of its orders only uuid and created_at are
+ours as well, the latter up to fractions of a second, which the API does not show; for other orders the adapter reads
+everything that the filter may mean, and keeps the first rows. See docs/decisions/0012.
 """
 
 import time
@@ -37,7 +37,7 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _TIMEOUT_S = 60.0
 _SMALLEST_PAGE, _LARGEST_PAGE = 50, 1000
-# More servers than this are looked for among those that changed lately, as they mostly did; one by one otherwise.
+# More servers than this are searched among those that changed lately, as most did; fewer are requested one by one.
 _FEW = 2
 _LATELY_S = 300
 _OF_ADMINISTRATORS = "OS-EXT-SRV-ATTR:host"
@@ -45,9 +45,9 @@ _OPPOSITE = {Direction.ASC: Direction.DESC, Direction.DESC: Direction.ASC}
 
 
 class NovaApiAdapter:
-    """A CellAdapter and ItemsAdapter (fleetlight.cells.model) for a compute API; may be used by several threads.
+    """A CellAdapter and ItemsAdapter (fleetlight.cells.model) for a compute API; thread-safe.
 
-    timeout_s: how long one question may take, whatever it takes. Raises UpstreamError.
+    timeout_s: of one query, however many requests it needs. Raises UpstreamError for an address that can never work.
     """
 
     def __init__(self, cell: Cell, *, timeout_s: float | None = None, clock: Clock = system_clock) -> None:
@@ -66,7 +66,7 @@ class NovaApiAdapter:
             return _Page(servers, request).first_rows()
 
     def describe(self, request: PageRequest) -> Mapping[str, Any]:
-        """The parameters of the first requests to the API; what they find is filtered here."""
+        """The parameters of the first requests to the API, whose answers the adapter filters."""
         query = query_of(request.filter)
         asked = query.lists if query.uuids is None else [[("uuid", uuid)] for uuid in query.uuids]
         requests = [f"GET /servers/detail?{urlencode([('all_tenants', '1'), *each])}" for each in asked]
@@ -82,17 +82,17 @@ class NovaApiAdapter:
     def read_items(
         self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
     ) -> Sequence[Record]:
-        """As of fleetlight.cells.model.ItemsAdapter; of all types but nodes such a cell has none."""
+        """As fleetlight.cells.model.ItemsAdapter; such a cell has no items other than nodes."""
         if item_type != NODE.name:
             return []
         deadline_s = time.monotonic() + self._timeout_s
         with self._client() as client:
             hypervisors = client.hypervisors(deadline_s=deadline_s)
-            # Not before: a cell may have gone down while they were read.
+            # Read services last: a cell may have gone down while hypervisors were read.
             return node_records(hypervisors, client.compute_services(deadline_s=deadline_s))
 
     def read_capacity(self) -> Sequence[NodeCapacity]:
-        """As of fleetlight.cells.model.CapacityAdapter; an API tells no ratios."""
+        """As fleetlight.cells.model.CapacityAdapter; an API shows no ratios."""
         deadline_s = time.monotonic() + self._timeout_s
         with self._client() as client:
             hypervisors = client.hypervisors(deadline_s=deadline_s)
@@ -119,7 +119,7 @@ class NovaApiAdapter:
 
     @contextmanager
     def _client(self) -> Iterator[ComputeApi]:
-        """A client for this thread alone. An UpstreamError in its use says that the cell is not reachable."""
+        """Yield a client for this thread alone; translates UpstreamError to CellUnreachableError."""
         try:
             client = self._idle.pop()
         except IndexError:
@@ -142,7 +142,7 @@ class NovaApiAdapter:
 
 
 class _Servers:
-    """The servers of the API as rows, until a moment of the monotonic clock. Raises UpstreamError."""
+    """The servers of the API as rows, until a deadline on the monotonic clock. Calls raise UpstreamError."""
 
     def __init__(self, cell: Cell, client: ComputeApi, clock: Clock, deadline_s: float) -> None:
         self._cell = cell
@@ -153,7 +153,7 @@ class _Servers:
         self.lacks: str | None = None
 
     def rows(self, query: Query, size: int, marker: str | None = None) -> Iterator[InstanceRow]:
-        """Those after the server `marker`, as the API orders them; raises MarkerGoneError before the first one."""
+        """Yield servers after `marker`, in the order of the API. Raises MarkerGoneError before the first one."""
         while True:
             asked_at = self._clock()
             page = self._client.servers(query, limit=size, after=marker, deadline_s=self._deadline_s)
@@ -170,18 +170,18 @@ class _Servers:
             marker = page.servers[-1]["id"]
 
     def changed_since(self, moment: int) -> Iterator[InstanceRow]:
-        """Servers that changed after a moment, deleted ones too."""
+        """Yield servers that changed after a moment, including deleted ones."""
         since = from_microseconds(moment).replace(microsecond=0)
         return self.rows([("changes-since", since.isoformat()), *_UPWARDS], _LARGEST_PAGE)
 
     def changed_lately(self) -> Iterator[InstanceRow]:
-        """Servers that changed in the last minutes, deleted ones too; no more than one page of them."""
+        """Yield servers that changed in the last minutes, including deleted ones, at most one page."""
         return islice(self.changed_since(self._clock() - _LATELY_S * MICROSECONDS_PER_SECOND), _LARGEST_PAGE)
 
     def confirm_cells(self) -> None:
-        """Raise UpstreamError when what was listed lacks servers: Nova leaves out cells of its own that are down.
+        """Raises UpstreamError if the lists lack servers, since Nova leaves out cells of its own that are down.
 
-        `lacks` says afterwards what the API cannot say.
+        Sets `lacks` if the API cannot tell.
         """
         if self._is_proven:
             return
@@ -192,13 +192,13 @@ class _Servers:
             self.lacks = "the API is older than microversion 2.69 and does not say whether a cell of its own is down"
 
     def confirm_absence(self, uuid: str) -> None:
-        """Raise UpstreamError for a server that is not listed, and yet there."""
+        """Raises UpstreamError if the API has a server that its lists lack."""
         if self._client.has(uuid, deadline_s=self._deadline_s):
             raise UpstreamError(f"the API knows server {uuid} and does not list it; a cell of its own may be down")
 
 
 def _check_rights(item: Mapping[str, Any], record: Record, query: Query) -> None:
-    """Raise UpstreamError where the account may see less than an administrator, since the API just leaves that out."""
+    """Raises UpstreamError if the account sees less than an administrator, since the API leaves it out silently."""
     if _OF_ADMINISTRATORS not in item:
         raise UpstreamError(f"the account may not see {_OF_ADMINISTRATORS} of servers: it has to be an administrator's")
     if DELETED_ONES in query and not record["deleted"] and record["vm_state"] != SOFT_DELETED:
@@ -206,7 +206,7 @@ def _check_rights(item: Mapping[str, Any], record: Record, query: Query) -> None
 
 
 class _Page:
-    """How one request is answered."""
+    """Answers one request."""
 
     def __init__(self, servers: _Servers, request: PageRequest) -> None:
         self._servers = servers
@@ -224,23 +224,23 @@ class _Page:
             rows = sorted(self._wanted(self._named(self._query.uuids)), key=self._position)[: self._limit]
         else:
             rows = list(islice(self._rows(self._query.lists), self._limit))
-            # Not before: a cell may have gone down while they were read.
+            # Confirm last: a cell may have gone down while servers were read.
             self._servers.confirm_cells()
         return rows if self._servers.lacks is None else PartialRows(rows, self._servers.lacks)
 
     def _rows(self, lists: Sequence[Query]) -> Iterator[InstanceRow]:
-        """At least those of the page."""
+        """Yield at least the rows of the page."""
         first = self._order.keys[0]
         if first.field not in ("uuid", "created_at") or first.collation is not Collation.CODE_POINT:
             everything = chain.from_iterable(self._servers.rows([*each, *_UPWARDS], _LARGEST_PAGE) for each in lists)
             return iter(nsmallest(self._limit, _once(self._wanted(everything)), key=self._position))
         waiting: list[InstanceRow] = []
         if self._start is not None:
-            # Nova lists them before all others, and not behind a marker. First, since a server that gets into a cell
-            # meanwhile would be in neither of two lists.
+            # Nova lists servers without a cell before all others, and not after a marker. Read them first, since a
+            # server that gets into a cell meanwhile would otherwise be in neither list.
             for each in lists:
                 waiting += _parted(self._servers.rows([*each, *self._sorted()], _SMALLEST_PAGE))[0]
-        # Its cell may have one already, with another time; Nova prefers the request in a list that has both.
+        # A cell may have the server already, with another time; Nova prefers the request in a list that has both.
         requested = {row.uuid for row in waiting}
         streams = [
             sorted(waiting, key=self._position),
@@ -261,7 +261,7 @@ class _Page:
                 yield row
 
     def _named(self, uuids: Collection[str]) -> Iterator[InstanceRow]:
-        """Servers by their uuids; the API knows no way to ask for several."""
+        """Yield servers by uuid; the API has no request for several."""
         lately: dict[str, InstanceRow] = {}
         if len(uuids) > _FEW:
             lately = {row.uuid: row for row in self._servers.changed_lately()}
@@ -270,7 +270,7 @@ class _Page:
             yield from found
 
     def _one(self, uuid: str) -> Sequence[InstanceRow]:
-        """A server is in one of the lists."""
+        """The row of one server, from the first list that has it."""
         for each in self._query.lists:
             if found := list(islice(self._servers.rows([("uuid", uuid), *each], 1), 1)):
                 return found
@@ -281,30 +281,30 @@ class _Page:
         return ()
 
     def _listed(self, query: Query) -> Iterator[InstanceRow]:
-        """The rows from where the page starts on, in the order of the API, and perhaps some before it."""
+        """The rows from the start of the page, in the order of the API, perhaps with some before it."""
         if self._start is None:
             return self._servers.rows([*query, *self._sorted()], self._size)
         marker = str(self._start[-1])
         try:
             return self._behind(query, marker)
         except MarkerGoneError:
-            # It may be in another cell, or nowhere any more.
+            # The marker may be a server of another cell, or be gone.
             return self._servers.rows([*query, *self._sorted()], _LARGEST_PAGE)
 
     def _behind(self, query: Query, marker: str) -> Iterator[InstanceRow]:
         key = self._order.keys[0]
         forth = self._servers.rows([*query, *self._sorted()], self._size, marker)
-        first = list(islice(forth, 1))  # now it is known whether there is such a server
+        first = list(islice(forth, 1))  # raises if the marker is gone
         if key.field == "uuid" or self._start is None:
             return chain(first, forth)
-        # What was created in the same second may come earlier there and later here.
+        # Servers of the same second may be before the marker there, and after it here.
         value = self._start[0]
         back = self._servers.rows([*query, *_sorted_by(key.field, _OPPOSITE[key.direction])], _SMALLEST_PAGE, marker)
         same_second = list(takewhile(lambda row: row.record[key.field] == value, back))
         return chain(same_second, first, forth)
 
     def _in_order(self, rows: Iterator[InstanceRow]) -> Iterator[InstanceRow]:
-        """Rows in our order, from those that are not scheduled, and rows in the order of the first key behind them."""
+        """Yield rows in our order; the API gives unscheduled servers first, then rows ordered by the first key."""
         waiting, rows = _parted(rows)
         return merge(sorted(waiting, key=self._position), self._sorted_rows(rows), key=self._position)
 
@@ -329,10 +329,7 @@ _UPWARDS = _sorted_by("uuid", Direction.ASC)
 
 
 def _parted(rows: Iterator[InstanceRow]) -> tuple[Sequence[InstanceRow], Iterator[InstanceRow]]:
-    """The rows of servers that have not been scheduled, as far as they come before all others, and the rest.
-
-    Some of the others may look like that as well.
-    """
+    """Split off the unscheduled servers at the beginning; later rows may look unscheduled as well."""
     waiting: list[InstanceRow] = []
     for row in rows:
         if row.record["task_state"] != "scheduling" or row.record["host"] is not None:
@@ -342,7 +339,7 @@ def _parted(rows: Iterator[InstanceRow]) -> tuple[Sequence[InstanceRow], Iterato
 
 
 def _once(rows: Iterable[InstanceRow]) -> Iterator[InstanceRow]:
-    """A server that is deleted between the readings of two lists is in both."""
+    """Yield each server once: one that is deleted between the readings of two lists is in both."""
     seen: set[str] = set()
     for row in rows:
         if row.uuid not in seen:

@@ -1,4 +1,4 @@
-"""The servers that a compute API says have changed lately."""
+"""Hints from a compute API: the servers that have changed lately."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,19 +9,19 @@ from fleetlight.resources.clock import Clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _INTERVAL_S = 2.0
-# The API looks at times that its hosts have written, to the second; and a server is shown a moment after that.
+# Hosts write the times that the API compares, in whole seconds, and it shows a server a moment later.
 _OVERLAP_S = 15
-# How many times longer than the API took to answer it is left alone.
+# Rest between two requests, as a multiple of the API's response time.
 _RESTS = 5
-# Each may have to be asked for by itself; what is beyond them is left to the next comparison.
+# Each server may need a request of its own; more are left to the next comparison.
 _MOST_NAMED = 100
 
 
 @dataclass(slots=True)
 class ChangedServers:
-    """ChangeHints (fleetlight.cells.model). A time does not prove that there is nothing else: some changes have none.
+    """ChangeHints (fleetlight.cells.model). They prove nothing, since some changes do not set `updated_at`.
 
-    since: of the servers that changed after a moment, deleted ones too, something that differs when they do; raises
+    since: returns a digest of each server that changed after a moment, including deleted ones; raises
         CellUnreachableError.
     """
 
@@ -43,7 +43,7 @@ class ChangedServers:
         try:
             shown = self.since(since)
         finally:
-            # What cannot be listed in time must not be asked for again and again, nor grow.
+            # A list that takes too long must not be requested over and over, nor grow.
             took_s = time.monotonic() - begun_s
             self._due_s = begun_s + took_s + max(_INTERVAL_S, _RESTS * took_s)
         changed = [uuid for uuid, state in shown.items() if self._shown.get(uuid) != state]
@@ -51,4 +51,4 @@ class ChangedServers:
         return Hints(frozenset(changed[:_MOST_NAMED]), None)
 
     def close(self) -> None:
-        """Nothing is open between two questions."""
+        """Nothing is open between two requests."""

@@ -1,4 +1,4 @@
-"""A compute REST API as a client sees it: the servers of all projects, page by page, with an administrator's rights."""
+"""A client of a compute REST API, which reads the servers of all projects with an administrator's rights."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _HEADERS = {
     "Accept": "application/json",
     "OpenStack-API-Version": "compute latest",
     "X-OpenStack-Nova-API-Version": "latest",
-    # Another fleet of ours would answer from its index, and be some seconds behind of what rows are taken to be.
+    # Another Fleetlight would answer from its index, which may be behind the moment that rows count as read.
     "Fleetlight-Consistency": "strong",
 }
 # The last microversion in which hypervisors show their sizes (contracts/nova-rest, 4.6).
@@ -40,14 +40,14 @@ _decode = msgspec.json.Decoder().decode
 
 
 class MarkerGoneError(UpstreamError):
-    """The server that a page was to begin after is not listed any more."""
+    """The server after which a page should begin is no longer listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPage:
     """servers: as the API shows them. has_more: whether another page follows.
 
-    is_proven: the API says that it lacks nothing. minor: of the microversion of the answer; 0 where it names none.
+    is_proven: the API promises that the page is complete. minor: of the answer's microversion; 0 if it names none.
     """
 
     servers: Sequence[Any]
@@ -57,10 +57,10 @@ class ServerPage:
 
 
 class ComputeApi:
-    """The client; belongs to one thread at a time. Every call raises UpstreamError.
+    """The client; for one thread at a time. Every call raises UpstreamError.
 
     url: with its version, as in https://nova.example.org:8774/v2.1.
-    attempts: how often a page is asked for while the API does not answer, with growing waits in between.
+    attempts: the most requests for a page while the API does not answer, with growing waits in between.
     """
 
     def __init__(
@@ -79,20 +79,20 @@ class ComputeApi:
     def servers(
         self, query: Query, *, limit: int, after: str | None = None, deadline_s: float | None = None
     ) -> ServerPage:
-        """A page of the servers of all projects, at most `limit`; raises MarkerGoneError.
+        """A page of the servers of all projects, at most `limit`. Raises MarkerGoneError.
 
-        after: the id of the last server of the page before. deadline_s: on the monotonic clock.
+        after: id of the last server of the previous page. deadline_s: on the monotonic clock.
         """
         marker = [("marker", after)] if after else []
         target = f"/servers/detail?{urlencode([('all_tenants', '1'), ('limit', str(limit)), *query, *marker])}"
         return self._retrying(self._page, target, after, deadline_s)
 
     def has_cells_down(self, *, deadline_s: float | None = None) -> bool | None:
-        """Whether the API cannot ask a cell of its own now, and so lacks that cell's servers in its lists.
+        """Whether a cell of the API's own is down, so that its lists lack that cell's servers; None if the API is too
+        old to tell.
 
-        None where it is too old to say so: Nova does from microversion 2.69 on, and only where everything is listed,
-        without a limit. First come items without a name (contracts/nova-servers, 12). It shows no more than a page, and
-        servers without their details.
+        Nova tells from microversion 2.69 on, in lists without filter and limit, whose first items then have no name
+        (contracts/nova-servers, 12). Such a list has at most one page, without details.
         """
         page = self._retrying(self._page, "/servers?all_tenants=1", None, deadline_s)
         if any("name" not in server for server in page.servers):
@@ -100,7 +100,7 @@ class ComputeApi:
         return False if page.minor >= _TELLS_OF_CELLS_SINCE else None
 
     def has(self, uuid: str, *, deadline_s: float | None = None) -> bool:
-        """Whether the API knows a live server, even if only that it is in a cell that is down. Raises UpstreamError."""
+        """Whether the API has a live server, perhaps in a cell that is down. Raises UpstreamError."""
         answer = self._get(f"/servers/{quote(uuid, safe='')}", deadline_s)
         if answer.status not in (_OK, _NOT_FOUND):
             raise UpstreamError(f"{self._connection.name} answers with status {answer.status}")
@@ -119,7 +119,7 @@ class ComputeApi:
             more = [("marker", str(page["hypervisors"][-1]["id"]))]
 
     def compute_services(self, *, deadline_s: float | None = None) -> Sequence[Any]:
-        """The service of each host; of a cell of the API's own that is down no more than that it is not known."""
+        """The service of each host; an item without details stands for a cell of the API's own that is down."""
         services: Sequence[Any] = self._document("/os-services?binary=nova-compute", "services", deadline_s)["services"]
         return services
 
@@ -153,7 +153,7 @@ class ComputeApi:
         if not isinstance(servers, list):
             raise UpstreamError(f"{name} does not answer as a compute API does")
         if answer.headers.get(_COMPLETE) == "false":
-            # Another fleet of ours: what it lacks must not pass for what there is not.
+            # Another Fleetlight: rows that it lacks must not count as missing.
             raise UpstreamError(f"{name} says that its answer is not complete")
         is_proven = answer.headers.get(_COMPLETE) == "true"
         minor = answer.headers.get(_MICROVERSION, "").removeprefix("2.")
@@ -165,10 +165,10 @@ class ComputeApi:
         )
 
     def _document(self, target: str, key: str, deadline_s: float | None) -> Any:
-        """The JSON object of an answer, which has a list of objects under `key`."""
+        """The JSON object of an answer, with a list of objects under `key`."""
         answer = self._get(target, deadline_s, _WITH_SIZES)
         if answer.status == _NOT_ACCEPTABLE:
-            # Its newest microversion is older, and has sizes too.
+            # The API's newest microversion is older, and shows sizes, too.
             answer = self._get(target, deadline_s)
         name = self._connection.name
         if answer.status != _OK:

@@ -1,7 +1,7 @@
-"""clouds.yaml: where OpenStack's clients have their logins, so that an operator writes them down once.
+"""Reads clouds.yaml, which has the logins of OpenStack's clients, so that an operator writes them once.
 
-openstacksdk's own reader takes a file that is no YAML for an empty one, and a login without a user or a project for a
-whole one (docs/decisions/0008): the file is read here, and keystoneauth1 makes the login of it.
+openstacksdk's own reader treats a file that is not YAML as empty, and a login without user or project as complete
+(docs/decisions/0008). So this module reads the file, and keystoneauth1 logs in.
 """
 
 import os
@@ -26,9 +26,9 @@ _FIRST_SERVER_ERROR = 500
 
 
 class KeystoneLogin:
-    """A token, got when it is needed, and again when it is refused or about to end. See Credentials.
+    """Credentials that log in at Keystone for a token when they need one, and again before it expires or when refused.
 
-    plugin: knows how to log in. timeout_s: of one request. ca_certs: as for the API.
+    plugin: logs in. timeout_s: of one request. ca_certs: as for the API.
     """
 
     def __init__(self, plugin: BaseAuthPlugin, *, timeout_s: float, ca_certs: Path | None) -> None:
@@ -62,7 +62,7 @@ class KeystoneLogin:
 
     def renew(self, refused: Mapping[str, str]) -> bool:
         with self._mutex:
-            # Another thread may have got a new one already.
+            # Another thread may have logged in already.
             return refused.get(TOKEN) != self._known.get(TOKEN) or bool(self._plugin.invalidate())
 
     @property
@@ -71,10 +71,7 @@ class KeystoneLogin:
 
 
 def log_in_with(kind: str, auth: Mapping[str, Any], *, timeout_s: float, ca_certs: Path | None) -> KeystoneLogin:
-    """A login of one of the kinds that keystoneauth1 knows, with the options that it has.
-
-    Raises UpstreamError, naming what is missing, for what can never work.
-    """
+    """A login of a kind of keystoneauth1, with its options. Raises UpstreamError with the missing option."""
     try:
         loader: Any = get_plugin_loader(kind)
     except exceptions.NoMatchingPlugin:
@@ -122,7 +119,7 @@ def read_cloud(file: Path, name: str, *, timeout_s: float) -> Cloud:
     try:
         found = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        # What the parser says may show a line with a password.
+        # The parser's message may show a line with a password.
         reason = error.strerror if isinstance(error, OSError) else "it is not YAML"
         raise UpstreamError(f"cannot read {file}: {reason}") from None
     clouds = found.get("clouds") if isinstance(found, dict) else None
@@ -154,14 +151,14 @@ def _credentials(
 
 
 def _check_password(auth: Mapping[str, Any]) -> None:
-    """What Keystone would be asked without, and refuse: a user, a password, a project to list the servers with."""
+    """Raises UpstreamError if user, password or project is missing, without which Keystone refuses the login."""
     for name, others in (("password", ()), ("username", ("user_id",)), ("project_name", ("project_id",))):
         if not any(auth.get(each) for each in (name, *others)):
             raise UpstreamError(f"auth.{name} is missing")
 
 
 def _with_domains(auth: Mapping[str, Any]) -> dict[str, Any]:
-    """`auth` with a domain for the names of user and project: their own, the one of both, or the default one."""
+    """`auth` with domains for the names of user and project: their own, a common one, or the default."""
     whole = {key: str(value) for key, value in auth.items() if key not in ("domain_id", "domain_name")}
     for what, name in (("user", "username"), ("project", "project_name")):
         if auth.get(name) and not any(auth.get(f"{what}_domain_{member}") for member in ("id", "name")):

@@ -1,8 +1,7 @@
-"""From a server as a compute API shows it to what that says of a record: the way back from
-fleetlight.views.compute.members; pure.
+"""Converts a server of a compute API to fields of a record, the reverse of fleetlight.views.compute.members; pure.
 
-Shapes: contracts/nova-servers, section 7, with the rights of an administrator. What an older microversion does not show
-is not carried, so that it stays as it is known.
+Shapes: contracts/nova-servers, section 7, with the rights of an administrator. Fields that an older microversion does
+not show are left out, so that known values stay.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,14 +16,14 @@ from fleetlight.resources.server_status import DELETED
 
 
 def to_record(item: Mapping[str, Any]) -> Record:
-    """The complete record of a server; what is not shown is unknown, and unset. Raises what `read_item` raises."""
+    """The complete record of a server; fields that are not shown are unset. Raises as `read_item`."""
     return {**BLANK_INSTANCE, **read_item(item)}
 
 
 def read_item(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Field name -> stored value, `uuid` among them.
+    """Stored values by field, including `uuid`.
 
-    Raises KeyError, TypeError, ValueError or AttributeError for what is not an item of a list with details.
+    Raises KeyError, TypeError, ValueError or AttributeError if this is not an item of a list with details.
     """
     record = {name: read(item[member]) for member, name, read in _MEMBERS if member in item}
     record["uuid"] = str(UUID(item["id"]))
@@ -38,11 +37,11 @@ def read_item(item: Mapping[str, Any]) -> dict[str, Any]:
         record["image_ref"] = ""
     if "flavor" in record:
         record = {**derived_values({**BLANK_INSTANCE, **record}), **record}
-        # An embedded flavor is shown without it.
+        # An embedded flavor has no id.
         del record["flavor_id"]
     record["deleted"] = item["status"] == DELETED
     if record["deleted"]:
-        # The API does not show it; an instance is terminated when it is deleted.
+        # The API does not show this field; an instance is terminated when it is deleted.
         record["deleted_at"] = record.get("terminated_at") or record["updated_at"]
     return record
 
@@ -56,7 +55,7 @@ def _or_none(value: str) -> str | None:
 
 
 def _time(text: str | None) -> int | None:
-    """Text with a zone, or without one in UTC (section 7.3)."""
+    """The time of a text, which is in UTC if it has no zone (section 7.3)."""
     if text is None:
         return None
     moment = datetime.fromisoformat(text)
@@ -94,7 +93,7 @@ def _volumes(volumes: Any) -> list[dict[str, Any]]:
 
 
 def _flavor(flavor: Mapping[str, Any]) -> dict[str, Any]:
-    """Without its id, which is not shown since flavors are embedded."""
+    """An embedded flavor, which has no id."""
     return {
         "flavorid": None,
         "name": flavor["original_name"],
@@ -132,5 +131,5 @@ def _reader_of(name: str, member: Member) -> Callable[[Any], Any]:
     return _SHOWN_OTHERWISE.get(name, _or_none if member.otherwise == "" else _as_it_is)
 
 
-# The member of an item, the field, and how the value is read.
+# The member of an item, the field, and the function that reads the value.
 _MEMBERS = [(member.name, name, _reader_of(name, member)) for name, member in INSTANCE_FIELDS.members.items()]

@@ -1,4 +1,4 @@
-"""From what a compute API shows of hypervisors and services to records of nodes; pure (contracts/nova-rest, 4.6)."""
+"""Converts hypervisors and services of a compute API to records of nodes; pure (contracts/nova-rest, 4.6)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -16,12 +16,12 @@ _T = TypeVar("_T")
 
 
 def node_records(hypervisors: _Items, services: _Items) -> Sequence[Record]:
-    """A record of each hypervisor. Raises UpstreamError for what no compute API shows, or where it lacks some."""
+    """A record of each hypervisor. Raises UpstreamError if one is malformed, or a cell of the API's own is down."""
     return _read(_record, hypervisors, services)
 
 
 def node_capacities(hypervisors: _Items, services: _Items) -> Sequence[NodeCapacity]:
-    """What each hypervisor has, and what of it is taken. Raises as `node_records`."""
+    """The capacity of each hypervisor. Raises as `node_records`."""
     return _read(_capacity, hypervisors, services)
 
 

@@ -1,4 +1,4 @@
-"""What of a filter a compute API is asked for: parameters that find all that the filter means, and perhaps more; pure.
+"""Converts a filter to parameters of a compute API that find every matching server, and perhaps others; pure.
 
 Meaning of the parameters: contracts/nova-servers, section 4.
 """
@@ -17,7 +17,7 @@ _DELETED: Query = (DELETED_ONES,)
 _CHANGED_SINCE = "changes-since"
 SOFT_DELETED = "soft-delete"
 _NOT_SOFT_DELETED = any_of(Ne("vm_state", SOFT_DELETED), IsNull("vm_state"))
-# Matched exactly there; a collation that ignores case finds more, never less.
+# The API matches these exactly; a collation that ignores case finds more, never less.
 _EXACT = {
     "project_id": "project_id",
     "user_id": "user_id",
@@ -30,32 +30,32 @@ _EXACT = {
 
 @dataclass(frozen=True, slots=True)
 class UpstreamQuery:
-    """lists: what is to be listed; the servers of one list are not in another one. uuids: nothing else is meant."""
+    """lists: queries whose results are disjoint. uuids: the only servers that can match; None if there are others."""
 
     lists: tuple[Query, ...]
     uuids: tuple[str, ...] | None = None
 
     @property
     def is_for_all(self) -> bool:
-        """Whether the lists have every server, deleted or not."""
+        """Whether the lists contain every server, deleted or not."""
         return self.lists == (_LIVE, _DELETED)
 
 
 def query_of(node: Filter) -> UpstreamQuery:
-    """How to find everything that `node` may mean."""
+    """The queries that find everything that `node` may match."""
     terms = node.terms if isinstance(node, And) else (node,)
     lists = _lists(terms)
     if (uuids := keys_in(node, "uuid")) is not None:
         return UpstreamQuery(lists, tuple(sorted(uuids)))
     parameters = tuple(_parameters(terms))
     if _CHANGED_SINCE in dict(parameters) and lists == (_LIVE, _DELETED):
-        # It lists them all.
+        # This list has them all.
         lists = (_LIVE,)
     return UpstreamQuery(tuple((*each, *parameters) for each in lists))
 
 
 def _lists(terms: tuple[Filter, ...]) -> tuple[Query, ...]:
-    """The API lists live servers, or those that are deleted or soft-deleted."""
+    """The lists to read: the API lists either live servers, or deleted and soft-deleted ones."""
     if Eq("deleted", True) in terms:
         return (_DELETED,)
     if Eq("deleted", False) in terms and any(map(_excludes_soft_deleted, terms)):

@@ -1,4 +1,4 @@
-"""From the address of a compute API to clients that are logged in there."""
+"""Creates clients of a compute API, with one login, from its address."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from fleetlight.cells.upstream.credentials import Credentials, Fixed, TokenFile,
 
 
 class Upstream:
-    """A compute API that several threads ask, each by a client of its own, with one login. Raises UpstreamError.
+    """A compute API for several threads, each with a client of its own, and one login. Raises UpstreamError.
 
     timeout_s: of one request.
     """
@@ -20,7 +20,7 @@ class Upstream:
         self._credentials, self._ca_certs = _login(address, timeout_s)
 
     def open_client(self) -> ComputeApi:
-        """A caller that asks now wants to know it now: nothing is tried a second time."""
+        """A new client, which does not retry, since a caller waits for its answer."""
         return ComputeApi(self._url, self._credentials, timeout_s=self._timeout_s, ca_certs=self._ca_certs, attempts=1)
 
 

@@ -1,5 +1,5 @@
-"""Reading the databases of a Nova deployment, and nothing but reading (contracts/nova-db).
+"""Reads the databases of a Nova deployment, and never writes to them (contracts/nova-db).
 
-Its cell databases hold the instances; its API database says which cells there are, which cell an instance is in, what
-was asked for at its creation (request specs), and has the servers that no cell has yet (build requests).
+The cell databases have the instances. The API database has the cells, the cell of each instance, the requests for their
+creation (request specs), and servers that are in no cell yet (build requests).
 """

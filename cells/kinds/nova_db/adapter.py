@@ -1,6 +1,6 @@
-"""Reading a cell of Nova: its database, and what the API database says of its instances. Nothing is ever written.
+"""Reads a cell of Nova from its database and the API database, and never writes.
 
-The revision of such a row is the time before the reading of it began, in microseconds: whatever was announced meanwhile
+The revision of such a row is the time before its reading began, in microseconds, so that anything announced meanwhile
 is newer (docs/decisions/0013).
 """
 
@@ -52,16 +52,16 @@ from fleetlight.resources.server_status import WITH_FAULT, status_of
 
 T = TypeVar("T")
 
-# Rows of one statement when some of the filter is left for Python.
+# Rows of one statement if Python applies part of the filter.
 _RESIDUAL_BATCH_SIZE = 500
-# Values that one statement takes: far below what any of the databases allows.
+# Values in one statement, far below the limit of any of the databases.
 _DETAILS_AT_ONCE = 1000
-# A deleted row that a migration of Nova's once put into each of its databases.
+# A deleted row that a migration of Nova once added to each cell database.
 _DUMMY = Ne("uuid", "00000000-0000-0000-0000-000000000000")
 
 
 class NovaDbAdapter:
-    """A CellAdapter and ItemsAdapter (fleetlight.cells.model) for a cell of Nova; may be used by several threads.
+    """A CellAdapter and ItemsAdapter (fleetlight.cells.model) for a cell of Nova; thread-safe.
 
     statement_timeout_s: PostgreSQL, MySQL and MariaDB end a statement that takes longer.
     clock: microseconds since the epoch.
@@ -89,8 +89,8 @@ class NovaDbAdapter:
             question, at_one_moment = partial(self._read_sorted_here, request), True
         else:
             batch, residual = self._first_batch(request)
-            # A row that moves between two batches would be in neither; and a row and what hangs on it, such as its
-            # fault, are shown only as they once were together.
+            # Read at one moment, or a row that moves between two batches could be in neither, and a row could be shown
+            # with a later fault.
             has_batches = residual != EVERYTHING and not request.order.keeps_places
             fields = request.fields_to_read(residual) or INSTANCE_FIELDS
             at_one_moment = has_batches or not OF_CELL.isdisjoint(fields)
@@ -116,7 +116,7 @@ class NovaDbAdapter:
         return rows[0] if rows else None
 
     def probe(self) -> None:
-        """A page needs the API database too, and one row would be enough to wait for it."""
+        """Query both databases, since a page needs the API database as well."""
         self.find(NO_INSTANCE)
         if self._api is not None:
             with external_cell_failures(self._cell.name):
@@ -145,15 +145,15 @@ class NovaDbAdapter:
     def read_items(
         self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
     ) -> Sequence[Record]:
-        """As of fleetlight.cells.model.ItemsAdapter; of all types but nodes such a cell has none."""
+        """As fleetlight.cells.model.ItemsAdapter; such a cell has no items other than nodes."""
         if item_type != NODE.name:
             return []
         with external_cell_failures(self._cell.name):
-            # What is said of one node in two statements is of one moment.
+            # Two statements about one node must see the same moment.
             return read(self._engine, partial(self._read_nodes, fields), at_one_moment=True)
 
     def read_capacity(self) -> Sequence[NodeCapacity]:
-        """As of fleetlight.cells.model.CapacityAdapter; zones are aggregates, which are not read."""
+        """As fleetlight.cells.model.CapacityAdapter, without zones, which are aggregates and not read."""
         with external_cell_failures(self._cell.name):
             return read(self._engine, read_capacity)
 
@@ -194,7 +194,7 @@ class NovaDbAdapter:
         return read_nodes(connection, self._dialect, fields)
 
     def _first_batch(self, request: PageRequest) -> tuple[PageRequest, Filter]:
-        """What is asked of the database first, and what is left to be tried on the rows."""
+        """The first request to the database, and the part of the filter to apply to rows."""
         wanted = all_of(request.filter, _DUMMY)
         expressible, residual = split_expressible(wanted, self._predicates.can_express)
         size = request.limit if residual == EVERYTHING else max(request.limit, _RESIDUAL_BATCH_SIZE)
@@ -206,7 +206,7 @@ class NovaDbAdapter:
         return list(islice(self._matching(batch, residual, connection), limit))
 
     def _read_sorted_here(self, request: PageRequest, connection: Connection) -> Sequence[InstanceRow]:
-        """The first rows in an order that the database has not: all that may be wanted are read, and few are kept."""
+        """The first rows in an order that the database lacks: reads all matching rows, and keeps the first."""
         everything = replace(
             request, fields=request.fields_to_read(), order=INSTANCES_BY_UUID, after=None, limit=_RESIDUAL_BATCH_SIZE
         )
@@ -217,10 +217,10 @@ class NovaDbAdapter:
             raise CellUnreachableError(self._cell.name, f"a damaged row has no place in the order: {error}") from error
 
     def _matching(self, batch: PageRequest, residual: Filter, connection: Connection) -> Iterator[InstanceRow]:
-        """The rows that are wanted, batch after batch."""
+        """Yield the matching rows, batch after batch."""
         matches = matcher(residual, INSTANCE_FIELDS)
         is_whole = residual == EVERYTHING
-        # Of the whole reading, not of each batch: all of them may show the moment of the first.
+        # One moment for the whole reading, since all batches may see the moment of the first.
         started = self._clock()
         while True:
             rows = self._read(connection, batch, residual, started)
@@ -246,7 +246,7 @@ class NovaDbAdapter:
     def _read_each(
         self, connection: Connection, uuids: Sequence[str], started: int, fields: tuple[str, ...] | None
     ) -> Iterator[InstanceRow]:
-        """These rows, in whichever order. They are halved until the damaged ones stand alone."""
+        """Yield these rows, in any order; halves the uuids until damaged rows stand alone."""
         these = PageRequest(In("uuid", tuple(uuids)), INSTANCES_BY_UUID, len(uuids), fields=fields)
         try:
             yield from self._read_whole(connection, these, EVERYTHING, started)
@@ -266,13 +266,13 @@ class NovaDbAdapter:
         self, connection: Connection, request: PageRequest, residual: Filter, started: int
     ) -> list[InstanceRow]:
         found = connection.execute(page_statement(self._dialect, request, residual)).all()
-        # Nothing forbids a second row of extras: the living and newest of them counts.
+        # An instance may have a second row of extras: the newest that is not deleted counts.
         rows: dict[str, Row[Any]] = {row.uuid: row for row in found}
         details = {uuid: Details() for uuid in rows}
         fields = request.fields_to_read(residual) or INSTANCE_FIELDS
         for uuids in batched(rows, _DETAILS_AT_ONCE):
             part = {uuid: details[uuid] for uuid in uuids}
-            # Both at the same time: they are different attributes of the same details.
+            # Both databases at once: they set different attributes of the same details.
             of_api = None if self._api is None or OF_API.isdisjoint(fields) else self._api.begin(part)
             if not OF_CELL.isdisjoint(fields):
                 self._details.read(

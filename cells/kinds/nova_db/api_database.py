@@ -1,4 +1,4 @@
-"""The API database of a deployment, as the cells of it that are open in this process share it."""
+"""The API database of a deployment, shared by its cells that are open in this process."""
 
 import threading
 from collections.abc import Collection, Mapping
@@ -12,14 +12,14 @@ from fleetlight.cells.kinds.nova_db.databases import dialect_of, open_nova_datab
 from fleetlight.cells.kinds.nova_db.deployment import read_homes
 from fleetlight.cells.kinds.nova_db.details import ApiDetails, Details
 
-# Connections of one process to the API database of a deployment, however many cells that has.
+# Connections of one process to the API database of a deployment, however many cells it has.
 _CONNECTIONS = 8
 
 _Key = tuple[str, float | None]
 
 
 class ApiDatabase:
-    """Reads what the API database has of the instances of a page, while the cell reads the rest of them."""
+    """Reads details of the instances of a page from the API database, while the cell's database gives the others."""
 
     def __init__(self, url: str, statement_timeout_s: float | None) -> None:
         """Raises DatabaseUrlError."""
@@ -28,15 +28,15 @@ class ApiDatabase:
         self._threads = DaemonThreads(_CONNECTIONS, "nova-api-database")
 
     def begin(self, details: Mapping[str, Details]) -> Future[None]:
-        """Begin to fill in `details`, which are by uuid; the caller of the result gets what went wrong."""
+        """Begin to fill in `details`, by uuid; the future raises errors."""
         return self._threads.submit(partial(read, self.engine, partial(self._details.read, details=details)))
 
     def probe(self) -> Future[None]:
-        """As `begin`, for next to nothing."""
+        """As `begin`, with the cheapest query."""
         return self._threads.submit(partial(read, self.engine, _ask_nothing))
 
     def begin_locating(self, uuids: Collection[str]) -> Future[Mapping[str, str | None]]:
-        """As `begin`, for the cells that these are mapped to (read_homes)."""
+        """As `begin`, for the cells to which instances are mapped (read_homes)."""
         return self._threads.submit(partial(read, self.engine, partial(read_homes, uuids=uuids)))
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ def _ask_nothing(connection: Connection) -> None:
 
 
 class SharedApiDatabases:
-    """The API databases that are open, each as long as it is used. May be used by several threads."""
+    """The open API databases, each open as long as it is used; thread-safe."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -57,7 +57,7 @@ class SharedApiDatabases:
         self._users: dict[_Key, int] = {}
 
     def use(self, url: str, statement_timeout_s: float | None) -> ApiDatabase:
-        """That database; `leave` it once. Raises DatabaseUrlError."""
+        """Open or share a database; call `leave` once afterwards. Raises DatabaseUrlError."""
         key = (url, statement_timeout_s)
         with self._guard:
             if key not in self._open:
@@ -66,6 +66,7 @@ class SharedApiDatabases:
             return self._open[key]
 
     def leave(self, database: ApiDatabase) -> None:
+        """Close a database if nothing else uses it."""
         with self._guard:
             key = next(key for key, opened in self._open.items() if opened is database)
             self._users[key] -= 1
@@ -77,4 +78,4 @@ class SharedApiDatabases:
 
 
 API_DATABASES = SharedApiDatabases()
-"""Those of this process."""
+"""The API databases of this process."""

@@ -1,7 +1,7 @@
-"""The servers of a Nova deployment that were accepted and are in no cell yet: its build requests.
+"""Build requests: the servers of a Nova deployment that were accepted and are in no cell yet.
 
-They are few, and what they are like is in JSON, so all of them are read and filtered here, as Nova does. A request
-whose server has got its cell is left out: from then on the cell shows it (docs/decisions/0012).
+They are few, and stored as JSON, so the adapter reads and filters all of them, as Nova does. It leaves out a request
+whose server is in a cell, which shows the server from then on (docs/decisions/0012).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,10 +29,9 @@ from fleetlight.resources.fields import Record
 
 
 class NovaBuildRequests:
-    """A CellAdapter and ItemsAdapter (fleetlight.cells.model) for what no cell of Nova has yet; may be used by several
-    threads.
+    """A CellAdapter and ItemsAdapter (fleetlight.cells.model) for servers that are in no cell yet; thread-safe.
 
-    cell: its database is the API database. The rest is as of NovaDbAdapter.
+    cell: its database is the API database. Other parameters are those of NovaDbAdapter.
     """
 
     def __init__(self, cell: Cell, *, statement_timeout_s: float | None = None, clock: Clock = system_clock) -> None:
@@ -60,11 +59,11 @@ class NovaBuildRequests:
     def read_items(
         self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
     ) -> Sequence[Record]:
-        """As of fleetlight.cells.model.ItemsAdapter: nothing but servers waits for a cell."""
+        """As fleetlight.cells.model.ItemsAdapter; only servers wait for a cell."""
         return []
 
     def read_capacity(self) -> Sequence[NodeCapacity]:
-        """As of fleetlight.cells.model.CapacityAdapter: there are no nodes before cells."""
+        """As fleetlight.cells.model.CapacityAdapter; nodes are in cells."""
         return []
 
     def confirm_here(self, uuids: Collection[str]) -> Collection[str]:
@@ -78,7 +77,7 @@ class NovaBuildRequests:
         return address_of(self._engine.url)
 
     def follow_commits(self, after: Positions) -> CommitHints:
-        # A cell that the fleet lacks may be there, or not any more, since then: a comparison says.
+        # Begin anew each time: whether the fleet lacks a cell of Nova may have changed, which a comparison shows.
         return follow_commits([self._engine], {}, self._clock)
 
     def poll_changes(self) -> ChangeHints | None:
@@ -88,7 +87,7 @@ class NovaBuildRequests:
         self._engine.dispose()
 
     def _lacks(self) -> str | None:
-        """Why the cells of this deployment that are in the fleet are not all that Nova has."""
+        """Why rows may be missing: cells of the deployment that the fleet lacks; None if it has all."""
         if self._cell.deployment_cells is None:
             return None
         columns = cell_mappings.c
@@ -110,7 +109,7 @@ class NovaBuildRequests:
         )
         statement = select(build_requests).where(~in_cell, rows.instance_uuid.is_not(None))
         if project_id is not None:
-            # Fewer rows; the filter itself decides.
+            # This only reduces the rows; the filter decides.
             statement = statement.where(rows.project_id == project_id)
         with self._reading() as connection:
             found: Sequence[Row[Any]] = connection.execute(statement).all()

@@ -1,4 +1,4 @@
-"""Whether anything was committed between two looks, where the log of a database server does not say what."""
+"""Hints whether anything was committed between two queries, for database servers without a readable log."""
 
 import time
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from fleetlight.cells.model import ChangeHints, Hints
 from fleetlight.resources.clock import Clock
 
 _INTERVAL_S = 1.0
-# A transaction gets a number with the first row that it changes, whatever its table; a snapshot names the number after
-# the last one that has ended, and those below it that have not. So two equal ones see the same rows, of one server that
-# did not crash in between: a crash may lose commits and give their numbers out anew, and ends with a checkpoint. What
-# a standby lacks it does not say.
+# A transaction gets a number with its first change, in any table; a snapshot has the number after the last ended
+# transaction, and those of running ones. So two equal snapshots see the same rows, if the server did not crash in
+# between: a crash may lose commits, whose numbers are assigned again, and ends with a checkpoint. A standby does not
+# show how far it is behind.
 _POSITION = (
     "SELECT CASE WHEN NOT pg_is_in_recovery() THEN concat_ws(' ', txid_current_snapshot(), pg_postmaster_start_time(), "
     "inet_server_addr(), inet_server_port(), (pg_control_checkpoint()).checkpoint_lsn) END"
@@ -24,16 +24,16 @@ _POSITION = (
 
 
 def commits_seen(cell: str, engines: Sequence[Engine], clock: Clock) -> ChangeHints | None:
-    """The hints of these databases together; None where one of them does not tell.
+    """The hints of these databases together; None if one of them cannot tell.
 
-    MariaDB does not without a right: whether a schema is left out of its log only an account with BINLOG MONITOR sees.
+    MariaDB cannot: only an account with BINLOG MONITOR sees whether its log leaves out a schema.
     """
     is_told = all(dialect_of(engine.url) == "postgresql" for engine in engines)
     return _CommitsSeen(cell, engines, clock) if is_told else None
 
 
 class _CommitsSeen:
-    """ChangeHints (fleetlight.cells.model): nothing was touched, or anything may have been."""
+    """ChangeHints (fleetlight.cells.model) that name either no instance, or any."""
 
     is_continued = False
 
@@ -60,10 +60,10 @@ class _CommitsSeen:
         return Hints(frozenset() if positions == known else None, at)
 
     def close(self) -> None:
-        """Nothing is open between two looks."""
+        """Nothing is open between two queries."""
 
     def _keep_to_one_server(self) -> None:
-        """After each failure, since it may be another one by now; everything is compared then."""
+        """Keep to the server that answers now. Called after each failure; then everything is compared."""
         for engine in self._engines:
             try:
                 keep_to(engine, read(engine, identity_at))
@@ -73,6 +73,6 @@ class _CommitsSeen:
 
 
 def _position(connection: Connection) -> str | None:
-    """None on a standby."""
+    """The snapshot of the server; None on a standby."""
     found: str | None = connection.exec_driver_sql(_POSITION).scalar_one()
     return found

@@ -1,8 +1,7 @@
-"""Rows of Nova's databases that hold what Nova never writes, and what can still be read of them.
+"""Reads damaged rows of Nova's databases as far as possible.
 
-JSON that says something else than it should is as good as none (fleetlight.cells.kinds.nova_db.json_columns). What is
-told here is all
-else: times that no calendar has, nulls where Nova has none, bytes that are no text.
+Damaged JSON counts as missing (fleetlight.cells.kinds.nova_db.json_columns). This module handles everything else:
+impossible times, nulls where Nova writes none, bytes that are not text.
 """
 
 from typing import Any
@@ -15,23 +14,23 @@ from fleetlight.cells.kinds.nova_db.tables import PLAIN_COLUMNS
 from fleetlight.resources.fields import Record
 
 MISSHAPEN = (ValueError, TypeError, LookupError, AttributeError)
-"""What reading such a row raises, of drivers and of what is here."""
+"""The errors that drivers and this package raise for a damaged row."""
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether what went wrong with the reading of rows is about what one of them holds."""
+    """Whether an error in reading rows comes from the contents of one of them."""
     return isinstance(error, MISSHAPEN) or (isinstance(error, DBAPIError) and tells_of_damage(error))
 
 
 def reason_of_damage(error: Exception) -> str:
-    """Why a row cannot be read, without what a database says that it holds."""
+    """Why a row cannot be read, without its contents."""
     if isinstance(error, DBAPIError):
         return reason_of(error.orig).partition(" with text ")[0]
     return f"{type(error).__name__}: {error}"
 
 
 def read_damaged(connection: Connection, row: Select[Any], uuid: str) -> Record:
-    """What can be read of the columns of an instance, one by one. row: the statement that reads it."""
+    """The readable columns of an instance, read one by one. row: the statement that reads the row."""
     readable: dict[str, Any] = {"forthcoming": False}
     for name in (*PLAIN_COLUMNS, "deleted"):
         column = row.selected_columns[name]

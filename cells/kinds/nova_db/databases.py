@@ -1,6 +1,6 @@
-"""Connections to Nova's databases on which nothing can be written: SQLite, PostgreSQL, MySQL and MariaDB.
+"""Read-only connections to Nova's databases: SQLite, PostgreSQL, MySQL and MariaDB.
 
-Nova's own tools may have stored an address with a password that was never quoted, and with a driver that is not here.
+Nova's own tools may have stored an address with an unquoted password, and with a driver that we do not have.
 """
 
 import re
@@ -26,13 +26,13 @@ T = TypeVar("T")
 
 _BUSY_TIMEOUT_S = 5
 _CONNECT_TIMEOUT_S = 5
-# What comes on top of the limit of a statement before the connection itself counts as broken.
+# A connection counts as broken after the limit of a statement and this margin.
 _READ_MARGIN_S = 5
-# From a MySQL server without a limit some byte has to come within this: what is read without a limit are
-# pages in the order of an index, whose first rows come at once.
+# Without a limit for statements, a MySQL server must send some byte within this time: such statements read pages in the
+# order of an index, whose first rows come at once.
 _MYSQL_SILENT_AFTER_S = 120
 _KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5}
-# A connection that ended while it was idle says so at once.
+# A connection that ended while it was idle fails at once.
 _AT_ONCE_S = 1.0
 _FAMILIES: dict[str, NovaDialect] = {
     "sqlite": "sqlite",
@@ -41,14 +41,14 @@ _FAMILIES: dict[str, NovaDialect] = {
     "mysql": "mysql",
     "mariadb": "mysql",
 }
-# From here all statements see what the first one sees. MySQL and MariaDB take the isolation from their session.
+# After this, all statements see the state at the first one. MySQL and MariaDB take the isolation from their session.
 _ONE_MOMENT: dict[NovaDialect, str] = {
     "sqlite": "BEGIN",
     "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ",
     "mysql": "START TRANSACTION",
 }
 _DRIVERS: dict[NovaDialect, str] = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
-# Other arguments are for drivers that are not ours.
+# Other arguments are for drivers that we do not use.
 _KNOWN_ARGUMENTS: dict[NovaDialect, re.Pattern[str]] = {
     "sqlite": re.compile("(?!)"),
     "postgresql": re.compile("ssl.*|host|port|application_name|passfile|service"),
@@ -62,7 +62,7 @@ _ADDRESS = re.compile(
 
 
 def parse_nova_url(url: str) -> URL:
-    """The address with the driver that we have. Raises DatabaseUrlError, which shows no part of a password."""
+    """The address with our driver. Raises DatabaseUrlError, which shows no part of a password."""
     family = _FAMILIES.get(url.partition(":")[0].partition("+")[0].lower())
     if family is None:
         raise DatabaseUrlError("…", "it is not the URL of a database of SQLite, PostgreSQL, MySQL or MariaDB")
@@ -82,7 +82,7 @@ def parse_nova_url(url: str) -> URL:
         username=unquote(username) or None,
         password=unquote(password) or None,
         host=(found["host"] or "").strip("[]") or None,
-        # A template that had no port for this place leaves the word behind.
+        # A template without a port leaves nothing after the colon.
         port=int(found["port"]) if found["port"] else None,
         database=unquote(found["database"] or "") or None,
         query=arguments,
@@ -90,10 +90,10 @@ def parse_nova_url(url: str) -> URL:
 
 
 def open_nova_database(url: str, *, statement_timeout_s: float | None = None, pool_size: int = 5) -> Engine:
-    """An engine whose connections can only read; nothing is opened yet.
+    """An engine of read-only connections; opens none yet.
 
-    statement_timeout_s: the server ends a statement that takes longer; SQLite has no such limit. Without one a silent
-        server is given up all the same: PostgreSQL see fleetlight.cells.database.silent_servers, MySQL and MariaDB
+    statement_timeout_s: the server ends a statement that takes longer; SQLite has no such limit. Even without a limit,
+        connections give up a silent server: PostgreSQL by fleetlight.cells.database.silent_servers, MySQL and MariaDB
         after two minutes.
     Raises DatabaseUrlError.
     """
@@ -106,11 +106,11 @@ def open_nova_database(url: str, *, statement_timeout_s: float | None = None, po
             engine = create_engine(parsed, connect_args={"timeout": _BUSY_TIMEOUT_S}, **options)
             event.listen(engine, "connect", _prepare_sqlite)
             return engine
-        # No transaction is ever left open, which would go on to see old rows, and none costs a round trip.
+        # No transaction stays open, which would see old rows for long, or costs a round trip.
         options |= {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
         if dialect == "postgresql":
             engine = create_engine(parsed, connect_args=_postgresql_arguments(statement_timeout_s), **options)
-            # The driver takes long to load, and the other databases need it not.
+            # The driver takes long to load, and other databases do not need it.
             from fleetlight.cells.database.silent_servers import limit_answers  # noqa: PLC0415
 
             limit_answers(engine)
@@ -125,9 +125,9 @@ def open_nova_database(url: str, *, statement_timeout_s: float | None = None, po
 
 
 def read(engine: Engine, question: Callable[[Connection], T], *, at_one_moment: bool = False) -> T:
-    """What `question` returns; it may be asked twice, and raises what SQLAlchemy does.
+    """The result of `question`, which may be called twice. Raises what SQLAlchemy raises.
 
-    at_one_moment: all that it reads is as it was at its first statement, at the price of two round trips.
+    at_one_moment: all its statements see the state at the first one, at the price of two round trips.
 
     A connection of the pool may have ended in the meantime. To find that out when it fails, and ask again on a new one,
     spares each question the round trip of trying the connection first.
@@ -152,7 +152,7 @@ def _connected(engine: Engine, at_one_moment: bool) -> Iterator[Connection]:
             yield connection
         except BaseException:
             if at_one_moment:
-                # Nobody knows what has become of its transaction.
+                # The state of its transaction is unknown.
                 connection.invalidate()
             raise
         if at_one_moment:
@@ -160,10 +160,10 @@ def _connected(engine: Engine, at_one_moment: bool) -> Iterator[Connection]:
 
 
 def leave_moment(connection: Connection) -> None:
-    """From here each statement sees what is committed when it begins, if there is a transaction or none.
+    """End the transaction of `read`, if any, so that each later statement sees what is committed when it begins.
 
-    After an error PostgreSQL answers no other statement of a transaction. One of SQLite, which goes on, ends when the
-    connection goes back to its pool.
+    After an error PostgreSQL refuses other statements of the transaction. SQLite accepts them, and its transaction ends
+    when the connection returns to the pool.
     """
     if dialect_of(connection.engine.url) != "sqlite":
         connection.exec_driver_sql("ROLLBACK")
@@ -174,7 +174,7 @@ def dialect_of(url: URL) -> NovaDialect:
 
 
 def address_of(url: URL) -> str:
-    """What tells one server from another; no secret."""
+    """Host and port of a server, without secrets."""
     return f"{url.host or url.query.get('unix_socket') or 'localhost'}:{url.port or ''}"
 
 
@@ -195,9 +195,9 @@ def _prepare_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry)
 
 
 def _postgresql_arguments(statement_timeout_s: float | None) -> dict[str, Any]:
-    # What a page costs is guessed too high, and to compile it or to start workers for it takes longer than to read it.
+    # PostgreSQL overestimates the cost of a page: JIT compilation or parallel workers take longer than reading it.
     settings = ["-c default_transaction_read_only=on", "-c jit=off", "-c max_parallel_workers_per_gather=0"]
-    # A plan for any limit reads a cell for a page of a few rows. It is what a statement gets that was asked ten times.
+    # A generic plan, which PostgreSQL uses after some executions, reads the whole cell for a page of a few rows.
     settings.append("-c plan_cache_mode=force_custom_plan")
     arguments: dict[str, Any] = {
         "connect_timeout": _CONNECT_TIMEOUT_S,
@@ -212,7 +212,7 @@ def _postgresql_arguments(statement_timeout_s: float | None) -> dict[str, Any]:
 
 
 def _give_up_vanished(server: socket.socket) -> None:
-    """Arguments of libpq, for a driver that only begins to keep connections alive after two hours."""
+    """Set the keepalives of libpq on a socket, whose driver would only begin with them after two hours."""
     if server.family not in {socket.AF_INET, socket.AF_INET6}:
         return
     for option, value in (
@@ -220,7 +220,7 @@ def _give_up_vanished(server: socket.socket) -> None:
         ("TCP_KEEPINTVL", _KEEPALIVES["keepalives_interval"]),
         ("TCP_USER_TIMEOUT", VANISHED_AFTER_MS),
     ):
-        # Not every system has them all.
+        # Not every system has all of these options.
         if hasattr(socket, option):
             server.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
@@ -238,7 +238,7 @@ def _mysql_arguments(statement_timeout_s: float | None) -> dict[str, Any]:
 
 
 class _PrepareMysql:
-    """Limits statements in the way of the server that answers: MariaDB counts seconds, MySQL milliseconds; and sees to
+    """Limits statements as the server requires: MariaDB counts seconds, MySQL milliseconds; and sees to
     it that one which vanished is noticed, as libpq does by itself.
     """
 

@@ -1,6 +1,6 @@
-"""What the API database of a Nova deployment says: which cells there are, and which cell a server is in.
+"""Reads the API database of a Nova deployment: its cells, and the cell of each server.
 
-The address of a cell may be a template, filled in from the address that Nova's own services are configured with
+The address of a cell may be a template, which is filled in from the configured address of Nova's own services
 (contracts/nova-db, 4).
 """
 
@@ -33,7 +33,7 @@ _PLACE = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True, slots=True)
 class NovaCell:
-    """A cell as its deployment knows it. database_url: as it is written down there, maybe a template; a secret."""
+    """A cell in its deployment. database_url: as stored there, perhaps a template; a secret."""
 
     uuid: str
     name: str
@@ -45,9 +45,9 @@ class NovaCell:
 
 @dataclass(frozen=True, slots=True)
 class NovaMapping:
-    """Where a server is: in the cell with that uuid in Nova, or, without one, in no cell yet.
+    """The cell of a server. cell_uuid: in Nova; None if the server is in no cell yet.
 
-    created_at: microseconds since the epoch. queued_for_delete: a caller has asked for its deletion.
+    created_at: microseconds since the epoch. queued_for_delete: a caller has requested its deletion.
     """
 
     instance_uuid: str
@@ -60,10 +60,7 @@ class NovaMapping:
 
 @dataclass(frozen=True, slots=True)
 class NovaRequestSpec:
-    """What a server was asked for with, brought up to date by resizes: all that is known of it while its cell is down.
-
-    flavor: as a record has it.
-    """
+    """The request for a server, updated by resizes, to show while its cell is down. flavor: as in a record."""
 
     user_id: str | None = None
     flavor: Record | None = None
@@ -72,7 +69,7 @@ class NovaRequestSpec:
 
 
 class Deployment:
-    """An API database; may be used by several threads. Calls raise FleetUnreachableError when it does not answer.
+    """An API database; thread-safe. Calls raise FleetUnreachableError if it does not answer.
 
     Raises DatabaseUrlError.
     """
@@ -82,7 +79,7 @@ class Deployment:
         self._dialect = dialect_of(self._engine.url)
 
     def cells(self) -> Sequence[NovaCell]:
-        """Every cell, cell0 and disabled ones too: those are only not scheduled to."""
+        """Every cell, including cell0 and disabled ones, which have servers but get no new ones."""
         columns = cell_mappings.c
         statement = select(columns.uuid, columns.name, columns.database_connection).order_by(columns.id)
         with self._reading() as connection:
@@ -92,9 +89,9 @@ class Deployment:
             ]
 
     def transport_urls(self) -> Mapping[str, str | None]:
-        """The address of the bus of each cell, by its uuid in Nova, as it is written down there: secrets.
+        """The address of each cell's bus as stored there, by uuid in Nova: secrets.
 
-        Apart from `cells`, since an account need not be able to read it.
+        Not part of `cells`, since an account may lack the right to read it.
         """
         with self._reading() as connection:
             return {row.uuid: row.transport_url for row in connection.execute(select(cell_buses))}
@@ -104,11 +101,11 @@ class Deployment:
         statement = _mappings().where(columns.instance_uuid == instance_uuid)
         with self._reading() as connection:
             row = connection.execute(statement).one_or_none()
-        # MySQL and MariaDB find it by capital letters too, as it is there, and by what only looks like it.
+        # MySQL and MariaDB ignore case, and also find texts that their collation treats as equal.
         return None if row is None or row.instance_uuid != instance_uuid.lower() else _mapping(row)
 
     def request_spec_of(self, instance_uuid: str) -> NovaRequestSpec | None:
-        """None of a server without one. Of one that cannot be read nothing is known."""
+        """The request spec of a server; None if it has none. Fields of an unreadable one are unknown."""
         statement = select(request_specs.c.spec).where(request_specs.c.instance_uuid == instance_uuid)
         with self._reading() as connection:
             row = connection.execute(statement).one_or_none()
@@ -126,7 +123,7 @@ class Deployment:
         )
 
     def groups_of(self, instance_uuid: str, project_id: str | None) -> Sequence[str]:
-        """The server groups that a server is a member of. project_id: only those of this project."""
+        """The server groups of a server. project_id: only groups of this project."""
         members, groups = instance_group_member.c, instance_groups.c
         statement = select(groups.uuid).where(members.instance_uuid == instance_uuid, groups.id == members.group_id)
         if project_id is not None:
@@ -137,7 +134,7 @@ class Deployment:
     def mappings_of_cell(
         self, cell_uuid: str | None, *, project_id: str | None = None, limit: int
     ) -> Sequence[NovaMapping]:
-        """At most `limit` servers of a cell, or of none yet, whose deletion no caller has asked for."""
+        """At most `limit` servers of a cell, or of none yet for None, whose deletion is not requested."""
         columns = instance_mappings.c
         is_there = cell_mappings.c.uuid.is_(None) if cell_uuid is None else cell_mappings.c.uuid == cell_uuid
         statement = _mappings().where(is_there, _is_live()).order_by(columns.id).limit(limit)
@@ -149,7 +146,7 @@ class Deployment:
             return [_mapping(row) for row in connection.execute(statement)]
 
     def newest_of_cell(self, cell_uuid: str, limit: int) -> Sequence[str]:
-        """The uuids of the newest servers of a cell, at most `limit`, whose deletion no caller has asked for."""
+        """The uuids of at most `limit` newest servers of a cell whose deletion is not requested."""
         is_there = cell_mappings.c.uuid == cell_uuid
         statement = _mappings().where(is_there, _is_live()).order_by(instance_mappings.c.id.desc()).limit(limit)
         with self._reading() as connection:
@@ -165,10 +162,7 @@ class Deployment:
 
 
 def read_homes(connection: Connection, uuids: Collection[str]) -> Mapping[str, str | None]:
-    """The cell of Nova that the deployment behind `connection` has each of `uuids` in, or None: in no cell yet.
-
-    Those that it does not know are left out.
-    """
+    """The cell of Nova to which each server is mapped, by uuid; None for no cell yet. Unknown servers are left out."""
     columns = instance_mappings.c
     statement = select(columns.instance_uuid, cell_mappings.c.uuid.label("cell_uuid")).select_from(_joined())
     rows = connection.execute(statement.where(columns.instance_uuid.in_(uuids)))
@@ -177,19 +171,19 @@ def read_homes(connection: Connection, uuids: Collection[str]) -> Mapping[str, s
 
 
 def living_in(homes: Mapping[str, str | None], cell_uuid: str | None) -> Collection[str]:
-    """Those whose home, as of `read_homes`, is this cell; None: those in no cell yet."""
+    """The servers of `read_homes` in this cell, or for None those in no cell yet."""
     return [uuid for uuid, home in homes.items() if home == cell_uuid]
 
 
 def living_outside(homes: Mapping[str, str | None], cell_uuid: str | None) -> Mapping[str, str]:
-    """Those whose home is another cell, and which; not those that are in none."""
+    """The servers of `read_homes` in another cell, with that cell, without those in no cell yet."""
     return {uuid: home for uuid, home in homes.items() if home is not None and home != cell_uuid}
 
 
 def filled_in(template: str, main_url: str | None) -> str:
-    """The address of a cell. main_url: what fills in templates: `[database] connection` of Nova's services.
+    """The address of a cell. main_url: fills in templates; `[database] connection` of Nova's services.
 
-    Raises DatabaseUrlError for a place that nothing fills.
+    Raises DatabaseUrlError if a part of the template cannot be filled in.
     """
     places = set(_PLACE.findall(template))
     if not places:
@@ -203,16 +197,16 @@ def filled_in(template: str, main_url: str | None) -> str:
 
 
 def with_account_of(url: str, given: str, *, at_its_server: bool = False) -> str:
-    """The address `url` with the account of the address `given`: Nova's own accounts can write, and are never used.
+    """The address `url` with the account of the address `given`, since Nova's own accounts can write.
 
-    at_its_server: the host and port are those of `given`, too.
+    at_its_server: take host and port of `given` as well.
     """
     ours, theirs = parse_nova_url(given), parse_nova_url(url)
     if dialect_of(theirs) == "sqlite":
         return url
     is_alike = dialect_of(ours) == dialect_of(theirs)
     account = theirs.set(query=ours.query if is_alike else {})
-    # `set` takes None for "as it was".
+    # `set` ignores None.
     account = account._replace(username=ours.username, password=ours.password)
     if at_its_server:
         account = account._replace(host=ours.host, port=ours.port)
@@ -220,7 +214,7 @@ def with_account_of(url: str, given: str, *, at_its_server: bool = False) -> str
 
 
 def _components(url: str) -> dict[str, str]:
-    """As Nova takes an address apart: raw text, and nothing for what is missing."""
+    """The parts of an address as Nova splits it: raw text, empty for missing parts."""
     parts = urlsplit(url)
     return {
         "scheme": parts.scheme,

@@ -1,7 +1,7 @@
-"""What hangs off the instances of a page, in one statement for each database (contracts/nova-db, 7).
+"""Reads the details of a page's instances from other tables, by one statement per database (contracts/nova-db, 7).
 
-The tables have many rows for one instance, so they are stacked and not joined: a row of the statement says what it is
-about, and has its values as text.
+These tables have many rows for one instance, so the statement is a union instead of a join: each row names its source,
+and has its values as text.
 """
 
 from collections.abc import Collection, Mapping
@@ -70,12 +70,12 @@ def _names() -> frozenset[str]:
 IMAGE_PROPERTIES = _names()
 
 
-# How an image's properties that a server shows are stored.
+# The stored names of image properties that a server shows.
 _STORED_PROPERTIES = {f"image_{name}": name for name in IMAGE_PROPERTIES}
 _LOCKED_REASON = "locked_reason"
 _WANTED_KEYS = (_LOCKED_REASON, *sorted(_STORED_PROPERTIES))
 _VALUES = 6
-# SQLite and MySQL have numbers where PostgreSQL has truth.
+# SQLite and MySQL have numbers, PostgreSQL booleans.
 _TRUE = frozenset({"1", "true", "t"})
 _METADATA, _SYSTEM, _TAG, _VOLUME, _FAULT, _SPEC, _GROUP = "m", "s", "t", "v", "f", "r", "g"
 
@@ -84,7 +84,7 @@ Plain = dict[str, Any]
 
 @dataclass(slots=True)
 class Details:
-    """Of one instance; the names are those of the fields."""
+    """The details of one instance, named like its fields."""
 
     metadata: Plain = field(default_factory=dict)
     image_properties: Plain = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Details:
 
 OF_CELL = frozenset({"metadata", "image_properties", "locked_reason", "tags", "block_devices", "fault"})
 OF_API = CAPABILITIES[CellKind.NOVA_DB].fields_of_deployment
-"""Which of them which database has."""
+"""The details that each database has."""
 
 
 class _SpecData(msgspec.Struct):
@@ -115,7 +115,7 @@ _decode_spec = msgspec.json.Decoder(_Spec).decode
 
 
 class CellDetails:
-    """Reads what a cell database has of instances."""
+    """Reads details of instances from a cell database."""
 
     def __init__(self, dialect: NovaDialect) -> None:
         without_faults = [_metadata(dialect), _system_metadata(dialect), _tags(dialect), _volumes(dialect)]
@@ -132,9 +132,9 @@ class CellDetails:
         deleted: Collection[str],
         failed: Collection[str],
     ) -> None:
-        """Fill in `details`, which are by uuid.
+        """Fill in `details`, by uuid.
 
-        deleted: those of them whose system metadata went with them. failed: those whose last fault is shown.
+        deleted: instances whose deleted system metadata counts. failed: instances whose last fault is shown.
         """
         statement = self._with_faults if failed else self._plain
         values: Plain = {"uuids": bound(details, self._dialect), "keys": self._keys}
@@ -162,7 +162,7 @@ class CellDetails:
                     volumes.append((int(d), uuid, block_device(device)))
                 case "f":
                     of.fault = {"code": int(a), "message": b, "details": c, "created_at": _microseconds(d)}
-        # What was said last, and of the living, is said for good.
+        # The last value of a key counts, and rows that are not deleted come last.
         for _, _, uuid, key, value in sorted(system, key=itemgetter(0, 1)):
             _add_system_metadata(details[uuid], key, value)
         for _, uuid, device in sorted(volumes, key=itemgetter(0)):
@@ -172,14 +172,14 @@ class CellDetails:
 
 
 class ApiDetails:
-    """Reads what the API database has of instances."""
+    """Reads details of instances from the API database."""
 
     def __init__(self, dialect: NovaDialect) -> None:
         self._dialect = dialect
         self._statement = union_all(_specs(dialect), _groups(dialect))
 
     def read(self, connection: Connection, details: Mapping[str, Details]) -> None:
-        """Fill in `details`, which are by uuid."""
+        """Fill in `details`, by uuid."""
         values = {"uuids": bound(details, self._dialect)}
         for source, uuid, text in connection.execute(self._statement, values).all():
             of = details[uuid]
@@ -195,7 +195,7 @@ class ApiDetails:
 
 
 def image_properties(system_metadata: Mapping[str, str | None]) -> Plain:
-    """The properties of the image that a server shows, of what was stored at its boot."""
+    """The image properties that a server shows, from the system metadata that Nova stores at its creation."""
     return {
         _STORED_PROPERTIES[key]: value
         for key, value in system_metadata.items()
@@ -204,7 +204,7 @@ def image_properties(system_metadata: Mapping[str, str | None]) -> Plain:
 
 
 def block_device(device: Mapping[str, Any]) -> Plain:
-    """A volume as a record has it, from the values of a block device mapping."""
+    """A volume as in a record, from the values of a block device mapping."""
     return {
         "device_name": device.get("device_name"),
         "boot_index": device.get("boot_index"),
@@ -215,7 +215,7 @@ def block_device(device: Mapping[str, Any]) -> Plain:
 
 
 def among(stored: ColumnElement[Any], name: str, dialect: NovaDialect) -> ColumnElement[bool]:
-    """Whether a column is one of the texts that are `bound` to `name`: one value, so that one statement fits all."""
+    """Whether a column is one of the texts `bound` to `name`, which are one parameter, whatever their number."""
     match dialect:
         case "sqlite":
             listed = func.json_each(bindparam(name, type_=String)).table_valued("value")

@@ -1,7 +1,7 @@
-"""What the JSON columns of Nova say, in any of the shapes that rows of many years have (contracts/nova-db, 2).
+"""Reads the JSON columns of Nova, in all the shapes that rows of many years have (contracts/nova-db, 2).
 
-Nothing here checks a version: an envelope is opened, what is known of it is taken, and what is missing has a default. A
-text that cannot be read, since MySQL may have cut it off, is as good as none.
+Versions are not checked: the reader opens envelopes, takes the members that it knows, and uses defaults for missing
+ones. A text that cannot be read, perhaps because MySQL truncated it, counts as missing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,14 +13,14 @@ import msgspec
 _DATA = "nova_object.data"
 _decode = msgspec.json.decode
 _UNREADABLE = (msgspec.DecodeError, UnicodeEncodeError, RecursionError)
-# What has another shape than Nova gives it: one row must not take the list of its cell, and of all others, away.
+# Errors for unknown shapes: one row must not make the list of its cell fail.
 _MISSHAPEN = (AttributeError, KeyError, TypeError)
 
 Plain = dict[str, Any]
 
 
 def decoded(text: str | bytes | None) -> Any:
-    """The value of a JSON text with the envelopes of versioned objects opened; None for what cannot be read."""
+    """The value of a JSON text, with envelopes of versioned objects opened; None if it cannot be read."""
     if not text:
         return None
     try:
@@ -30,7 +30,7 @@ def decoded(text: str | bytes | None) -> Any:
 
 
 def opened(value: Any) -> Any:
-    """`value` with what is in each envelope in its place, and a list for each object that is one."""
+    """`value` with each envelope replaced by its content, and each object that is a list by the list."""
     if isinstance(value, dict):
         if _DATA in value:
             inside = opened(value[_DATA])
@@ -42,7 +42,7 @@ def opened(value: Any) -> Any:
 
 @lru_cache(maxsize=4096)
 def current_flavor(text: str | None) -> Plain | None:
-    """The flavor of an instance now, as a record has it; many instances have the same text. Not to be changed."""
+    """The current flavor of an instance as in a record. Do not change it: instances with the same text share it."""
     flavors = decoded(text)
     return flavor(flavors.get("cur")) if isinstance(flavors, dict) else None
 
@@ -69,7 +69,7 @@ def flavor(found: Any) -> Plain | None:
 
 
 def addresses(network_info: str | None) -> list[Plain]:
-    """The addresses of the ports in an info cache, in their order, each port's fixed ones before its floating ones."""
+    """The addresses of the ports in an info cache, in order, fixed ones of each port before floating ones."""
     try:
         ports = _decode(network_info) if network_info else None
         return [address for port in ports or () for address in _addresses_of(port)]

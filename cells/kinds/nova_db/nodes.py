@@ -1,6 +1,6 @@
-"""The nodes of a cell of Nova: its compute nodes, each with the service of its host, and the instances on it.
+"""The nodes of a cell of Nova: compute nodes, the services of their hosts, and their instances.
 
-What Nova has no word for, such as groups, candidates for a master, or parameters, a record lacks.
+Records lack fields that Nova does not have, such as groups, master candidates, or parameters.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ from fleetlight.resources.fields import Record
 
 _COMPUTE = "nova-compute"
 _OF_HOST = and_(services.c.host == compute_nodes.c.host, services.c.binary == _COMPUTE, services.c.deleted == 0)
-# Nova lists no instance that is only a copy of one on its way to another cell.
+# Nova does not list a copy of an instance that moves to another cell.
 _IS_THERE = (
     instances.c.deleted == 0,
     instances.c.node.is_not(None),
@@ -28,7 +28,7 @@ _IS_THERE = (
 
 
 def read_nodes(connection: Connection, dialect: NovaDialect, fields: Collection[str]) -> Sequence[Record]:
-    """Every node; the names of instances are read only if `fields` has them, and so are their numbers."""
+    """Every node; names and numbers of instances are read only if `fields` has them."""
     columns = compute_nodes.c
     statement: Select[Any] = select(
         columns.uuid,
@@ -65,7 +65,7 @@ def _record(row: Row[Any], count: int, names: Sequence[str]) -> Record:
 
 
 def read_capacity(connection: Connection) -> Sequence[NodeCapacity]:
-    """What every node has, and what of it is taken."""
+    """The capacity of every node."""
     columns = compute_nodes.c
     names = ("vcpus", "vcpus_used", "memory_mb", "memory_mb_used", "local_gb", "local_gb_used")
     statement: Select[Any] = select(
@@ -90,13 +90,13 @@ def read_capacity(connection: Connection) -> Sequence[NodeCapacity]:
 
 
 def _counts(connection: Connection) -> Mapping[str, int]:
-    """How many instances are on each node, by its name."""
+    """The number of instances by name of the node."""
     statement = select(instances.c.node, func.count()).where(*_IS_THERE).group_by(instances.c.node)
     return {row[0]: row[1] for row in connection.execute(statement)}
 
 
 def _names(connection: Connection) -> Mapping[str, Sequence[str]]:
-    """The names of the instances on each node, by its name; without those that have none."""
+    """The names of instances by name of the node; leaves out instances without a name."""
     is_named = instances.c.display_name.is_not(None)
     found = defaultdict[str, list[str]](list)
     for node, name in connection.execute(

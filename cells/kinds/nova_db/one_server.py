@@ -1,7 +1,6 @@
-"""Engines that keep to one server, although another one may answer behind the same address at any moment, and close
-what nobody uses.
+"""Makes engines keep to one server, although another may answer at the same address, and close idle connections.
 
-The rows of another one may be older than what the first has said of its commits.
+Rows of another server may be older than the commits that the first one has reported.
 """
 
 import threading
@@ -16,7 +15,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from fleetlight.cells.kinds.nova_db.databases import dialect_of
 
 Identity = tuple[object, ...]
-"""What tells one server from another behind the same address."""
+"""Distinguishes servers behind the same address."""
 
 _ASKED = {
     "mysql": "SELECT @@hostname, @@port, @@server_id, @@socket",
@@ -25,22 +24,22 @@ _ASKED = {
 
 
 def identity_at(connection: Connection) -> Identity:
-    """Which server answers there: MariaDB or PostgreSQL. Raises what SQLAlchemy does."""
+    """The identity of the server of a connection, MariaDB or PostgreSQL. Raises what SQLAlchemy raises."""
     return tuple(connection.exec_driver_sql(_ASKED[dialect_of(connection.engine.url)]).one())
 
 
 def keep_to(engine: Engine, identity: Identity | None) -> None:
-    """Have an engine refuse connections that another server answers. None: any server will do."""
+    """Make an engine refuse connections to another server; None accepts any server."""
     _kept(engine).keep_to(identity)
 
 
 def times_changed(engine: Engine) -> int:
-    """How often it was told to keep to another server than before, by anyone who uses it."""
+    """The number of times that any user of an engine has made it keep to another server."""
     return _kept(engine).changes
 
 
 def close_idle(engine: Engine, after_s: float) -> None:
-    """Close the connections of an engine that nobody has used for so long."""
+    """Close the connections of an engine that was not used for so long."""
     _kept(engine).close_idle(after_s)
 
 

@@ -15,15 +15,15 @@ from fleetlight.query.sort import Direction
 from fleetlight.query.to_sql import after, order_by
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
-# Times that an index of Nova's has the rows of a list in the order of.
+# Times by which an index of Nova orders the rows of a list.
 _INDEXED_TIMES = frozenset({"created_at", "updated_at"})
 
 
 @lru_cache(maxsize=64)
 def page_statement(dialect: NovaDialect, request: PageRequest, residual: Filter) -> Select[Any]:
-    """The page alone in a derived table, so that nothing but ids is sorted; then what its rows have once each.
+    """The statement for a page: a derived table sorts ids alone, then other tables with one row each are joined.
 
-    residual: what is left to be tried on the rows; those that it cannot be true of may be left out.
+    residual: the filter that is applied to rows later; the statement may leave out rows that cannot match it.
     A fan-out asks all its cells the same, and to build the statement takes longer than to run it for a few rows.
     """
     return _pages(dialect).statement(request, residual)
@@ -72,16 +72,17 @@ class _Pages:
         return self._matching(request, residual).order_by(*order).subquery("p")
 
     def _ids_by_time(self, request: PageRequest, residual: Filter) -> Subquery:
-        """PostgreSQL's indexes have nulls where our order has not: it would sort all rows for a few that may be null.
+        """The ids of a page that is ordered by time, on PostgreSQL.
 
-        Those that have a time come in the order of the index, and those that have none are looked up in it.
+        Its indexes have nulls at the other end than our order, so it would sort all rows. This reads rows with a time
+        in the order of the index, and looks up those without one.
         """
         columns = self._predicates.columns
         first = request.order.keys[0]
         time: ColumnElement[Any] = columns[first.field]
         is_ascending = first.direction is Direction.ASC
         later_keys = order_by(request.order, columns, self._dialect)[1:]
-        # A field may be there twice, in both collations.
+        # An order may have a field twice, in both collations.
         keys = [columns[name].label(name) for name in dict.fromkeys(key.field for key in request.order.keys)]
         timed = self._matching(request, residual).add_columns(*keys).where(time.is_not(None))
         if request.after is not None and request.after[0] is not None:

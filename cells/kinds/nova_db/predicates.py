@@ -1,8 +1,8 @@
-"""Filters about instances -> SQL on Nova's tables (contracts/nova-db, 3 and 6).
+"""Compiles filters of instances to SQL on Nova's tables (contracts/nova-db, 3 and 6).
 
-The meaning is that of every other source: Nova's own differs between databases. What a column holds is compared by
-fleetlight.query.to_sql; here is what Nova keeps elsewhere, and what lets its indexes help. A filter that has no exact
-predicate is tried on the rows that are read, of which `superset` may leave some out beforehand.
+The meaning is that of all other sources; Nova's own differs between databases. fleetlight.query.to_sql compiles
+predicates of columns; this module has those of other tables, and forms for which Nova's indexes help. A filter without
+an exact predicate is applied to the rows that were read, some of which `superset` excludes beforehand.
 """
 
 import re
@@ -34,7 +34,7 @@ class Predicates:
         self.columns: Mapping[str, ColumnElement[Any]] = field_columns(rows, dialect)
 
     def can_express(self, node: Filter) -> bool:
-        """Whether `compile` has a predicate that is true of exactly the rows that `node` is true of."""
+        """Whether `compile` has an exact predicate for `node`."""
         match node:
             case And(terms) | Or(terms):
                 return all(self.can_express(term) for term in terms)
@@ -45,14 +45,14 @@ class Predicates:
         return node.field in self.columns and can_express(node, self._dialect)
 
     def can_sort(self, order: SortOrder) -> bool:
-        """Whether the database has this order."""
+        """Whether the database can sort in this order."""
         return all(
             key.field in self.columns and not (self._dialect == "mysql" and key.collation is Collation.NICE)
             for key in order.keys
         )
 
     def compile(self, node: Filter) -> Predicate:
-        """The predicate of a filter that `can_express` is true of."""
+        """The predicate of a filter that `can_express`."""
         match node:
             case And(terms):
                 return and_(true(), *(self.compile(term) for term in terms))
@@ -62,7 +62,7 @@ class Predicates:
                 return self._has_tag(tag)
             case Lacks("tags", tag):
                 return not_(self._has_tag(tag))
-            # In the form that the indexes of Nova begin with.
+            # The first column of Nova's indexes.
             case Eq("deleted", is_deleted):
                 return self._rows.c.deleted != 0 if is_deleted else self._rows.c.deleted == 0
         exact = to_sql(node, self.columns, INSTANCE_FIELDS, self._dialect)
@@ -74,7 +74,7 @@ class Predicates:
         return exact
 
     def superset(self, node: Filter) -> Predicate:
-        """True of all rows that `node` is true of, and of some more."""
+        """A predicate that every row which matches `node` fulfils, and perhaps others."""
         match node:
             case And(terms):
                 return and_(true(), *(self.superset(term) for term in terms))
@@ -96,7 +96,7 @@ class Predicates:
 
     def _has_in_flavor(self, flavor_id: str) -> Predicate:
         if not _PLAIN.fullmatch(flavor_id):
-            # JSON may spell it in several ways.
+            # JSON may escape it in several ways.
             return true()
         of_row = instance_extra.c.instance_uuid == self._rows.c.uuid
         return exists(select(1).where(of_row, self._holds(instance_extra.c.flavor, f'"{flavor_id}"')))

@@ -1,4 +1,4 @@
-"""From what Nova has of an instance to a record (fleetlight.resources.instance); pure (contracts/nova-db, 2)."""
+"""Converts rows of Nova to records of instances (fleetlight.resources.instance); pure (contracts/nova-db, 2)."""
 
 from collections.abc import Collection
 from contextlib import suppress
@@ -16,11 +16,11 @@ from fleetlight.resources.fields import Kind, to_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _DETAILS = tuple(each.name for each in fields(Details))
-# Not in these databases, or not shown.
+# Fields that are not in these databases, or not shown.
 _NOT_THERE: dict[str, Any] = dict.fromkeys(("security_groups", "keypairs", "shares", "ganeti")) | {"forthcoming": False}
 _ON_A_HOST = ("host", "node", "launched_on", "launched_at", "terminated_at")
 
-# What is read of each row, and from where else a field comes.
+# Columns to read of each row, and the columns of fields with another name.
 _ALWAYS_READ = {"id", "uuid", "deleted", "hidden", "locked_by", "vm_state", "task_state"}
 _READ_AS = {"trusted_image_certificates": "trusted_certs", "ip_addresses": "network_info"}
 
@@ -32,10 +32,7 @@ def columns_for(fields: Collection[str]) -> set[str]:
 
 
 def to_record(row: Row[Any], details: Details) -> dict[str, Any]:
-    """The record of a row of `instances` with its `flavor`, `trusted_certs` and `network_info`.
-
-    Security groups are not in these databases. An absent list is empty.
-    """
+    """The record of a row of `instances` with `flavor`, `trusted_certs` and `network_info`; missing lists are empty."""
     values = row._mapping
     record: dict[str, Any] = {name: values[name] for name in PLAIN_COLUMNS}
     current = current_flavor(values["flavor"])
@@ -51,9 +48,9 @@ def to_record(row: Row[Any], details: Details) -> dict[str, Any]:
 
 
 def build_request_record(row: Row[Any], details: Details) -> dict[str, Any] | None:
-    """The record of a build request; None for one that cannot be read, which Nova treats as absent.
+    """The record of a build request; None if it cannot be read, which Nova treats as absent.
 
-    Raises fleetlight.cells.kinds.nova_db.damage.MISSHAPEN for one that says something else than it should.
+    Raises one of fleetlight.cells.kinds.nova_db.damage.MISSHAPEN if it is damaged.
     """
     found = decoded(row.instance)
     if not isinstance(found, dict):
@@ -78,7 +75,7 @@ def build_request_record(row: Row[Any], details: Details) -> dict[str, Any] | No
 
 
 def readable_build_request(row: Row[Any]) -> dict[str, Any]:
-    """What can be read of a build request of which `build_request_record` can make no record."""
+    """The readable fields of a build request for which `build_request_record` raises."""
     found = decoded(row.instance)
     readable: dict[str, Any] = {"forthcoming": False, "hidden": bool(found.get("hidden"))}
     for name in PLAIN_COLUMNS:
@@ -88,7 +85,7 @@ def readable_build_request(row: Row[Any]) -> dict[str, Any]:
 
 
 def _of_build_request(row: Row[Any]) -> dict[str, Any]:
-    """What a build request says in columns, and what is so of each."""
+    """The fields from columns of a build request, and those that are equal for all."""
     return {
         "uuid": row.instance_uuid,
         "created_at": row.created_at,
@@ -98,7 +95,7 @@ def _of_build_request(row: Row[Any]) -> dict[str, Any]:
 
 
 def _with_derived(record: dict[str, Any]) -> dict[str, Any]:
-    """With the fields that follow from others, but for those that a column has, by which the database sorts."""
+    """Add derived fields, except those with a column, by which the database sorts."""
     return {**derived_values(record), **record}
 
 
@@ -107,7 +104,7 @@ def _details_fields(details: Details) -> dict[str, Any]:
 
 
 def _as_stored(name: str, value: Any) -> Any:
-    """Times are text in an object."""
+    """The stored value of a member of an object, in which times are text."""
     if value is None or INSTANCE_FIELDS[name].kind is not Kind.TIMESTAMP:
         return value
     moment = datetime.fromisoformat(value)

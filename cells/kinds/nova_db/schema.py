@@ -1,4 +1,4 @@
-"""Whether databases have the tables and columns of Nova that are read, checked before a list needs them."""
+"""Checks that databases have the tables and columns of Nova that this program reads."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,7 +14,7 @@ from fleetlight.cells.model import Cell
 
 
 def check_schema(cell: Cell) -> None:
-    """Raises CellUnreachableError that names what the databases of a cell of Nova lack."""
+    """Raises CellUnreachableError with the tables or columns that the databases of a cell of Nova lack."""
     wanted = {cell.database_url: () if cell.is_before_cells else CELL_TABLES}
     if cell.api_database_url:
         wanted[cell.api_database_url] = API_TABLES
@@ -46,7 +46,7 @@ def _lacking_in(connection: Connection, tables: Sequence[Table]) -> list[str]:
         try:
             connection.execute(select(*table.columns).limit(0))
         except DBAPIError as error:
-            # An account that may read single columns may not look at the whole table.
+            # An account with rights to single columns cannot select from the whole table.
             found = _lacking_of(connection, table, error)
             if not found:
                 raise
@@ -55,7 +55,7 @@ def _lacking_in(connection: Connection, tables: Sequence[Table]) -> list[str]:
 
 
 def _lacking_of(connection: Connection, table: Table, error: DBAPIError) -> list[str]:
-    """What makes a table unreadable; raises `error`, which says that it is, where that may not be looked at."""
+    """The missing parts of an unreadable table. Raises `error` if the account may not query the catalog."""
     try:
         there = {column["name"] for column in inspect(connection).get_columns(table.name)}
     except NoSuchTableError:

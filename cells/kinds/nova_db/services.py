@@ -1,4 +1,4 @@
-"""What the services of a cell of Nova say of its hosts (contracts/nova-db, 2: `host_status`)."""
+"""The status of hosts from the services of a cell of Nova (contracts/nova-db, 2: `host_status`)."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ _DOWN_AFTER_US = 60_000_000
 
 
 def host_statuses(connection: Connection, now: int) -> Mapping[str, str]:
-    """By host, what servers on it show. now: microseconds since the epoch."""
+    """The status that servers show, by host. now: microseconds since the epoch."""
     of = services.c
     columns = (of.host, of.disabled, of.forced_down, of.last_seen_up, of.created_at)
     rows = connection.execute(select(*columns).where(of.deleted == 0, of.binary == _COMPUTE)).all()
@@ -25,7 +25,7 @@ def host_statuses(connection: Connection, now: int) -> Mapping[str, str]:
 
 
 def _status(*, is_disabled: bool, is_forced_down: bool, heard_of_at: int | None, now: int) -> str:
-    """A service that was not heard of for too long says nothing of its host."""
+    """The status of a host; UNKNOWN if its service has been silent for too long."""
     if is_forced_down:
         return "DOWN"
     if is_disabled:

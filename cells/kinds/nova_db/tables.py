@@ -1,7 +1,7 @@
-"""The tables of Nova that are read, with the columns that every release from Wallaby on has (contracts/nova-db, 1).
+"""The tables of Nova that this program reads, with columns of every release from Wallaby on (contracts/nova-db, 1).
 
-Times are microseconds on our side. Text is compared by code point: PostgreSQL and SQLite can be told, and MySQL, whose
-columns ignore case, accents and spaces at the end, compares the bytes of UTF-8 instead.
+Times become microseconds. Text is compared by code point: PostgreSQL and SQLite have such a collation; in MySQL, whose
+columns ignore case, accents and trailing spaces, it is compared as bytes of UTF-8.
 """
 
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ from fleetlight.resources.fields import Kind, from_microseconds, to_microseconds
 from fleetlight.resources.instance import DERIVED_FIELDS, INSTANCE_FIELDS
 
 INSTANCE_NAME_PREFIX = "instance-"
-"""How names begin that `[DEFAULT] instance_name_template` gives unless it is configured; the row's number follows."""
+"""The prefix of names by the default of `[DEFAULT] instance_name_template`; the row's number follows."""
 
 
 class NaiveTime(TypeDecorator[int]):
@@ -63,18 +63,15 @@ class Utf8(TypeDecorator[str]):
 
 
 class Hexadecimal(TypeDecorator[str]):
-    """A uuid: lower-case digits with dashes in the same places, which every collation orders alike.
-
-    Its own collation is the one that its index has.
-    """
+    """A uuid: lower-case digits and dashes, which every collation orders alike, so the column's own suits its index."""
 
     impl = String
     cache_ok = True
 
 
-# What Nova has elsewhere than in a column of `instances` of the same name, or as something else.
+# Fields that are not, or not in the same form, in a column of `instances` with the same name.
 NOT_IN_COLUMNS = DERIVED_FIELDS - {"memory_mb", "vcpus"}
-"""The fields that follow from others here, too; Nova changes the columns of the others with the flavor."""
+"""Fields that are derived here, too; the other derived fields have columns, which Nova updates with the flavor."""
 _NOT_PLAIN = NOT_IN_COLUMNS | {"deleted", "hidden", "locked", "instance_name", "forthcoming", "locked_reason"}
 _OF_API = CAPABILITIES[CellKind.NOVA_DB].fields_of_deployment
 _TYPES: dict[Kind, type[TypeEngine[Any]]] = {
@@ -86,7 +83,7 @@ _COMPARED = tuple(
     if field.kind is not Kind.OTHER and name not in _NOT_PLAIN and name not in _OF_API
 )
 PLAIN_COLUMNS = (*_COMPARED, "user_data")
-"""The fields that are columns of `instances`, as they are."""
+"""The fields that are columns of `instances` in the same form."""
 
 metadata = MetaData()
 
@@ -143,7 +140,7 @@ services = _table(
 )
 
 CELL_TABLES = tuple(metadata.tables.values())
-"""Those of a cell."""
+"""The tables of a cell database."""
 
 cell_mappings = _table(
     "cell_mappings",
@@ -153,7 +150,7 @@ cell_mappings = _table(
     Column("database_connection", Text),
 )
 
-# Apart from the rest, since not every account may read it.
+# Separate, since not every account may read this column.
 cell_buses = table("cell_mappings", column("uuid", String), column("transport_url", Text))
 instance_mappings = _table(
     "instance_mappings",
@@ -181,10 +178,10 @@ instance_group_member = _table("instance_group_member", Column("instance_uuid", 
 
 
 API_TABLES = tuple(table for table in metadata.tables.values() if table not in CELL_TABLES)
-"""Those of the API database."""
+"""The tables of the API database."""
 
 
-# Of a cell, and not needed to list its instances: an account that may not read it tells of no nodes.
+# In a cell database, and not needed to list instances: an account without rights to it lists no nodes.
 compute_nodes = _table(
     "compute_nodes",
     Column("uuid", String),
@@ -201,21 +198,19 @@ compute_nodes = _table(
 
 
 def field_columns(rows: FromClause, dialect: NovaDialect) -> dict[str, ColumnElement[Any]]:
-    """The fields (fleetlight.resources.instance) that a column of `rows`, an alias of `instances`, holds, ready to be
-    compared.
-    """
+    """The fields (fleetlight.resources.instance) in columns of `rows`, an alias of `instances`, in comparable form."""
     columns = {name: _comparable(rows.c[name], dialect) for name in _COMPARED}
     columns["instance_name"] = _instance_name(rows.c.id, dialect)
     columns["deleted"] = rows.c.deleted != 0
     columns["forthcoming"] = literal(False, Boolean)  # Nova has no reservations
     columns["hidden"] = func.coalesce(rows.c.hidden, false(), type_=Boolean)
-    # Nova shows what this column says, and keeps `locked` beside it for filters.
+    # Nova shows this column, and has another, `locked`, for filters.
     columns["locked"] = func.coalesce(as_text(rows.c.locked_by, dialect) != "", false(), type_=Boolean)
     return columns
 
 
 def _instance_name(number: ColumnElement[Any], dialect: NovaDialect) -> ColumnElement[Any]:
-    """The name on its hypervisor that follows from the number of a row, which has 32 bits at most."""
+    """The name on the hypervisor, made from the number of a row, which has 32 bits at most."""
     digits: ColumnElement[Any]
     match dialect:
         case "postgresql":
@@ -229,13 +224,13 @@ def _instance_name(number: ColumnElement[Any], dialect: NovaDialect) -> ColumnEl
 
 
 def read_columns(rows: FromClause, dialect: NovaDialect) -> list[ColumnElement[Any]]:
-    """What is read of each of `rows`, an alias of `instances`."""
+    """The columns to read of `rows`, an alias of `instances`."""
     plain = (as_text(rows.c[name], dialect).label(name) for name in PLAIN_COLUMNS)
     return [rows.c.id, rows.c.deleted, rows.c.hidden, *plain]
 
 
 def as_text(stored: ColumnElement[Any], dialect: NovaDialect) -> ColumnElement[Any]:
-    """PostgreSQL has types of its own for addresses and for the role that locked an instance."""
+    """A column as text: on PostgreSQL, addresses and `locked_by` have types of their own."""
     if dialect == "postgresql":
         if stored.name in {"access_ip_v4", "access_ip_v6", "host_ip"}:
             return func.host(stored, type_=String)
@@ -245,7 +240,7 @@ def as_text(stored: ColumnElement[Any], dialect: NovaDialect) -> ColumnElement[A
 
 
 def utf8(stored: ColumnElement[Any]) -> ColumnElement[Any]:
-    """How MySQL compares a text byte by byte."""
+    """A text that MySQL compares byte by byte."""
     return cast(stored, Utf8)
 
 

@@ -1,1 +1,1 @@
-"""The items of a native cell beside instances, as records of the item types of queries."""
+"""Items of a native cell other than instances, as records of the item types of queries."""

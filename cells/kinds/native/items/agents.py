@@ -1,4 +1,4 @@
-"""The nodes of a native cell that have an agent, for callers of what nodes alone know."""
+"""The nodes of a native cell with an agent, for code that queries the nodes themselves."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import fields
@@ -11,7 +11,7 @@ from fleetlight.cells.model import Cell
 from fleetlight.resources.fields import Record
 
 AGENT = "agent"
-"""The type of these items, which no list shows. Their records have the fields of AgentAddress."""
+"""The type of these items, which no list shows; records have the fields of AgentAddress."""
 
 _FIELDS = tuple(each.name for each in fields(AgentAddress))
 

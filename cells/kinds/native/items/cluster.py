@@ -1,4 +1,4 @@
-"""A native cell as a cluster of Ganeti's: one record, of what is configured of it as a whole."""
+"""A native cell as a Ganeti cluster: one record with its configuration."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ _PARAMETERS = select(as_text(cluster_parameters.c.parameters))
 def read_cluster(
     connection: Connection, _cell: Cell, _fields: Collection[str], _keys: Collection[Any] | None
 ) -> Sequence[Record]:
-    """The one record: each parameter with its default filled in, tags, serial number and times."""
+    """The one record: parameters with defaults filled in, tags, serial number and times."""
     columns = cluster_parameters.c
     row = connection.execute(
         select(
@@ -40,5 +40,5 @@ def read_cluster(
 
 
 def read_parameters(connection: Connection) -> Parameters:
-    """What is configured of the cell, with defaults filled in (fleetlight.resources.query_fields)."""
+    """The parameters of the cell, with defaults filled in (fleetlight.resources.query_fields)."""
     return filled_cluster(decoded_or(connection.scalar(_PARAMETERS), {}))

@@ -1,8 +1,7 @@
-"""The jobs of a native cell as records, in the words of Ganeti: what was accepted by whichever face.
+"""The jobs of a native cell, from any of its faces, as records with Ganeti's fields.
 
-The operations of a job have the names of the vocabulary that they are of. An operation of Ganeti is shown with its
-parameters. An action of the compute API is none, and is called after itself: `confirmResize` is
-OP_SERVER_CONFIRM_RESIZE. Its parameters may hold what only the owner of the server may know, so they are not shown.
+An operation of Ganeti is shown with its name and parameters. An action of the compute API gets a similar name:
+`confirmResize` is OP_SERVER_CONFIRM_RESIZE. Its parameters may be secrets of the server's owner, and are not shown.
 """
 
 import re
@@ -27,7 +26,7 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 _PARAMETERS = "parameters"
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|[^A-Za-z]+")
 _OF_JOBS = ("id", "status", "priority", "received_at", "started_at", "ended_at")
-# Parameters of operating systems that are in no list.
+# Parameters of operating systems whose values are never shown.
 _FOR_GUESTS = frozenset({"osparams_private", "osparams_secret"})
 _HIDDEN = "<redacted>"
 
@@ -35,7 +34,7 @@ _HIDDEN = "<redacted>"
 def read_jobs(
     connection: Connection, cell: Cell, fields: Collection[str], keys: Collection[Any] | None
 ) -> Sequence[Record]:
-    """The jobs with these numbers in the fleet, or every one that is kept; logs are read only if `fields` has them."""
+    """The jobs with these numbers in the fleet, or all kept ones; logs are read only if `fields` has them."""
     keys, dialect = None if keys is None else _numbers(cell, keys), dialect_of(connection.engine)
     of_jobs: dict[int, list[Row[Any]]] = defaultdict(list)
     for row in connection.execute(_operations().where(*_is_one_of(job_operations.c.job_id, keys, dialect))):
@@ -47,14 +46,14 @@ def read_jobs(
 
 
 def operation_id(operation: str) -> str:
-    """The name of an operation, as Ganeti's are written."""
+    """The name of an operation in the form of Ganeti's."""
     if operation.startswith(OPCODE):
         return operation
     return f"{OPCODE}SERVER_{_HUMP.sub('_', operation.removeprefix('os-')).upper()}"
 
 
 def _numbers(cell: Cell, keys: Collection[Any]) -> Collection[int]:
-    """The numbers in the cell of those of the jobs that are its own."""
+    """The numbers in the cell of its own jobs among these keys."""
     found = (number_in_cell(cell, key) for key in keys if isinstance(key, int))
     return [number for number in found if number is not None]
 
@@ -62,7 +61,7 @@ def _numbers(cell: Cell, keys: Collection[Any]) -> Collection[int]:
 def _is_one_of(
     column: Column[int], numbers: Collection[int] | None, dialect: SqlDialect
 ) -> Sequence[ColumnElement[bool]]:
-    """The condition as filters have it, which may be many numbers; none where there is none."""
+    """The condition on a column, compiled as a filter since it may have many numbers; empty for None."""
     if numbers is None:
         return []
     return [In(column.name, tuple(numbers)).sql(SqlColumn(column, dialect, Kind.NUMBER)) if numbers else false()]
@@ -75,7 +74,7 @@ def _operations() -> Select[Any]:
             columns.job_id,
             columns.operation,
             columns.summary,
-            # Those of other operations may be long, and are not shown.
+            # Parameters of other operations may be long, and are not shown.
             case((columns.operation.startswith(OPCODE, autoescape=True), cast(columns.parameters, Text))).label(
                 _PARAMETERS
             ),
@@ -114,7 +113,7 @@ def _record(
         "id": job_number(cell, job.id),
         "status": job.status,
         "priority": 0 if job.status in ENDED else job.priority,
-        # What has ended is kept for a while, and then gone.
+        # An ended job is kept for a while, then removed; there is no archive.
         "archived": False,
         "ops": [_operation(row) for row in operations],
         "opresult": _results(operations),
@@ -147,7 +146,7 @@ def _operation(row: Row[Any]) -> Record:
 
 
 def _told(name: str, value: Any) -> Any:
-    """A parameter as callers see it: of what is only for the guest no more than its names."""
+    """The value of a parameter to show; of parameters for the guest alone only the names."""
     return dict.fromkeys(value, _HIDDEN) if name in _FOR_GUESTS and isinstance(value, dict) else value
 
 
@@ -160,7 +159,7 @@ def _summary(row: Row[Any]) -> str:
 
 
 def _split(moment: int | None) -> list[int] | None:
-    """[seconds, microseconds] of a time in microseconds; None also where a damaged row has no number."""
+    """[seconds, microseconds] of a time in microseconds; None as well if a damaged row has no number."""
     return list(divmod(moment, MICROSECONDS_PER_SECOND)) if moment is not None and is_number(moment) else None
 
 

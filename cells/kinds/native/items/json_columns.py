@@ -1,4 +1,4 @@
-"""Columns of which a disk or a hand may have damaged what a single row has there: JSON, and numbers on SQLite."""
+"""Columns that may be damaged in single rows, by a disk or by hand: JSON, and numbers on SQLite."""
 
 from typing import Any, TypeVar
 
@@ -12,12 +12,12 @@ _decode = msgspec.json.Decoder().decode
 
 
 def as_text(column: Column[Any]) -> Label[str]:
-    """The column as the database has it, under its name; to be read with `decoded`."""
+    """The column as text under its name, for `decoded`."""
     return cast(column, Text).label(column.name)
 
 
 def decoded(text: str | None) -> Any:
-    """What the text says; None without one, and ResultStatus.NO_DATA for a damaged one."""
+    """The value of a JSON text; None without one, and ResultStatus.NO_DATA if it is damaged."""
     if text is None:
         return None
     try:
@@ -27,16 +27,16 @@ def decoded(text: str | None) -> Any:
 
 
 def decoded_or(text: str | None, otherwise: Any) -> Any:
-    """As `decoded`, but `otherwise` where there is nothing, or nothing of its type."""
+    """As `decoded`, but `otherwise` for None, or a value of another type."""
     value = decoded(text)
     return value if isinstance(value, type(otherwise)) else otherwise
 
 
 def decoded_list(text: str | None, of: type[T]) -> list[T]:
-    """The members of a list that are of a type; none where there is no list."""
+    """The members of a list that have this type; empty if the value is not a list."""
     return [member for member in decoded_or(text, []) if isinstance(member, of)]
 
 
 def is_number(value: object) -> bool:
-    """Whether a column of whole numbers has one in this row."""
+    """Whether the value of a column of integers is one."""
     return isinstance(value, int) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""The networks of a native cell as records: their addresses, the groups they are connected to, what is in them."""
+"""The networks of a native cell as records: addresses, connected groups, and instances."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +21,7 @@ _OF_POOL = ("free_count", "reserved_count", "map", "external_reservations")
 def read_networks(
     connection: Connection, _cell: Cell, fields: Collection[str], _keys: Collection[Any] | None
 ) -> Sequence[Record]:
-    """Every network; what instances have in them is read only if `fields` has something of it."""
+    """Every network; addresses and names of instances are read only if `fields` has them."""
     columns = networks.c
     plain = [columns[name] for name in (*_PLAIN, "created_at", "updated_at")]
     others = [as_text(columns.external_reservations), as_text(columns.tags)]
@@ -35,7 +35,7 @@ def read_networks(
 
 
 def _connections(connection: Connection) -> Mapping[str, Sequence[Sequence[str]]]:
-    """By the uuid of the network: the name of each group, with mode, link and VLAN."""
+    """The connected groups by uuid of the network, each with name, mode, link and VLAN."""
     of = network_connections.c
     found = defaultdict[str, list[list[str]]](list)
     statement = select(of.network_uuid, node_groups.c.name, of.mode, of.link, of.vlan).join_from(
@@ -47,7 +47,7 @@ def _connections(connection: Connection) -> Mapping[str, Sequence[Sequence[str]]
 
 
 def _taken(connection: Connection) -> Mapping[str, Sequence[str]]:
-    """By the uuid of the network: the addresses that instances have."""
+    """The addresses of instances, by uuid of the network."""
     found = defaultdict[str, list[str]](list)
     of = network_nics.c
     for network, address in connection.execute(select(of.network_uuid, of.address).where(of.address.is_not(None))):
@@ -56,7 +56,7 @@ def _taken(connection: Connection) -> Mapping[str, Sequence[str]]:
 
 
 def _instances(connection: Connection) -> Mapping[str, Sequence[str | None]]:
-    """By the uuid of the network: the name of each instance in it, None of one without."""
+    """The names of instances, or None, by uuid of the network."""
     of = network_nics.c
     statement = (
         select(of.network_uuid, instances.c.uuid, instances.c.display_name)

@@ -1,7 +1,7 @@
-"""The nodes of a native cell as records: what is stored of them, and the instances on them.
+"""The nodes of a native cell as records: their stored fields, and the instances on them.
 
-A node is offline while its service is forced down, and drained while its service is disabled. What the simulated host
-of a node has and gives is what its row and the allocations say; it has no processors or memory of its own to use.
+A node is offline while its service is forced down, and drained while its service is disabled. The capacity and use of a
+simulated host are those of its row and allocations; it uses no processors or memory itself.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ _OF_SECONDARIES = frozenset({"sinst_cnt", "sinst_list"})
 def read_node_records(
     connection: Connection, _cell: Cell, fields: Collection[str], _keys: Collection[Any] | None
 ) -> Sequence[Record]:
-    """Every node; the names of instances, and what is free, are read only if `fields` has them."""
+    """Every node; names of instances, and free resources, are read only if `fields` has them."""
     counts = instance_counts(connection) if "pinst_cnt" in fields else {}
     names = instance_names(connection) if "pinst_list" in fields else {}
     secondaries = secondary_instances(connection) if not _OF_SECONDARIES.isdisjoint(fields) else {}
@@ -46,7 +46,7 @@ def read_node_records(
 
 
 def instance_counts(connection: Connection) -> Mapping[str, int]:
-    """How many instances are on each node, by its name."""
+    """The number of instances by name of the node."""
     statement = (
         select(instances.c.node, func.count())
         .where(instances.c.deleted.is_(False), instances.c.node.is_not(None))
@@ -56,7 +56,7 @@ def instance_counts(connection: Connection) -> Mapping[str, int]:
 
 
 def instance_names(connection: Connection) -> Mapping[str, Sequence[str]]:
-    """The names of the instances on each node, by its name; without those that have none."""
+    """The names of instances by name of the node; leaves out instances without a name."""
     statement = select(instances.c.node, instances.c.display_name).where(
         instances.c.deleted.is_(False), instances.c.node.is_not(None), instances.c.display_name.is_not(None)
     )
@@ -67,9 +67,9 @@ def instance_names(connection: Connection) -> Mapping[str, Sequence[str]]:
 
 
 def secondary_instances(connection: Connection) -> Mapping[str, Sequence[str | None]]:
-    """The names of the instances that have a copy of their disks on each node, by its name; None without one.
+    """The names of instances with a copy of their disks on a node, by name of the node; None for one without a name.
 
-    Such an instance takes up disk there, and nothing else.
+    Such an instance uses only disk there.
     """
     statement = (
         select(compute_nodes.c.hypervisor_hostname, instances.c.display_name)
@@ -92,13 +92,13 @@ def _names(names: Iterable[str | None]) -> Sequence[str]:
 
 
 def _used(connection: Connection) -> Mapping[int, Amount]:
-    """What is taken up of each node but by reservations, by its number: a node itself knows nothing of those."""
+    """The use of each node by id, without reservations, which a node itself does not know."""
     statement = allocated_by_node(~allocations.c.is_forthcoming)
     return {node: Amount.of_gib(*sums) for node, _, _, *sums in connection.execute(statement)}
 
 
 def _free(stored: Record, used: Amount | None) -> Mapping[str, Any]:
-    """What is free of a node but for reservations. used: None where that is not asked for."""
+    """The free resources of a node, without regard to reservations. used: None if no field needs it."""
     if stored["offline"]:
         return dict.fromkeys(_FREE, ResultStatus.OFFLINE)
     if used is None or not has_size(stored):

@@ -1,7 +1,6 @@
-"""The operating systems of a native cell as records: what its hosts can install.
+"""The operating systems that the hosts of a native cell can install, as records.
 
-Simulated hosts can all install the same. Which are hidden or must not be installed, and the parameters that they come
-with, is configured of the cell as a whole.
+All simulated hosts can install the same. The cell configures which are hidden or blacklisted, and their parameters.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,9 +21,9 @@ from fleetlight.resources.query_fields.cluster_parameters import Parameters
 def read_operating_systems(
     connection: Connection, _cell: Cell, fields: Collection[str], _keys: Collection[Any] | None
 ) -> Sequence[Record]:
-    """Every operating system, also one that is hidden; nodes are read only if `fields` has what they have of it.
+    """Every operating system, including hidden ones; nodes are read only if `fields` needs them.
 
-    image_ref, beside the fields: the image of the compute API that it is.
+    Records also have `image_ref`: the corresponding image of the compute API.
     """
     cluster = read_parameters(connection)
     nodes = _nodes(connection) if "node_status" in fields else []
@@ -35,7 +34,7 @@ def read_operating_systems(
 
 
 def _nodes(connection: Connection) -> Sequence[ComputeNode]:
-    """Those that are asked what they have: that are online, and may run instances."""
+    """The nodes that are online, and may run instances."""
     able = read_nodes(connection, compute_nodes.c.vm_capable)
     return [node for node in able if node.service.is_up]
 
@@ -45,7 +44,7 @@ def _record(row: Mapping[Any, Any], cluster: Parameters, nodes: Sequence[Compute
     variants = sorted(decoded_list(row["variants"], str), key=nice_key)
     versions = sorted(decoded_list(row["api_versions"], int))
     parameters = sorted(decoded_list(row["parameters"], list), key=str)
-    # A simulated host has the scripts of none, so there is no folder to name.
+    # A simulated host has no scripts, so the folder is empty.
     status = ["", True, "", variants, parameters, versions, row["trusted"]]
     return {
         "name": name,
@@ -64,5 +63,5 @@ def _record(row: Mapping[Any, Any], cluster: Parameters, nodes: Sequence[Compute
 
 
 def _of_system(name: str, by_system: Parameters) -> Parameters:
-    """What is configured for the operating system and its variants, by `name` and `name+variant`."""
+    """The configuration of an operating system and its variants, by `name` and `name+variant`."""
     return {system: value for system, value in by_system.items() if system.partition("+")[0] == name}

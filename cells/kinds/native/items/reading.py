@@ -1,4 +1,4 @@
-"""The item types that a native cell has, each with the function that reads its records."""
+"""The item types of a native cell, each with the function that reads its records."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
@@ -29,7 +29,7 @@ _ORDER = ("level", "name", "priority", "job_id")
 def read_locks(
     connection: Connection, cell: Cell, _fields: Collection[str], _keys: Collection[Any] | None
 ) -> Sequence[Record]:
-    """Every lock that a job holds or waits for, with these jobs in their order."""
+    """Every lock that a job holds or waits for, with the jobs in order."""
     order: list[Column[Any]] = [job_locks.c[name] for name in _ORDER]
     rows = connection.execute(select(job_locks).order_by(*order))
     return [
@@ -59,7 +59,7 @@ def _owner(cell: Cell, row: Row[Any]) -> str:
 def read_job_filters(
     connection: Connection, cell: Cell, _fields: Collection[str], _keys: Collection[Any] | None
 ) -> Sequence[Record]:
-    """Every filter."""
+    """Every filter of jobs."""
     columns = job_filters.c
     texts = (columns.predicates, columns.action, columns.reason_trail)
     found = connection.execute(select(columns.uuid, columns.priority, columns.watermark, *map(as_text, texts)))
@@ -79,7 +79,7 @@ def read_job_filters(
 
 
 Read = Callable[[Connection, Cell, Collection[str], Collection[Any] | None], Sequence[Record]]
-"""Reads the records of items of a cell; fields and keys as of fleetlight.cells.model.ItemsAdapter."""
+"""Reads the records of items of a cell; fields and keys as for fleetlight.cells.model.ItemsAdapter."""
 
 READERS: Mapping[str, Read] = {
     "node": read_node_records,
@@ -95,4 +95,4 @@ READERS: Mapping[str, Read] = {
 """By item type; a native cell has no exports."""
 
 ROW_READERS: Mapping[str, Callable[[Connection], Sequence[ItemRow]]] = {NODE.name: read_node_rows}
-"""By item type, what reads the items that an index has (fleetlight.resources.indexed_items)."""
+"""The readers of indexed items (fleetlight.resources.indexed_items), by item type."""

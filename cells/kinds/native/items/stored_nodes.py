@@ -26,7 +26,7 @@ _OF_SERVICE = services.c.id == compute_nodes.c.service_id
 
 
 class StoredNode(msgspec.Struct, frozen=True):
-    """id: of the row. revision: +1 with each change, assigned under the row lock. record: of
+    """A node. id: of the row. revision: +1 with each change, assigned under the row lock. record: as in
     fleetlight.resources.node.
     """
 
@@ -36,12 +36,12 @@ class StoredNode(msgspec.Struct, frozen=True):
 
 
 def node_parameters(cluster: Parameters, of_group: Parameters, of_node: Parameters) -> Parameters:
-    """The parameters of a node with what its group, and then the cell, fill in."""
+    """The parameters of a node, with missing ones from its group, then from the cell."""
     return {**cluster["ndparams"], **of_group, **of_node}
 
 
 def read_stored_nodes(connection: Connection, *conditions: ColumnElement[bool]) -> Sequence[StoredNode]:
-    """Every node that fulfils the conditions on `compute_nodes` and `services`, in the order in which they joined."""
+    """The nodes that fulfil the conditions on `compute_nodes` and `services`, in the order in which they joined."""
     columns = compute_nodes.c
     observed = observed_statuses.c
     is_observed = and_(observed.kind == OBSERVED_NODE, observed.name == columns.hypervisor_hostname)
@@ -86,7 +86,7 @@ def read_stored_nodes(connection: Connection, *conditions: ColumnElement[bool]) 
 
 
 def read_node_rows(connection: Connection) -> Sequence[ItemRow]:
-    """Every node as its announcement would tell of it."""
+    """Every node as its announcement would carry it."""
     return [_item_row(node) for node in read_stored_nodes(connection)]
 
 
@@ -117,5 +117,5 @@ _AS_THEY_ARE = [name for name in NODE_FIELDS if name not in _COMPUTED]
 
 
 def _latest(*moments: int | None) -> int:
-    """The last of some times; ResultStatus.NO_DATA, which is a number too, where there is none."""
+    """The latest of some times; ResultStatus.NO_DATA, which is a number, too, if there is none."""
     return max((moment for moment in moments if moment is not None and is_number(moment)), default=ResultStatus.NO_DATA)

@@ -1,4 +1,4 @@
-"""The log of a database server of Nova's: which instances each commit has touched, in order and without a hole.
+"""Follows the log of a database server of Nova, which names the instances of each commit, in order and without a hole.
 
-What a row says is never taken from the log: it only names what has to be read again (docs/decisions/0013).
+Values of rows are never taken from the log: it only names the instances to read again (docs/decisions/0013).
 """

@@ -1,6 +1,6 @@
-"""Which instances were touched by commits to the databases that a cell of Nova is read from.
+"""Opens the hints about one cell of Nova from the logs of its databases.
 
-The drivers are an extra, so what needs them is imported when it is used.
+The drivers are an optional dependency, so modules that need them are imported when used.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ _NOT_READ = {
 
 
 def follow_commits(engines: Sequence[Engine], after: Positions, clock: Clock) -> CommitHints:
-    """The hints of these databases together, the first of them the cell's own (fleetlight.cells.model.HintingAdapter).
+    """The hints of these databases, of which the first is the cell's own (fleetlight.cells.model.HintingAdapter).
 
-    From now on each engine gets its rows from the server whose log is read. Raises CommitLogError.
+    From now on each engine reads rows from the server whose log is read. Raises CommitLogError.
     """
     for engine in engines:
         if reason := _NOT_READ.get(dialect_of(engine.url)):

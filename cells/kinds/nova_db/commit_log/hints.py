@@ -1,4 +1,4 @@
-"""The hints about one cell of Nova: of the log of its own database, and of that of the API database."""
+"""The hints about one cell of Nova, from the logs of its own database and of the API database."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from fleetlight.cells.kinds.nova_db.one_server import close_idle, keep_to
 from fleetlight.cells.model import Hints, LogPosition, Positions
 from fleetlight.resources.clock import Clock
 
-# After so long without a question a cell has no connection.
+# Close the connections of a cell that was not queried for so long.
 _RESTS_AFTER_S = 10.0
 
 
 @dataclass(slots=True)
 class _Followed:
-    """What is known of one log: `at` and `position` of the last time."""
+    """One log, with `at` and `position` of the last `take`."""
 
     subscription: Subscription
     position: LogPosition | None = None
@@ -28,7 +28,7 @@ class _Followed:
 
 
 class NovaHints:
-    """CommitHints (fleetlight.cells.model) from the logs that a cell of Nova needs.
+    """CommitHints (fleetlight.cells.model) from the logs of a cell of Nova.
 
     The first of `engines` is that of the cell's own database. Raises CommitLogError.
     """
@@ -48,7 +48,7 @@ class NovaHints:
                 self._logs[address] = _Followed(log.subscribe(schemas[address], after.get(address)))
         except CommitLogError:
             self.close()
-            # Other cells may rely on what the API database is read from.
+            # Not the engine of the API database, whose server other cells may rely on.
             keep_to(engines[0], None)
             raise
         for engine in engines:
@@ -59,7 +59,7 @@ class NovaHints:
         return all(followed.subscription.is_continued for followed in self._logs.values())
 
     def wait(self, longest_s: float) -> None:
-        # With two logs most of what is waited for is in that of the cell.
+        # Of two logs, that of the cell has most commits.
         next(iter(self._logs.values())).subscription.wait(longest_s)
 
     def take(self) -> Hints | None:
@@ -72,7 +72,7 @@ class NovaHints:
         positions = {
             address: followed.position for address, followed in self._logs.items() if followed.position is not None
         }
-        # Before each log was read once it is not known up to where there is nothing else.
+        # Before each log has been read once, the hints cannot prove that they are complete up to a moment.
         if not is_new or len(positions) < len(self._logs):
             return None
         touched, self._touched = self._touched, Touched()

@@ -1,8 +1,8 @@
-"""The log of one database server, read once for all cells of this process that have databases there.
+"""Reads the log of one database server once for all cells of this process with databases there.
 
-A round asks the server up to where commits can be seen, reads the log up to there, and gives each cell the instances
-that were touched. Whoever reads their rows after that gets what those commits have made of them, or something newer:
-the log alone would not do, for a transaction is in it a moment before it can be seen.
+A round queries the position up to which commits are visible, reads the log up to it, and gives each cell the instances
+that were touched. Rows that are read after that contain those commits, or newer ones. The log alone would not suffice,
+since a transaction is in it a moment before it is visible.
 """
 
 import time
@@ -23,19 +23,19 @@ from fleetlight.resources.clock import Clock
 
 _log = structlog.get_logger(__name__)
 
-# How often it is looked whether the same server answers at the address. A connection may outlive a failover.
+# How often to check that the same server answers at the address, since a connection may outlive a failover.
 _ADDRESS_CHECKED_S = 10.0
-# From further behind a comparison is faster, and keeps no other cell of the server waiting.
+# A cell that is further behind is compared, which is faster, and does not delay other cells of the server.
 _MOST_READ_AGAIN = 50_000
-# Under load the server is asked at most so often.
+# The shortest time between two queries to the server under load.
 _SHORTEST_ROUND_S = 0.05
 _ADMITTED_WITHIN_S = 45.0
 
 
 class CommitLog:
-    """The log of the server at one address. Any thread may call it; one of its own reads.
+    """The log of the server at one address; thread-safe. A thread of its own reads it until the last subscription ends.
 
-    url: of any database there. The thread ends with the last subscription.
+    url: of any database there.
     """
 
     def __init__(self, url: URL, clock: Clock) -> None:
@@ -47,7 +47,7 @@ class CommitLog:
         self._thread: Thread | None = None
 
     def subscribe(self, schemas: Sequence[str], after: LogPosition | None) -> Subscription:
-        """Subscribe to what is touched of these schemas, from `after` on if the log still has it.
+        """Subscribe to the touched instances of these schemas, from `after` on if the log still has that position.
 
         Raises CommitLogError if the log cannot be read, or does not have every change.
         """
@@ -64,6 +64,7 @@ class CommitLog:
         return new
 
     def leave(self, subscription: Subscription) -> None:
+        """End a subscription."""
         with self._guard:
             self._subscriptions = [each for each in self._subscriptions if each is not subscription]
             self._newcomers = [each for each in self._newcomers if each[0] is not subscription]
@@ -76,7 +77,7 @@ class CommitLog:
                 self._end(error)
                 return
             except BaseException as error:
-                # A mistake of ours in a thread of its own: those who wait must not wait for ever.
+                # A mistake of this program: end the subscriptions, so that none waits for ever.
                 self._end(CommitLogError(f"{type(error).__name__}: {error}", is_lasting=False))
                 raise
             else:
@@ -110,7 +111,7 @@ class CommitLog:
                 start = _start(server, newcomers, reached)
                 schemas = {schema for subscription in subscriptions for schema in subscription.schemas}
                 with closing(LogStream(server, start, schemas)) as stream:
-                    # Only now the server says whether the account may read it.
+                    # Only now the server shows whether the account may read the log.
                     stream.wait()
                     self._admit(newcomers)
                     reached = self._follow(server, stream, clustered)
@@ -161,7 +162,7 @@ class CommitLog:
             stream.wait()
 
     def _check_address(self, server: LogServer) -> None:
-        """Raise CommitLogError if another server answers there by now, or this one has become a replica."""
+        """Raises CommitLogError if another server answers at the address by now, or this one has become a replica."""
         with closing(LogServer(self._url)) as answering:
             answering.require_usable()
             if answering.identity != server.identity:
@@ -169,7 +170,7 @@ class CommitLog:
 
 
 class _Rounds:
-    """One round after the other on one stream."""
+    """Makes rounds on one stream."""
 
     def __init__(self, server: LogServer, stream: LogStream, clustered: "ClusterCount") -> None:
         self._server = server
@@ -179,7 +180,7 @@ class _Rounds:
         self._clustered = clustered
 
     def next(self) -> Mapping[str, Touched]:
-        """What was touched, by schema, up to where commits can be seen now. Raises CommitLogError."""
+        """The touched instances, by schema, up to the position that is visible now. Raises CommitLogError."""
         pause_s = self._not_before_s - time.monotonic()
         if pause_s > 0:
             time.sleep(pause_s)
@@ -200,17 +201,17 @@ class _Rounds:
 
 
 class ClusterCount:
-    """Whether the log of a node of a cluster (Galera) has all that was committed through the others.
+    """Checks that the log of a node of a cluster (Galera) has all commits of the other nodes.
 
-    Nodes count the commits of all of them, and changes of who belongs to the cluster, which are in no log: the count
-    less what is in the log stays the same otherwise.
+    Nodes count the commits of all nodes, and changes of membership, which are in no log. Otherwise the difference
+    between that count and the number of logged commits stays the same.
     """
 
     def __init__(self) -> None:
         self._difference: int | None = None
 
     def lacks(self, replicated: int, logged: int) -> bool:
-        """Whether something was committed since the last call that is not in the log."""
+        """Whether a commit since the last call is not in the log."""
         known, self._difference = self._difference, replicated - logged
         return known is not None and self._difference > known
 
@@ -230,11 +231,11 @@ class CommitLogs:
 
 
 COMMIT_LOGS = CommitLogs()
-"""Those of this process."""
+"""The logs that this process reads."""
 
 
 def _start(server: LogServer, newcomers: Sequence[Subscription], reached: LogPosition | None) -> LogPosition:
-    """The position to read from, so that no subscription lacks anything; repeats do no harm. Raises CommitLogError."""
+    """The position from which to read, so that no subscription misses a commit. Raises CommitLogError."""
     for new in newcomers:
         new.identity = server.identity
     starts = [] if reached is None else [reached]
@@ -249,10 +250,10 @@ def _start(server: LogServer, newcomers: Sequence[Subscription], reached: LogPos
 
 
 def _go_on(server: LogServer, after: Mapping[Subscription, LogPosition]) -> Iterator[LogPosition]:
-    """Tell those for which the log goes on; returns from where.
+    """Mark the subscriptions that the log continues; yields their positions.
 
-    A server reads a file of its log from the beginning to say what was at a place in it. So it is asked for the newest
-    place that it still knows. What was before that while it ran is there too, unless its file was removed.
+    A server reads a file of its log from the beginning to check a position. So this checks only the newest that it
+    still knows. Earlier positions since the server started are in the log as well, unless their file was removed.
     """
     files, now = (server.files(), server.number_now()) if after else ((), 0)
     newest: LogPosition | None = None

@@ -1,4 +1,4 @@
-"""Questions to a server of MariaDB about its log; one connection, which an account that may read rows can open."""
+"""Queries about its log to a MariaDB server, over one connection of an account with the right to read rows."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +18,7 @@ from fleetlight.cells.model import LogPosition
 _CONNECT_TIMEOUT_S = 5
 # The server is silent for a second or so at most while the log is read (stream.HEARTBEAT_S).
 _READ_TIMEOUT_S = 10
-# Until 11.4 a server reads a file of its log from the beginning to say which numbers were given out up to a place.
+# Until 11.4 a server reads a file of its log from the beginning to find the GTID of a position.
 _ANSWER_TIMEOUT_S = 60
 _ACCESS_DENIED = (1044, 1045, 1142, 1143, 1227)
 _AT_ONCE = 1000
@@ -41,7 +41,7 @@ _SNAPSHOT = (
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogPlace:
-    """A boundary of two transactions: the number of a file of the log, and the byte in it."""
+    """A boundary between two transactions: the number of a file of the log, and the offset in it."""
 
     number: int
     offset: int
@@ -58,10 +58,10 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """What a reader of rows sees from now on: all commits up to `place`.
+    """The commits that a reader of rows sees from now on: all up to `place`.
 
-    replicated: how many commits the cluster that the server belongs to had given out by then; None without a cluster
-        (Galera), and while more of them come.
+    replicated: number of commits in the cluster (Galera) of the server by then; None without a cluster, and while the
+        number grows.
     """
 
     place: LogPlace
@@ -69,8 +69,8 @@ class Visible:
 
 
 def connection_arguments(url: URL) -> dict[str, Any]:
-    """How PyMySQL connects to `url`, of an address that `parse_nova_url` has read."""
-    # `set` takes None for "as it was": one server is asked about many schemas.
+    """The arguments with which PyMySQL connects to the server of an address from `parse_nova_url`, without a schema."""
+    # `set` would ignore None.
     _, arguments = MySQLDialect_pymysql().create_connect_args(url._replace(database=None))
     return {
         **arguments,
@@ -82,7 +82,7 @@ def connection_arguments(url: URL) -> dict[str, Any]:
 
 
 class LogServer:
-    """A server whose log is looked at. Calls raise CommitLogError."""
+    """A server whose log is read. Calls raise CommitLogError."""
 
     def __init__(self, url: URL) -> None:
         self._arguments = connection_arguments(url)
@@ -94,12 +94,12 @@ class LogServer:
         with translated(), self.connection.cursor() as cursor:
             cursor.execute(_STARTED_AT)
             self._started_at = int(cursor.fetchone()["started_at"])
-        # A server without a cluster has no such status, or one that says that it is not connected.
+        # A server without a cluster lacks this status, or shows that it is not connected.
         self._is_clustered = self._status().get("WSREP_LOCAL_STATE", "0") != "0"
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """How another connection to the same address is opened."""
+        """The arguments for another connection to the same address."""
         return self._arguments
 
     @property
@@ -108,7 +108,7 @@ class LogServer:
         return of["hostname"], of["port"], of["server_id"], of["socket"]
 
     def require_usable(self) -> None:
-        """Raise CommitLogError, with what has to be done, where the log does not have every change of a row."""
+        """Raises CommitLogError with a remedy if the log lacks some changes of rows."""
         of = self._settings
         if "mariadb" not in str(of["version"]).lower():
             raise CommitLogError("it is not MariaDB, whose log alone is read", is_lasting=True)
@@ -127,8 +127,8 @@ class LogServer:
             )
 
     def require_logged(self, schemas: Collection[str]) -> None:
-        """Raise CommitLogError where the server is told to leave one of these schemas out of its log, or does not call
-        it so: then nothing would ever be heard of it.
+        """Raises CommitLogError if the log leaves out one of these schemas, or the server spells its name otherwise, so
+        that no change of it would be noticed.
         """
         with translated(), self.connection.cursor() as cursor:
             cursor.execute("SHOW MASTER STATUS")
@@ -150,10 +150,10 @@ class LogServer:
                 )
 
     def visible(self) -> Visible:
-        """The snapshot of a transaction, in the order of commits; see Visible. Raises CommitLogError."""
+        """The position of a new snapshot in the order of commits. Raises CommitLogError."""
         counted = self._status().get("WSREP_LAST_COMMITTED") if self._is_clustered else None
         with translated(), self.connection.cursor() as cursor:
-            # It ends the one before, so nothing older than the last look is kept for us.
+            # This ends the previous transaction, so the server keeps no older rows for us.
             cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         found = self._status()
         file, offset = found.get("BINLOG_SNAPSHOT_FILE"), found.get("BINLOG_SNAPSHOT_POSITION")
@@ -165,7 +165,7 @@ class LogServer:
         return Visible(LogPlace.of(file, int(offset)), int(counted) if is_still and counted is not None else None)
 
     def number_now(self) -> int:
-        """As `number_of`, of all that was committed."""
+        """As `number_of`, for all commits until now."""
         with translated(), self.connection.cursor() as cursor:
             cursor.execute("SELECT @@gtid_binlog_pos AS gtid")
             return number_of(_text(cursor.fetchone()["gtid"]))
@@ -177,7 +177,7 @@ class LogServer:
 
     @property
     def started_at(self) -> int:
-        """Seconds since the epoch, give or take one."""
+        """When the server started, in seconds since the epoch, exact to one second."""
         return self._started_at
 
     def is_in_log(self, position: LogPosition) -> bool:
@@ -186,20 +186,20 @@ class LogServer:
         return was_running and self.gtid_at(LogPlace.at(position)) == position.gtid
 
     def files(self) -> Collection[str]:
-        """Names of the files that its log still has."""
+        """The names of the files that the log still has."""
         with translated(), self.connection.cursor() as cursor:
             cursor.execute("SHOW BINARY LOGS")
             return {str(row["Log_name"]) for row in cursor.fetchall()}
 
     def gtid_at(self, place: LogPlace) -> str | None:
-        """The numbers of the last transactions before a place, one for each domain; None if the log lacks the place."""
+        """The GTID of a place: the last transaction before it in each domain; None if the log lacks the place."""
         with translated(), self.connection.cursor() as cursor:
             cursor.execute("SELECT BINLOG_GTID_POS(%s, %s) AS gtid", (place.file, place.offset))
             row = cursor.fetchone()
         return None if row is None or row["gtid"] is None else sorted_gtid(_text(row["gtid"]))
 
     def columns(self, schemas: Collection[str]) -> Mapping[tuple[str, str], Mapping[str, int]]:
-        """By schema and table, the places of the columns that the account may read."""
+        """The positions of the columns that the account may read, by schema and table."""
         statement = (
             "SELECT table_schema AS s, table_name AS t, column_name AS c, ordinal_position AS p "
             "FROM information_schema.columns WHERE table_schema IN %s AND table_name IN %s"
@@ -212,7 +212,7 @@ class LogServer:
         return found
 
     def look_up(self, schema: str, where: LookedUp, keys: Sequence[Any]) -> Collection[str]:
-        """The instances that rows name which are found by these values of a column."""
+        """The uuids of instances in the rows that have one of these values in a column."""
         table, named, column = where
         statement = f"SELECT DISTINCT {_quoted(named)} AS uuid FROM {_quoted(schema)}.{_quoted(table)} "  # noqa: S608
         statement += f"WHERE {_quoted(column)} IN %s"
@@ -224,7 +224,7 @@ class LogServer:
         return uuids
 
     def close(self) -> None:
-        # The reader of the log closes it where the log ends.
+        # The reader of the log closes the connection at the end of the log.
         if self.connection.open:
             self.connection.close()
 
@@ -241,7 +241,7 @@ class LogServer:
 
 
 class translated:  # noqa: N801  # reads as what it does
-    """What PyMySQL raises, as CommitLogError."""
+    """Translates errors of PyMySQL to CommitLogError."""
 
     def __enter__(self) -> None:
         """Nothing has failed yet."""
@@ -252,7 +252,7 @@ class translated:  # noqa: N801  # reads as what it does
 
 
 def as_commit_log_error(error: Exception) -> CommitLogError:
-    """What the server, or the way to it, said no to."""
+    """The CommitLogError for an error of the server or the connection, with a remedy if there is one."""
     code = error.args[0] if error.args else None
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     if code in _ACCESS_DENIED and any(right in text.upper() for right in ("REPLICATION SLAVE", "BINLOG MONITOR")):
@@ -263,12 +263,12 @@ def as_commit_log_error(error: Exception) -> CommitLogError:
 
 
 def sorted_gtid(text: str) -> str:
-    """The same numbers, one for each domain, in one order."""
+    """The same GTID with its domains in a fixed order."""
     return ",".join(sorted(part.strip() for part in text.split(",") if part.strip()))
 
 
 def number_of(gtid: str) -> int:
-    """How many transactions a position has behind it, in all domains: it only grows in one log."""
+    """The number of transactions in all domains up to a GTID, which only grows in one log."""
     return sum(int(found) for found in re.findall(r"\d+-\d+-(\d+)", gtid))
 
 

@@ -1,4 +1,4 @@
-"""The log of a server from one place on: which instances its transactions have touched."""
+"""Reads the log of a server from one position on: the instances that its transactions touched."""
 
 import logging
 import random
@@ -33,13 +33,13 @@ from fleetlight.cells.model import LogPosition
 
 _log = structlog.get_logger(__name__)
 
-# It warns of names of columns that the log lacks: they are taken from the schema.
+# The library warns of missing names of columns in the log; this program takes them from the schema.
 logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)
 
 HEARTBEAT_S = 1.5
-"""How often a server at rest is asked; two statements each time."""
+"""How often an idle server is queried, with two statements each time."""
 
-# So often a server may say that nothing comes before it has sent what can be seen.
+# The most heartbeats of a server that has not sent all visible commits yet.
 _HEARTBEATS_AWAITED = 5
 _SERVER_IDS = range(1 << 31, (1 << 32) - 1)
 _EVENTS = (
@@ -87,7 +87,7 @@ class LogStream:
 
     @property
     def position(self) -> LogPosition:
-        """Up to where the log was read: between two transactions after `read_until`."""
+        """The position up to which the log was read, which is between two transactions after `read_until`."""
         gtid = sorted_gtid(",".join(self._gtids.values()))
         # Where two servers write in one domain, numbers may go back.
         self._number = max(self._number, number_of(gtid))
@@ -101,24 +101,24 @@ class LogStream:
             self._pending = None
             heartbeats += isinstance(event, HeartbeatLogEvent)
             if heartbeats > _HEARTBEATS_AWAITED:
-                # As after a change of how the server writes its log, which the reader does not notice.
+                # This happens after a change of the log's format, which the reader does not notice.
                 raise CommitLogError("the log that it sends does not come to what can be seen", is_lasting=False)
             if event is not None:
                 self._take(event)
             self._move()
 
     def taken(self) -> dict[str, Touched]:
-        """What the rows since the last call have touched, by schema."""
+        """The instances that rows since the last call touched, by schema."""
         taken, self._touched = self._touched, {}
         return taken
 
     def touch_everything(self) -> None:
-        """Say that any row of any schema may have been touched."""
+        """Note that any row of any schema may have been touched."""
         for schema in self._schemas:
             self._touched.setdefault(schema, Touched()).forget()
 
     def wait(self) -> None:
-        """Wait for what comes next, at most until the server says that nothing has come."""
+        """Wait for the next event, at most until a heartbeat of the server."""
         if self._pending is None:
             event = self._fetch()
             if event is None or isinstance(event, HeartbeatLogEvent):
@@ -132,7 +132,7 @@ class LogStream:
             self._connection.close()
 
     def _connect(self, **arguments: Any) -> Any:
-        """How the reader connects: once, since behind the same address another server may answer the next time."""
+        """Connect the reader, only once, since another server may answer at the same address the next time."""
         if arguments.get("db") == "information_schema":
             return self._server.connection
         if self._connection is not None:
@@ -141,14 +141,14 @@ class LogStream:
         return self._connection
 
     def _fetch(self) -> Any:
-        """The next event; None for one that cannot be read, after everything was said to be touched."""
+        """The next event; None for an unreadable one, after which any row may have been touched."""
         try:
             event = self._reader.fetchone()
         except (pymysql.MySQLError, OSError) as error:
             raise as_commit_log_error(error) from error
         except CommitLogError:
             raise
-        except Exception as error:  # noqa: BLE001  # it is about this event, which was received as a whole
+        except Exception as error:  # noqa: BLE001  # only this event fails, which was received completely
             _log.warning("indexer.log_event_unreadable", reason=f"{type(error).__name__}: {error}")
             self.touch_everything()
             return None
@@ -157,7 +157,7 @@ class LogStream:
         return event
 
     def _move(self) -> None:
-        """The reader's own place is behind the event that it returned last."""
+        """Move to the reader's position, which is after the last event that it returned."""
         self._place = LogPlace.of(self._reader.log_file, self._reader.log_pos)
 
     def _take(self, event: Any) -> None:
@@ -187,7 +187,7 @@ class LogStream:
             touched.forget()
 
     def _take_statement(self, event: Any) -> None:
-        """DDL, or what was logged as a statement: which rows it has changed is not said."""
+        """Take DDL, or another logged statement, which does not name the rows that it changed."""
         statement = str(event.query)
         if is_harmless(statement):
             return

@@ -1,4 +1,4 @@
-"""What one cell is told of one log."""
+"""The subscription of one cell to one log."""
 
 from collections.abc import Callable, Mapping, Sequence
 from threading import Condition
@@ -10,10 +10,10 @@ from fleetlight.cells.model import LogPosition
 
 
 class Subscription:
-    """What one cell is told of one log. `take` and `wait` belong to one thread.
+    """The subscription of one cell to one log. `take` and `wait` are for one thread.
 
-    schemas: whose rows it is told about. after: the position to go on from; None for the present one.
-    is_continued: whether it does go on from there; otherwise nothing is known of what was committed before.
+    schemas: whose touched instances it receives. after: the position to continue from; None for the current one.
+    is_continued: whether it continues from there; otherwise commits before its beginning are unknown.
     identity: of the server.
     """
 
@@ -32,9 +32,9 @@ class Subscription:
         self._failure: CommitLogError | None = None
 
     def put(self, touched: Mapping[str, Touched], position: LogPosition, at: int) -> None:
-        """Nothing but what is `touched`, by schema, was committed up to a position since the last call.
+        """Add the instances `touched`, by schema, by all commits since the last call up to a position.
 
-        at: the moment before the server was asked for the position, microseconds.
+        at: the moment before the position was queried, in microseconds.
         """
         with self._changed:
             for schema in self.schemas:
@@ -44,7 +44,7 @@ class Subscription:
             self._changed.notify_all()
 
     def fail(self, failure: CommitLogError) -> None:
-        """Nothing more comes."""
+        """End the subscription with an error, which `take` and `require_alive` raise."""
         with self._changed:
             self._failure = failure
             self._changed.notify_all()
@@ -54,18 +54,20 @@ class Subscription:
         return self._failure is None
 
     def require_alive(self) -> None:
-        """Raises CommitLogError if nothing more comes."""
+        """Raises CommitLogError if the subscription has ended."""
         with self._changed:
             if self._failure is not None:
                 raise self._failure
 
     def wait(self, longest_s: float) -> None:
-        """Wait until there is something to take."""
+        """Wait until `take` returns something, or raises; at most `longest_s`."""
         with self._changed:
             self._changed.wait_for(lambda: self._position is not None or self._failure is not None, longest_s)
 
     def take(self) -> tuple[Touched, LogPosition, int] | None:
-        """What has come since the last call; None if nothing has. Raises CommitLogError."""
+        """The touched instances since the last call, with position and moment; None if there are none. Raises
+        CommitLogError.
+        """
         self.require_alive()
         with self._changed:
             if self._position is None:
@@ -75,5 +77,5 @@ class Subscription:
             return taken
 
     def close(self) -> None:
-        """Be told nothing more."""
+        """End the subscription."""
         self._leave(self)

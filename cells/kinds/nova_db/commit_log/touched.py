@@ -1,4 +1,4 @@
-"""Which instances the changed rows of Nova's tables belong to."""
+"""Finds the instances to which changed rows of Nova's tables belong."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -8,13 +8,13 @@ from typing import Any
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _HARMLESS = re.compile(r"\s*(BEGIN|COMMIT|SAVEPOINT|ROLLBACK TO|RELEASE SAVEPOINT|ROLLBACK)\b", re.IGNORECASE)
 
-# More of one schema are read sooner by a comparison of the whole cell.
+# For more instances of one schema, a comparison of the whole cell is faster.
 _MOST = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """Where a row says whose it is: in `column`, or, through its `key`, in the rows of `members` that name it."""
+    """Where a row names its instance: in `column`, or in the rows of `members` that refer to its `key`."""
 
     column: str = "instance_uuid"
     key: str = "id"
@@ -37,21 +37,21 @@ OWNERS: Mapping[str, _Owner] = {
     "instance_groups": _Owner("", members=("instance_group_member", "group_id")),
     "cell_mappings": _Owner("", key=""),
 }
-"""By table, of a cell's database or of the API's, those that instances are made of (contracts/nova-db, 1).
+"""The tables, of cell and API databases, with data of instances (contracts/nova-db, 1).
 
-That of the cells names none: where they change everything is compared.
+The table of cells names no instance: after a change there, everything is compared.
 """
 
 LookedUp = tuple[str, str, str]
-"""A table, the column that names an instance there, and the column by which its rows are found."""
+"""A table, its column with the uuid of an instance, and the column by which to find rows."""
 
 
 @dataclass(slots=True)
 class Touched:
-    """What was touched of one schema.
+    """The touched instances of one schema.
 
-    uuids: of instances. has_unknown: whether any other one may have been too. keys: values of rows that name their
-        instance only through another one, by where that is looked up.
+    has_unknown: whether any other instance may have been touched as well. keys: of rows that name their instance only
+        through other rows, by where these are looked up.
     """
 
     uuids: set[str] = field(default_factory=set)
@@ -59,27 +59,28 @@ class Touched:
     keys: dict[LookedUp, set[Any]] = field(default_factory=dict)
 
     def add(self, uuids: Collection[str]) -> None:
+        """Add instances; if they become too many, all count as touched."""
         self.uuids.update(uuids)
         if len(self.uuids) > _MOST:
             self.forget()
 
     def merge(self, other: "Touched") -> None:
-        """What was touched of another schema, or later; its keys were looked up."""
+        """Add the instances of another schema, or later ones, after their keys were looked up."""
         self.add(other.uuids)
         if other.has_unknown:
             self.forget()
 
     def forget(self) -> None:
-        """Too many were touched, or it cannot be said which."""
+        """Count all instances as touched, since too many are, or they are unknown."""
         self.has_unknown = True
         self.uuids.clear()
         self.keys.clear()
 
     def take_row(self, table: str, columns: Mapping[str, int], images: Collection[Mapping[str, Any]]) -> None:
-        """One changed row. columns: places of the table's columns, by name, from 0.
+        """Add the instance of a changed row. columns: positions of the table's columns by name, from 0.
 
-        images: the row before and after, as far as it is there, by `UNKNOWN_COLn` or by name; a row that was only
-        partly logged has None for what is missing (`binlog_row_image`).
+        images: the row before and after the change, if they exist, by `UNKNOWN_COLn` or by name; None for values that
+        were not logged (`binlog_row_image`).
         """
         if self.has_unknown:
             return
@@ -102,7 +103,7 @@ class Touched:
 
 
 def is_harmless(statement: str) -> bool:
-    """Whether a logged statement only begins, ends or divides a transaction, whose rows are logged by themselves."""
+    """Whether a logged statement only begins, ends or divides a transaction, whose rows are logged separately."""
     return _HARMLESS.match(statement) is not None
 
 
