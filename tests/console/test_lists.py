@@ -155,11 +155,16 @@ def test_what_changed_since_a_moment_is_shown(console: Console, fleet: ConsoleFl
 
 @with_one_index
 def test_headings_that_cannot_sort_are_no_buttons_and_no_order_takes_rows_away(console: Console) -> None:
-    page = console.list('instances?filter=project_id == "payroll"&columns=name,status&order=-status')
+    page = console.list('instances?filter=project_id == "payroll"&columns=name,status,cell&order=-status')
     expect(page.locator("tbody tr")).to_have_count(3)
     expect(page.get_by_role("columnheader", name="Status").get_by_role("button")).to_have_count(0)
     page.get_by_role("columnheader", name="Instance").get_by_role("button").click()
     expect(console.row(0)).to_contain_text("pay-c")
+    heading = page.get_by_role("columnheader", name="Cell")
+    for direction, last in (("ascending", "cell2"), ("descending", "cell1")):
+        heading.get_by_role("button").click()
+        expect(heading).to_have_attribute("aria-sort", direction)
+        expect(console.row(2)).to_contain_text(last)
 
 
 @with_one_index
