@@ -50,7 +50,7 @@ CHANGES = {
     "a replaced row": "REPLACE INTO documents (uuid, cell_uuid) SELECT uuid, 'c0' FROM documents",
     "altered progress": "UPDATE progress SET watermark = 99",
     "deleted progress": "DELETE FROM progress",
-    "altered state": "INSERT INTO state VALUES ('horizon', 'c0', x'39')",
+    "altered state": "INSERT OR REPLACE INTO state VALUES ('horizon', 'c0', x'39')",
     "a deleted item": "DELETE FROM items WHERE uuid != ''",
     "a mark of items": "INSERT INTO items VALUES ('router', 'c0', '', 0, NULL, '{}')",
     "a dropped trigger": "DROP TRIGGER seal_documents_DELETE",
