@@ -461,11 +461,13 @@ def test_socket_that_was_left_behind_is_replaced_and_one_in_use_is_not(fleet: Co
         left.bind(str(luxi.path))
     assert luxi.result("QueryConfigValues", ["cluster_name"]) == ["fleetlight"]
 
-    async def second(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+    async def second(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Answer:
         with pytest.raises(LuxiSocketError, match="another process serves"):
             async with serving_luxi(luxi.path, luxi.calls):
                 pass
+        writer.write(message("QueryConfigValues", ["cluster_name"]))
+        return await answer(reader)
 
-    luxi.talk(second)
+    assert luxi.talk(second)["success"]
     with pytest.raises(LuxiSocketError, match="too long"):
         Socket(fleet.api(), Path("/tmp") / ("x" * 120)).result("QueryClusterInfo")  # noqa: S108  # it is never made
