@@ -19,9 +19,9 @@ test("events are said in words", () => {
 });
 
 test("fields have one word in English each, whatever their titles are made of", () => {
-  const titles = { vm_state: "VMState", security_groups: "SecurityGroups", disk_template: "Disk_template", os_type: "OSType", "hv/cpu_mask": "hv/cpu_mask" };
+  const titles = { vm_state: "VMState", security_groups: "SecurityGroups", disk_template: "Disk_template", os_type: "OSType", "disk.uuids": "Disk_UUIDs", "hv/cpu_mask": "hv/cpu_mask" };
   const words = Object.entries(titles).map(([name, title]) => labelOf({ name, title }));
-  assert.deepEqual(words, ["State", "Security groups", "Disk template", "OS type", "Cpu mask"]);
+  assert.deepEqual(words, ["State", "Security groups", "Disk template", "OS type", "Disk UUIDs", "Cpu mask"]);
 });
 
 test("older changes that come after the list has begun anew are dropped", async () => {

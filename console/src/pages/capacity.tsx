@@ -178,11 +178,11 @@ function Amounts({ part }: { part: Sums }) {
     <>
       <td class="number">{part.available_nodes === part.nodes ? part.nodes.toLocaleString("en") : `${part.available_nodes} of ${part.nodes}`}</td>
       {KINDS.map((kind) => (
-        <td key={kind}>
+        <td key={kind} class="amount">
           <Bar total={part.total[kind]} used={part.used[kind]} reserved={part.reserved[kind]} name={NAMES[kind]} />
           {amount(kind, part.used[kind])} used ({percent(part.used[kind], part.total[kind])}),{" "}
           {part.reserved[kind] === 0 ? "" : `${amount(kind, part.reserved[kind])} reserved, `}
-          {amount(kind, part.free[kind])} free
+          <span>{amount(kind, part.free[kind])} free</span>
         </td>
       ))}
     </>

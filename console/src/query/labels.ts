@@ -55,9 +55,9 @@ export function tooltipOf({ name, doc }: Field): string {
   return `${name}: ${doc}`;
 }
 
-/** "Disk_template", "SecurityGroups" and "hv/cpu_mask" as words: "Disk template", "Security groups", "Cpu mask". */
+/** "Disk_template", "SecurityGroups" and "hv/cpu_mask" as words: "Disk template", "Security groups", "Cpu mask". "UUIDs" is one. */
 function worded(title: string): string {
-  const spaced = title.replace(/^[a-z]+\//, "").replaceAll("_", " ").replace(/([a-z0-9])([A-Z])|([A-Z]{2})([A-Z][a-z])/g, "$1$3 $2$4");
+  const spaced = title.replace(/^[a-z]+\//, "").replaceAll("_", " ").replace(/([a-z0-9])([A-Z])|([A-Z]{2})([A-Z](?!s\b)[a-z])/g, "$1$3 $2$4");
   const [first = "", ...rest] = spaced.split(" ");
   return [first.charAt(0).toUpperCase() + first.slice(1), ...rest.map((word) => (/^[A-Z]{2}/.test(word) ? word : word.toLowerCase()))].join(" ");
 }
