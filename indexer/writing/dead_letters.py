@@ -28,8 +28,7 @@ from fleetlight.resources.clock import Clock, system_clock
 _log = structlog.get_logger(__name__)
 
 _TAKEN_AT_ONCE = 100
-# Keep only this member of the sender's request context: older senders put tokens into the rest
-# (contracts/nova-notifications, section 3).
+# Keep only this member of the sender's request context: older senders put tokens into the rest.
 _CONTEXT_PREFIX = "_context_"
 _KEPT_CONTEXT = "_context_request_id"
 _MESSAGE = "oslo.message"
