@@ -1,1 +1,1 @@
-"""What things are: fields and their kinds, statuses, times, identifiers. Imports nothing of ours."""
+"""Fields and their kinds, statuses, times and identifiers. Imports no other package of Fleetlight."""

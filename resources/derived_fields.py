@@ -1,7 +1,7 @@
-"""Fields of an instance that follow from its other fields: stored, so that every store sorts and filters by them.
+"""Fields of an instance that are derived from its other fields, and stored so that every store can sort and filter.
 
-No message carries them, so whatever makes or changes a record takes them from here. In the cells of Nova a column has
-some of them (fleetlight.cells.kinds.nova_db).
+No message carries them, so all code that creates or changes a record computes them here. Nova has columns for some of
+them (fleetlight.cells.kinds.nova_db).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from fleetlight.resources.query_fields.parameters import IN_FLAVOR
 from fleetlight.resources.units import MIB_PER_GIB
 
 DERIVED_FROM = ("flavor", "image_ref", "block_devices", "ganeti")
-# Templates that take nothing of a node.
+# Disk templates that use no disk of a node.
 _ELSEWHERE_ALONE = frozenset({"diskless", "blockdev"})
 _TOO_LARGE = 2**63
 
@@ -23,7 +23,7 @@ Disk = Mapping[str, Any]
 
 
 def derived_values(record: Record) -> dict[str, Any]:
-    """The values of the derived fields, of a record that has at least DERIVED_FROM."""
+    """The derived fields of a record that has at least DERIVED_FROM."""
     flavor = record["flavor"]
     return {
         "flavor_id": flavor.get("flavorid") if flavor else None,
@@ -33,9 +33,9 @@ def derived_values(record: Record) -> dict[str, Any]:
 
 
 def disks_of(record: Record) -> list[Disk]:
-    """The disks in the order in which the guest sees them: its own by the flavor, then the volumes.
+    """The disks in the order in which the guest sees them: its own by the flavor, then volumes.
 
-    size: MiB, None of a volume, which another service keeps.
+    size: in MiB; None for a volume, which another service stores.
     """
     if (sizes := own_value(record, DISK_LISTS["size"])) is not None:
         return [{"size": size} for size in sizes]
@@ -50,13 +50,13 @@ def disks_of(record: Record) -> list[Disk]:
 
 
 def _size(flavor: Mapping[str, Any], name: str) -> float:
-    """A size that a flavor names; 0 where a damaged one has something else there, which must not cost the instance."""
+    """A size in a flavor; 0 if a damaged flavor has another value, which must not make the instance unreadable."""
     size = flavor.get(name)
     return size if isinstance(size, int | float) else 0
 
 
 def _parameter(record: Record, name: str) -> Any:
-    """A backend parameter that flavors have: as its cluster says it, else by the flavor, else as it is set."""
+    """A backend parameter that flavors have: from its cluster, else from the flavor, else as set on the instance."""
     said, flavor = record["ganeti"], record["flavor"]
     reported = None if said is None else kept_cell(said, f"be/{name}")
     if reported is not None:
@@ -65,7 +65,7 @@ def _parameter(record: Record, name: str) -> Any:
 
 
 def _disk_usage(record: Record) -> Any:
-    """MiB on each node that has the disks; as its cluster says it, where one does."""
+    """The MiB that the disks use on each of their nodes; from its cluster, if that reports it."""
     said = record["ganeti"]
     reported = None if said is None else kept_cell(said, "disk_usage")
     if reported is not None:
@@ -78,7 +78,7 @@ def _disk_usage(record: Record) -> Any:
 
 
 def _known(value_of: Callable[[], Any]) -> int | None:
-    """The value, where it has a place in an order. Rows and messages may hold anything, and still are instances."""
+    """The value if it can be sorted, else None: rows and messages may contain any value, and still are instances."""
     try:
         value = value_of()
     except (LookupError, TypeError, ValueError, AttributeError):

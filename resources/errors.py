@@ -1,9 +1,9 @@
-"""Errors in the use of fields, and of what a person gave that cannot be used.
+"""Errors in the use of fields, of commands and of configuration.
 
 FieldError
 ├── UnknownFieldError  no such field, or not one that can be used this way
 └── FilterValueError   the value does not fit the kind of the field
-UsageError             what a command was given, or what is configured, cannot be used
+UsageError             an argument of a command, or a setting, cannot be used
 """
 
 
@@ -31,4 +31,4 @@ class FilterValueError(FieldError):
 
 
 class UsageError(Exception):
-    """Commands end by it with the exit code of wrong usage; the text says what would be right."""
+    """A command ends with the exit code for wrong usage; the text says what would be right."""

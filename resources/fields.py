@@ -1,9 +1,9 @@
-"""Field definitions: the one place that says which fields an item has, and of what kind they are.
+"""Definitions of fields: the one place for the fields of items and their kinds.
 
-Sort keys, filters, the index mapping, fields queries and the columns of the command line and the console read these.
-A *record* is one item as field name -> stored value. Stored values are None, bool, int, float, str, and for kind
-`other` anything that JSON can hold; a timestamp is stored as an int, microseconds since the epoch, so that every
-database, the index and Python order and compare it alike.
+Sort keys, filters, the index mapping, fields queries and the columns of the command line and the console use these.
+A *record* is one item as stored values by field. Stored values are None, bool, int, float, str, and for kind `other`
+any JSON value; a timestamp is stored as an int, microseconds since the epoch, so that all databases, the index and
+Python order and compare it alike.
 """
 
 import re
@@ -44,9 +44,8 @@ class Field:
     """One field of an item.
 
     is_list: the stored value is a list of text; an absent list is an empty one, never null.
-    is_constant: no change of the item changes it.
-    is_derived: its value follows from other fields (fleetlight.resources.derived_fields), so it is not sent.
-    Raises ValueError when the definition breaks the rules of Query2 ("Field definition").
+    is_constant: it never changes. is_derived: it is computed from other fields (fleetlight.resources.derived_fields),
+    and not sent. Raises ValueError if the definition breaks the rules of Query2 ("Field definition").
     """
 
     name: str
@@ -64,10 +63,11 @@ class Field:
 
     @property
     def is_sortable(self) -> bool:
+        """Whether lists can be sorted by it."""
         return self.kind is not Kind.OTHER
 
     def stored(self, value: object) -> Scalar:
-        """Return `value` as a record holds it; raises FilterValueError when it does not fit the kind."""
+        """The stored form of `value`. Raises FilterValueError if it does not fit the kind."""
         match self.kind, value:
             case Kind.TIMESTAMP, datetime() if value.tzinfo is not None:
                 return to_microseconds(value)
@@ -85,7 +85,7 @@ class Field:
 
 
 def _is_unicode(text: str) -> bool:
-    """Half of a surrogate pair, which JSON can spell, is no character: nothing can store it."""
+    """Whether every store can hold a text: not if it has half of a surrogate pair, which JSON allows."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -108,8 +108,8 @@ _EXPECTED = {
 class Member:
     """The member of a server by which the compute API shows a field (contracts/nova-servers, section 7).
 
-    since: the microversion, 2.N, that brought it. is_for_admins: whether only administrators see it.
-    otherwise: what it shows where the field has no value.
+    since: N of the microversion 2.N that added it. is_for_admins: whether only administrators see it.
+    otherwise: its value if the field has none.
     """
 
     name: str
@@ -119,12 +119,11 @@ class Member:
 
 
 class ItemType(Mapping[str, Field]):
-    """What can be listed: a type of items, as its fields by name, in the order of their definition.
+    """A type of items that can be listed: its fields by name, in the order of their definition.
 
-    unique: the field, never null, that no two items share; it ends every order.
-    members: by the name of the field, what the compute API shows of it, if it does.
-    There is one of each type, so two are equal only if they are the same.
-    Raises ValueError when a name, or (ignoring case) a title, appears twice.
+    unique: a field that is never null, and differs between items; it is the last key of every order.
+    members: the members by which the compute API shows fields, by name of the field.
+    Types compare by identity. Raises ValueError if a name, or (ignoring case) a title, appears twice.
     """
 
     def __init__(
@@ -157,7 +156,7 @@ class ItemType(Mapping[str, Field]):
     __hash__ = object.__hash__
 
     def require(self, name: str, purpose: str) -> Field:
-        """Return the field called `name`; raises UnknownFieldError naming the `purpose` otherwise."""
+        """The field called `name`. Raises UnknownFieldError with the `purpose` if there is none."""
         try:
             return self._fields[name]
         except KeyError:
@@ -165,7 +164,7 @@ class ItemType(Mapping[str, Field]):
 
 
 def to_microseconds(moment: datetime) -> int:
-    """Microseconds since the epoch of a time that knows its zone."""
+    """Microseconds since the epoch of a time with a zone."""
     return (moment - _EPOCH) // _MICROSECOND
 
 

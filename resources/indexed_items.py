@@ -1,6 +1,4 @@
-"""The types of items, other than instances, that an index has: a line for each type, beside what reads and announces it
-in a cell.
-"""
+"""The indexed types of items other than instances: one line for each type. Cells have code to read and announce it."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -10,16 +8,16 @@ from fleetlight.resources.node import STORED_NODE_FIELDS, shown_node
 from fleetlight.resources.query_fields.node import NODE
 
 INSTANCES = "OS::Nova::Server"
-"""What users call instances where they name a type of resources (Searchlight's name, and Heat's)."""
+"""The name of instances as a type of resources (from Searchlight and Heat)."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedItems:
-    """A type of items.
+    """An indexed type of items.
 
-    item_type: its name in queries. resource_type: what users call it. noun: of one, in sentences. events: the object of
-    the event types that announce its changes. fields: those of queries that the index answers. shown: from what is
-    stored of an item to the values of these.
+    item_type: its name in queries. resource_type: its name as a type of resources. noun: for one item, in sentences.
+    events: the object in the event types of its changes. fields: those that the index can answer. shown: converts a
+    stored item to the values of these fields.
     """
 
     item_type: str
@@ -37,4 +35,4 @@ INDEXED_ITEMS: Mapping[str, IndexedItems] = {
 """By item type."""
 
 RESOURCE_TYPES = (INSTANCES, *(each.resource_type for each in INDEXED_ITEMS.values()))
-"""What an index has, by what users call it."""
+"""All indexed types of resources."""

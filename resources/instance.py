@@ -1,4 +1,4 @@
-"""The fields of an instance: what it can be filtered and sorted by, and what an answer is rendered from.
+"""The fields of an instance, for filters, orders and answers.
 
 Names are those of Nova's `instances` table, since the sort keys and filters of the compute API are. A cell's columns,
 the index's fields and a record's keys all use them; the payload on the wire uses Nova's payload names, as aliases
@@ -119,7 +119,7 @@ _NEVER_NULL = {"deleted": False, "forthcoming": False, "hidden": False, "locked"
 BLANK_INSTANCE: Record = {
     name: [] if field.is_list else _NEVER_NULL.get(name) for name, field in INSTANCE_FIELDS.items()
 }
-"""The record of an instance of which nothing is known."""
+"""The record of an instance whose fields are all unknown."""
 
 DEFAULT_ZONE = "nova"
-"""The availability zone of hosts that operators have not put into another one."""
+"""The availability zone of hosts that no operator has put into another one."""

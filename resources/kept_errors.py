@@ -1,4 +1,4 @@
-"""Errors that are kept after they were raised, for an answer to name them."""
+"""Errors that are stored after they were raised, so that an answer can name them."""
 
 from typing import TypeVar
 
@@ -6,10 +6,10 @@ E = TypeVar("E", bound=BaseException)
 
 
 def without_frames(error: E) -> E:
-    """`error`, without the frames that it and its causes went through.
+    """`error` without the tracebacks of itself and its causes.
 
-    Frames hold what an error was raised over, such as a body of megabytes, and in the end what keeps the error: all of
-    that would stay until garbage is looked for.
+    Frames refer to large objects, such as a body of megabytes, and finally to the holder of the error itself: all of
+    them would stay until garbage collection.
     """
     found: list[BaseException | None] = [error]
     known: set[int] = set()
@@ -20,7 +20,7 @@ def without_frames(error: E) -> E:
         known.add(id(each))
         each.__traceback__ = None
         if each.__suppress_context__:
-            # Nobody is shown it, and it may hold what it complains of.
+            # It is never shown, and may refer to large objects.
             each.__context__ = None
         found += each.__cause__, each.__context__
         if isinstance(each, BaseExceptionGroup):

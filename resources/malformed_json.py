@@ -1,6 +1,6 @@
-"""The exceptions of msgspec for bytes that are no JSON."""
+"""The exceptions of msgspec for malformed JSON."""
 
 import msgspec
 
 MALFORMED_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Also for texts that are no UTF-8, and for lists in lists without an end."""
+"""Also for texts that are not UTF-8, and for lists that are nested too deeply."""

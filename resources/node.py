@@ -1,8 +1,7 @@
-"""The stored part of a node, for which no host has to be asked: in the row of its cell, in notifications, and in the
-index.
+"""The stored part of a node, which needs no query to its host: in the row of its cell, in notifications and the index.
 
-A stored node is a record with the names of NODE_FIELDS. What of it a question sees is made here, so that the answer is
-the same whether a cell or the index has it.
+A stored node is a record with the fields NODE_FIELDS. This module converts it to the fields of queries, so that cells
+and the index give the same answer.
 """
 
 from fleetlight.resources.fields import Record
@@ -12,7 +11,7 @@ from fleetlight.resources.query_fields.parameters import node_parameter_values
 from fleetlight.resources.units import MIB_PER_GIB
 
 AGENT_ADDRESS = "agent_address"
-"""What a record says beside the fields that can be asked for: where the agent of the node answers, if it has one."""
+"""A field of records that queries do not have: the address of the node's agent, if it has one."""
 
 NODE_FIELDS = (
     "uuid",
@@ -40,14 +39,14 @@ NODE_FIELDS = (
     "status",
     "status_since",
 )
-"""Times are microseconds. ndparams: with what the group and the cell fill in. status: `up`, `down` or `offline`, as the
-node was found when it was asked last, since `status_since`; null while it is `up`."""
+"""Times are microseconds. ndparams: with defaults of group and cell filled in. status: `up`, `down` or `offline`, by
+the last query to the node; status_since: since when, null while it is `up`."""
 
 NOT_STORED = frozenset({"mfree", "dfree", "pinst_cnt", "pinst_list", "sinst_cnt", "sinst_list"})
-"""Fields that depend on the instances of a node, each of which would make a change of the node too."""
+"""Fields that depend on the instances of a node; each change of an instance would change the node as well."""
 
 STORED_NODE_FIELDS = frozenset(NODE) - NOT_STORED
-"""Fields of which a stored node says all that its cell knows."""
+"""Fields for which a stored node has everything that its cell knows."""
 
 
 _SIZES = ("ctotal", "mtotal", "dtotal", "cnos", "mnode", "cnodes", "csockets")
@@ -71,7 +70,7 @@ def shown_node(stored: Record) -> Record:
         "master_candidate": stored["master_candidate"],
         "master_capable": stored["master_capable"],
         "vm_capable": stored["vm_capable"],
-        # Its database leads a native cell, and none of its nodes.
+        # A native cell has its database instead of a master node.
         "master": False,
         "role": _role(stored["master_candidate"], is_drained=stored["drained"], is_offline=is_offline),
         "group": stored["group"],
@@ -84,14 +83,14 @@ def shown_node(stored: Record) -> Record:
 
 
 def has_size(stored: Record) -> bool:
-    """Whether the row has numbers for what the node is made of, as it has unless it is damaged."""
+    """Whether the row has numbers for the resources of the node; False if it is damaged."""
     return all(type(stored[name]) is int for name in ("vcpus", "memory_mib", "disk_gib"))
 
 
 def _sizes(stored: Record) -> Record:
-    """What a node without an agent is made of; one with an agent says so itself.
+    """The resources of a simulated node; a node with an agent reports them itself.
 
-    A simulated host is one machine with one processor package, and needs nothing of either for itself.
+    A simulated host is one machine with one processor package, and uses no processors or memory itself.
     """
     if stored["offline"]:
         return dict.fromkeys(_SIZES, ResultStatus.OFFLINE)

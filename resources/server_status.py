@@ -44,7 +44,7 @@ WITH_FAULT = frozenset({"ERROR", DELETED})
 
 
 def status_of(vm_state: str | None, task_state: str | None, *, deleted: bool) -> str:
-    """The status shown for these states; UNKNOWN for states that are in no table."""
+    """The status for these states; UNKNOWN if the table does not have them."""
     if deleted:
         return DELETED
     if vm_state is None:

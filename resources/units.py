@@ -1,4 +1,4 @@
-"""Numbers of one unit in another, and how far numbers go."""
+"""Factors between units, and the largest exact number."""
 
 from typing import Final
 
@@ -7,6 +7,6 @@ MIB_PER_GIB: Final = 1024
 MICROSECONDS_PER_SECOND: Final = 1_000_000
 MICROSECONDS_PER_HOUR: Final = 3600 * MICROSECONDS_PER_SECOND
 MIB_IN: Final = {"m": 1, "g": MIB_PER_GIB, "t": MIB_PER_GIB * MIB_PER_GIB}
-"""By the letters that sizes end with."""
+"""The factors of sizes by their suffix."""
 MOST_EXACT: Final = 2**53
-"""Up to here a number with a point, as readers of JSON keep all numbers, holds each whole one."""
+"""A float, which readers of JSON use for all numbers, represents every integer up to this one."""

@@ -1,4 +1,4 @@
-"""Texts that look like uuids, and numbers for clients that know no uuids."""
+"""Checks of uuids, and numbers for clients that do not know uuids."""
 
 from uuid import UUID
 
@@ -15,14 +15,14 @@ def is_uuid(text: str) -> bool:
 
 
 def number_of(uuid: str) -> int:
-    """A number for what has a uuid, the same in every answer and, unlike row numbers, another one in every cell.
+    """A number for a uuid, which is the same in every answer and, unlike row numbers, differs between cells.
 
-    Of 52 bits, which every JSON parser can read: two of ten thousand things share one with a probability of 1e-8.
+    It has 52 bits, which every JSON parser can read: two of ten thousand uuids share one with a probability of 1e-8.
     """
     return int(UUID(uuid).hex[:_NUMBER_DIGITS], 16)
 
 
 def beginning_of(number: int) -> str:
-    """What the uuids begin with that have this number, in their usual spelling; none begins like a larger number."""
+    """The prefix of the uuids with this number, in their usual spelling; a number with too many digits matches none."""
     digits = f"{number:0{_NUMBER_DIGITS}x}"
     return f"{digits[:8]}-{digits[8:-1]}-{digits[-1]}"

@@ -1,4 +1,4 @@
-"""Wings: products beside the index, which finds them where they are installed, and imports none of them."""
+"""Wings: products beside the index, which finds installed ones at run time, and imports none statically."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ _PACKAGES = ("fleetlight.manager",)
 
 @dataclass(frozen=True, slots=True)
 class Wing:
-    """What a package of `_PACKAGES` has as `WING`.
+    """The description of a wing, which its package in `_PACKAGES` has as `WING`.
 
-    commands: by its name the module of each (fleetlight.cli.app), and what it is for.
-    faces: the module that has what fleetlight.api.wing asks for: the faces of an application, and what calls agents.
-    cells: the module whose `add_to` adds to the commands of `fleetlight cell`.
+    commands: the module of each command (fleetlight.cli.app) and its purpose, by name.
+    faces: the module with the faces of an application, and the callers of agents (fleetlight.api.wing).
+    cells: the module whose `add_to` adds commands to `fleetlight cell`.
     """
 
     commands: Mapping[str, tuple[str, str]]
@@ -23,5 +23,5 @@ class Wing:
 
 
 def wings() -> Sequence[Wing]:
-    """Those that are installed."""
+    """The installed wings."""
     return [import_module(name).WING for name in _PACKAGES if find_spec(name) is not None]

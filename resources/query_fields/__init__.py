@@ -1,1 +1,1 @@
-"""The fields that can be asked for, of every item type, as Ganeti's Query2 and this fleet define them."""
+"""The fields of queries, for every item type, as Ganeti's Query2 and this program define them."""

@@ -1,4 +1,4 @@
-"""Every item type that can be asked about, by the name that queries give it."""
+"""Every item type of queries, by name."""
 
 from collections.abc import Mapping
 

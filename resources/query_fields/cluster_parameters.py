@@ -1,4 +1,4 @@
-"""The configuration of a cluster as a whole: the defaults, and what fills in what is not set on an item.
+"""The configuration of a cluster: the defaults, and functions that fill in parameters that are not set on an item.
 
 The names are those of Ganeti's `/2/info` (contracts/ganeti-rapi, 8).
 """
@@ -11,11 +11,11 @@ from fleetlight.resources.query_fields.parameters import NODE_PARAMETER_DEFAULTS
 Parameters = Mapping[str, Any]
 
 CLUSTER = "cluster"
-"""The type of the one item that has them: what is configured of a cell as a whole."""
+"""The type of the one item with the configuration of a cell."""
 DEFAULT = "default"
 """The one key of `beparams` and `nicparams` of a cluster."""
 HYPERVISOR_GLOBALS = frozenset({"migration_port", "migration_mode", "migration_bandwidth", "xen_cmd"})
-"""Parameters of a hypervisor that are the same for all of its instances, and are not shown as theirs."""
+"""Parameters of a hypervisor that are the same for all its instances, and are not shown as theirs."""
 DISK_TEMPLATES = ("diskless", "file", "sharedfile", "plain", "blockdev", "drbd", "rbd", "ext", "gluster")
 
 BACKEND_DEFAULTS: Parameters = {
@@ -113,7 +113,7 @@ HYPERVISOR_DEFAULTS: Mapping[str, Parameters] = {
         "use_localtime": False,
         "vif_type": "ioemu",
         "viridian": False,
-        "vnc_bind_address": "0.0.0.0",  # noqa: S104  # what a guest gets, and not what anything here listens on
+        "vnc_bind_address": "0.0.0.0",  # noqa: S104  # of a guest; nothing here listens on it
         "vnc_password_file": "/etc/ganeti/vnc-cluster-password",
     },
     "fake": {"migration_mode": "live"},
@@ -223,19 +223,19 @@ CLUSTER_DEFAULTS: Parameters = {
     "volume_group_name": "xenvg",
     "zeroing_image": "",
 }
-"""What a cluster has of each parameter until it is set."""
+"""The default of each parameter of a cluster."""
 
-# Of these what is set fills the defaults key by key, on so many levels; everything else takes their place as a whole.
+# Set values of these are merged into the defaults key by key, on so many levels; all others replace the default.
 _LEVELS = {"beparams": 2, "diskparams": 2, "hvparams": 2, "nicparams": 2, "ndparams": 1, "ipolicy": 1}
 
 
 def filled_cluster(is_set: Parameters) -> Parameters:
-    """All parameters of a cluster, of which `is_set` differs from the defaults. What is of another type is not set."""
+    """All parameters of a cluster: `is_set` over the defaults. A set value of a wrong type is ignored."""
     return {name: _filled(name, default, is_set.get(name)) for name, default in CLUSTER_DEFAULTS.items()}
 
 
 def filled(defaults: Parameters, own: Parameters, levels: int = 1) -> Parameters:
-    """`own` over `defaults`; with two levels the same in each of their members."""
+    """`own` merged over `defaults`; with two levels, each of their members is merged as well."""
     if levels == 1:
         return {**defaults, **own}
     names = [*defaults, *(name for name in own if name not in defaults)]
@@ -243,9 +243,9 @@ def filled(defaults: Parameters, own: Parameters, levels: int = 1) -> Parameters
 
 
 def hypervisor_parameters(cluster: Parameters, hypervisor: str, system: str | None, own: Parameters) -> Parameters:
-    """The parameters of an instance with this hypervisor and operating system, and what is set on it.
+    """The parameters of an instance with this hypervisor and operating system, and its `own` ones.
 
-    cluster: as of `filled_cluster`. Those of the operating system come before those of the hypervisor alone.
+    cluster: from `filled_cluster`. Parameters of the operating system override those of the hypervisor alone.
     """
     of_system = _object(_object(cluster["os_hvp"].get(system)).get(hypervisor))
     of_hypervisor = _object(cluster["hvparams"].get(hypervisor))
@@ -254,7 +254,7 @@ def hypervisor_parameters(cluster: Parameters, hypervisor: str, system: str | No
 
 
 def system_parameters(cluster: Parameters, system: str | None, own: Parameters) -> Parameters:
-    """The parameters of the operating system of an instance: of its name, of its variant, and its own."""
+    """The parameters of an instance's operating system: by name, overridden by its variant, and by the instance."""
     if system is None:
         return own
     of_all = cluster["osparams"]

@@ -25,7 +25,7 @@ def modification_time(what: str) -> QueryField:
 
 
 def of_every_object(what: str) -> tuple[QueryField, ...]:
-    """Identifier, serial number, tags and times, which all configured objects have."""
+    """The fields of all configured objects: identifier, serial number, tags and times."""
     return (
         identifier(what),
         serial_number(what),

@@ -1,4 +1,4 @@
-"""Items of a cluster beside instances, nodes and jobs: networks, operating systems, exports, filters of jobs."""
+"""Fields of a cluster's items other than instances, nodes and jobs: networks, operating systems, exports, filters."""
 
 from fleetlight.resources.fields import Kind
 from fleetlight.resources.query_fields.common import of_every_object

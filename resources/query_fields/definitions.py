@@ -1,4 +1,4 @@
-"""Fields of queries: definition, its flags, and the fields of one item type with their aliases.
+"""Fields of queries: definitions, flags, and the fields of one item type with their aliases.
 
 The rules are those of contracts/ganeti-query, 1.
 """
@@ -12,7 +12,7 @@ from fleetlight.resources.fields import Field, ItemType, Kind
 
 
 class FieldFlag(IntFlag):
-    """What is particular to the values of a field, beside their kind.
+    """Properties of a field's values, beside their kind.
 
     HOSTNAME: an abbreviation at a dot is equal to the name. JOB_ID: orders as a number. SPLIT_TIMESTAMP: the value is
     [seconds, microseconds].
@@ -26,7 +26,7 @@ class FieldFlag(IntFlag):
 
 
 class ResultStatus(IntEnum):
-    """What a cell of an answer tells of its value; only NORMAL has one."""
+    """The status of a value in an answer; only NORMAL has a value."""
 
     NORMAL = 0
     UNKNOWN = 1
@@ -37,27 +37,27 @@ class ResultStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueryField(Field):
-    """A field that can be asked for, filtered on and sorted by. Raises ValueError as Field does."""
+    """A field of queries, for columns, filters and orders. Raises ValueError as Field."""
 
     flags: FieldFlag = FieldFlag.NONE
 
     def as_json(self) -> dict[str, Any]:
-        """The definition as answers carry it."""
+        """The definition in the form of answers."""
         return {"name": self.name, "title": self.title, "kind": self.kind.value, "doc": self.doc}
 
 
 def is_time(field: Field | None) -> bool:
-    """Whether values of the field are moments, of either of the two forms that Query2 has for them."""
+    """Whether values of the field are times, in either of the two forms of Query2."""
     is_split = isinstance(field, QueryField) and FieldFlag.SPLIT_TIMESTAMP in field.flags
     return field is not None and (field.kind is Kind.TIMESTAMP or is_split)
 
 
 class QueryFields(ItemType):
-    """The fields of one item type that can be asked for.
+    """The fields of queries for one item type.
 
-    aliases: further names, each of a field whose definition it shares but for the name.
-    name_field: the one that people call an item by; lists are in nice order of it unless another order is asked for.
-    Raises ValueError for a name or title that is there twice, and for an alias of what is not there.
+    aliases: other names of fields, which share everything but the name. name_field: the field with the name of an item;
+    lists are in nice order of it by default. Raises ValueError if a name or title appears twice, or an alias has no
+    field.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class QueryFields(ItemType):
         self.name_field = name_field
 
     def without(self, names: Collection[str]) -> "QueryFields":
-        """These fields but for `names` and their aliases."""
+        """These fields without `names` and their aliases."""
         fields = [field for field in self._own if field.name not in names]
         aliases = {alias: target for alias, target in self.aliases.items() if target not in names}
         return QueryFields(self.name, fields, aliases, unique=self.unique, name_field=self.name_field)

@@ -1,6 +1,6 @@
-"""Facts that only Ganeti has words for, as the stored value of one field of an instance (`ganeti`).
+"""Fields that only Ganeti has, as the stored value of one field of an instance (`ganeti`).
 
-Fields of one disk, one network interface or one parameter are not kept: they follow from the lists and the parameters.
+Fields of a single disk, network interface or parameter are not stored, since the lists and parameters contain them.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,10 +12,10 @@ from fleetlight.resources.query_fields.instance import MAX_DISKS, MAX_NICS, NIC_
 from fleetlight.resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS
 
 KeptFields = Mapping[str, Any]
-"""`values`: by the names of fields. `no_data`, `offline`: names of those that could not be had. Others do not apply.
+"""`values`: by field. `no_data`, `offline`: fields whose values were unavailable. Other fields do not apply.
 
-With `is_whole` false, others follow from the rest of the record, and from what is configured of the cell: so native
-cells keep of an instance what nothing else says. There, `disk.forthcoming` says of each disk if it is reserved only.
+If `is_whole` is false, other fields follow from the rest of the record and the configuration of the cell: native cells
+store only values that nothing else has. Their `disk.forthcoming` has for each disk whether it is only reserved.
 """
 
 DISKS_FORTHCOMING = "disk.forthcoming"
@@ -49,11 +49,11 @@ KEPT_FIELDS = (
     *DISK_LISTS.values(),
     *NIC_LISTS.values(),
 )
-"""The names that a value of the field may have."""
+"""The fields that a stored value may contain."""
 
 
 def kept_fields(record: Record) -> KeptFields:
-    """The stored value for what a record says of KEPT_FIELDS; a ResultStatus stands for what could not be had."""
+    """The stored value for KEPT_FIELDS of a record, in which a ResultStatus stands for an unavailable value."""
     said = {name: record[name] for name in KEPT_FIELDS if record.get(name) is not None}
     return {
         "values": {name: value for name, value in said.items() if not isinstance(value, ResultStatus)},
@@ -63,27 +63,27 @@ def kept_fields(record: Record) -> KeptFields:
 
 
 def kept_in_part(values: Mapping[str, Any]) -> KeptFields:
-    """The stored value of an instance of a native cell. Raises ValueError for a name that nothing is kept under."""
+    """The stored value for an instance of a native cell. Raises ValueError for a name that is not in KEPT_FIELDS."""
     if unknown := values.keys() - {*KEPT_FIELDS, DISKS_FORTHCOMING}:
         raise ValueError(f"of an instance there is nothing kept that is called {', '.join(sorted(unknown))}")
     return {"values": values, "no_data": [], "offline": [], "is_whole": False}
 
 
 def own_value(record: Record, name: str) -> Any:
-    """What a record keeps of one of KEPT_FIELDS; None where it says nothing."""
+    """The value of one of KEPT_FIELDS in a record; None if it has none."""
     said = record["ganeti"]
     return None if said is None else said["values"].get(name)
 
 
 def is_offline(record: Record) -> bool:
-    """Whether an operator has marked an instance offline: it is down, and is to stay so."""
+    """Whether an operator has marked an instance offline, so that it stays down."""
     return bool(own_value(record, "admin_state") == "offline")
 
 
 def kept_cell(said: KeptFields, name: str) -> tuple[ResultStatus, Any] | None:
-    """What a stored value says of one field of an instance, also of one that follows from others.
+    """The status and value of one field of an instance from a stored value, also of a single disk or parameter.
 
-    None where that follows from the rest of the record.
+    None if the field follows from the rest of the record.
     """
     base, pick = DERIVED.get(name, (name, _whole))
     if base in said["no_data"]:
@@ -118,4 +118,4 @@ DERIVED: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     **{f"be/{name}": ("beparams", _member(name)) for name in BACKEND_PARAMETERS},
     **{f"hv/{name}": ("hvparams", _member(name)) for name in HYPERVISOR_PARAMETERS},
 }
-"""By the name of a field: the one that it follows from, and how."""
+"""By field: the one that contains its value, and the function that extracts it."""

@@ -1,4 +1,4 @@
-"""Instances: the fields of Ganeti's Query2, and beside them every field of our own (fleetlight.resources.instance)."""
+"""The fields of instances: those of Ganeti's Query2, and all of our own (fleetlight.resources.instance)."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from fleetlight.resources.query_fields.parameters import backend_fields, hypervi
 MAX_DISKS = 16
 MAX_NICS = 8
 DRBD_METADATA_MIB = 128
-"""What a disk of DRBD takes up beside its size, for its metadata."""
+"""The space for metadata of a DRBD disk, beside its size."""
 
 _TEENS = {11, 12, 13}
 _ENDINGS = {1: "st", 2: "nd", 3: "rd"}
@@ -92,7 +92,7 @@ def _disk_fields() -> Iterator[QueryField]:
         yield _text(f"disk.uuid/{index}", f"DiskUUID/{index}", f"Identifier of the {disk}")
 
 
-# Name of one, name of all, what it is: of a network interface.
+# Of a network interface: name of one field, name of the list, and meaning.
 NIC_FIELDS = (
     ("ip", "IP", "ips", "IPs", "IP address"),
     ("mac", "MAC", "macs", "MACs", "MAC address"),
@@ -133,7 +133,7 @@ def _aliases() -> dict[str, str]:
         aliases[name] = f"nic.{name}/0"
     for name in ("mode", "link", "network"):
         aliases[f"nic_{name}"] = f"nic.{name}/0"
-    # As the source document of Query2 writes them.
+    # The names in the source document of Query2.
     for index in range(MAX_DISKS):
         aliases |= {f"disk{index}.{name}": f"disk.{name}/{index}" for name in ("size", "spindles", "name", "uuid")}
     for index in range(MAX_NICS):
@@ -142,9 +142,9 @@ def _aliases() -> dict[str, str]:
 
 
 def _own_fields() -> Iterator[QueryField]:
-    """What every list of ours can show, beside what Ganeti has a name for."""
+    """Our own fields that Ganeti does not have."""
     yield _text("cell", "Cell", "Cell that the instance is in")
-    # What Ganeti has words for is shown under these.
+    # Ganeti has other names for these.
     taken = {"uuid", "tags", "forthcoming", "ganeti", "memory_mb", "vcpus", "disk_usage"}
     for field in INSTANCE_FIELDS.values():
         if field.name not in taken:

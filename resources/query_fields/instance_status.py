@@ -1,4 +1,4 @@
-"""Ganeti's status of an instance, from what is wanted and what nodes say (contracts/ganeti-query, 8)."""
+"""Ganeti's status of an instance, from its wanted state and the reports of nodes (contracts/ganeti-query, 8)."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,29 +9,29 @@ from fleetlight.resources.query_fields.ganeti import own_value
 
 NODE_OFFLINE, NODE_DOWN, WRONG_NODE = "ERROR_nodeoffline", "ERROR_nodedown", "ERROR_wrongnode"
 ERRORS = frozenset({NODE_OFFLINE, NODE_DOWN, WRONG_NODE, "ERROR_up", "ERROR_down"})
-"""What is not as it is wanted."""
+"""The statuses that differ from the wanted state."""
 
 ADMIN_STATE_NEEDS = ("vm_state", "forthcoming", "ganeti")
-"""The fields of a record that its wanted state follows from."""
+"""The fields of a record that determine the wanted state."""
 
-# In these states the owner wants the guest to be off; in all others that a guest can have, to run.
+# In these states the owner wants the guest to be off; in all other states of a guest, to run.
 _WANTED_DOWN = frozenset({"stopped", "shelved", "shelved_offloaded", "soft-delete", "deleted", "suspended"})
 _NOT_MADE = frozenset({"building"})
-# The other state of a guest is that it runs (contracts/ganeti-node-state-cache, 8).
+# A guest in any other state runs (contracts/ganeti-node-state-cache, 8).
 _SHUT_DOWN = 1
 _KVM = "kvm"
 
 
 OBSERVED_FIELDS = ("uuid", "node", "deleted", "vm_state", "forthcoming", "ganeti")
-"""The fields of the record of an instance by which nodes are asked for what is `Seen` of it."""
+"""The fields of an instance's record that a query to nodes for its `Seen` needs."""
 
 
 class Seen(NamedTuple):
-    """What the nodes of a cell say of one instance.
+    """The reports of a cell's nodes about one instance.
 
-    is_offline: its node is marked offline. has_failed: its node did not answer. guest: what its node says of it, None
-    without one. elsewhere: what another node says of it, which has it running. may_shut_down: whether it may be shut
-    down from inside.
+    is_offline: its node is marked offline. has_failed: its node did not answer. guest: the report of its node; None if
+    it has no guest. elsewhere: the report of another node on which it runs. may_shut_down: whether the guest may shut
+    itself down.
     """
 
     is_offline: bool = False
@@ -42,17 +42,17 @@ class Seen(NamedTuple):
 
     @property
     def running(self) -> Mapping[str, Any] | None:
-        """What is said of it by the node that has it running."""
+        """The report of the node on which it runs."""
         return self.guest if runs(self.guest) else self.elsewhere
 
 
 def runs(guest: Mapping[str, Any] | None) -> bool:
-    """Whether a node that says this of an instance has it running."""
+    """Whether the instance runs on the node with this report."""
     return guest is not None and guest.get("state") != _SHUT_DOWN
 
 
 def admin_state(record: Record) -> str:
-    """The state that is wanted: `up`, `down` or `offline`."""
+    """The wanted state: `up`, `down` or `offline`."""
     own: str | None = own_value(record, "admin_state")
     if own is not None:
         return own
@@ -60,7 +60,7 @@ def admin_state(record: Record) -> str:
 
 
 def may_shut_down(record: Record, cluster: Parameters) -> bool:
-    """Whether the instance may be shut down from inside, without anything being wrong."""
+    """Whether the guest may shut itself down without an error."""
     if not cluster["enabled_user_shutdown"]:
         return False
     hypervisor = own_value(record, "hypervisor") or next(iter(cluster["enabled_hypervisors"]), None)

@@ -1,4 +1,4 @@
-"""Jobs, and the locks that they hold and wait for."""
+"""The fields of jobs, and of the locks that they hold and wait for."""
 
 from fleetlight.resources.fields import Kind
 from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField, QueryFields

@@ -1,4 +1,4 @@
-"""Nodes, and the groups that they are in."""
+"""The fields of nodes, and of their groups."""
 
 from collections.abc import Iterator
 

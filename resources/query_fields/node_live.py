@@ -1,4 +1,4 @@
-"""The fields that a node reports of itself, and the keys of its report (contracts/ganeti-node-state-cache, 3)."""
+"""The fields that a node reports itself, and the keys of its report (contracts/ganeti-node-state-cache, 3)."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
-"""The parameters of backends, hypervisors and nodes: each name with the kind of its values and its title, once.
+"""The parameters of backends, hypervisors and nodes, with the kinds of their values and titles.
 
-Parameters that hold text are of kind `other`, since what is not set may be null (contracts/ganeti-query, 2).
+Text parameters are of kind `other`, since an unset one may be null (contracts/ganeti-query, 2).
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ BACKEND_PARAMETERS: Mapping[str, Kind] = {
     "spindle_use": Kind.NUMBER,
 }
 IN_FLAVOR: Mapping[str, str] = {"maxmem": "memory_mb", "vcpus": "vcpus"}
-"""Those of them that an instance has by its flavor, and what they are called there."""
+"""The backend parameters that an instance gets from its flavor, with their names there."""
 
 _TRUE_OR_FALSE = """
     acpi pae serial_console spice_playback_compression spice_use_tls spice_use_vdagent use_bootloader use_chroot
@@ -67,7 +67,7 @@ NODE_PARAMETER_DEFAULTS: Mapping[str, Any] = {
     "cpu_speed": 1,
 }
 
-# Those without a title of their own are called by their name.
+# Parameters without a title here have their name as title.
 _BACKEND_TITLES = {
     "maxmem": "ConfigMaxMem",
     "minmem": "ConfigMinMem",
@@ -113,7 +113,7 @@ def node_parameter_fields() -> Iterator[QueryField]:
 
 
 def node_parameter_values(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of these fields; objects have a whole number without its point, as Ganeti writes it."""
+    """The values of these fields as floats where needed, since Ganeti writes whole numbers without a point."""
     found = {name: (parameters.get(name), kind) for name, kind in NODE_PARAMETERS.items()}
     return {
         f"ndp/{name}": float(value) if kind is Kind.FLOAT and type(value) is int else value
