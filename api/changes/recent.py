@@ -30,6 +30,7 @@ from fleetlight.api.shared.proof import proof_headers
 from fleetlight.api.shared.times import with_zone
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
+from fleetlight.cells.fleet.journals import KEPT
 from fleetlight.cells.kinds.native.instance_history import HistoryEntry
 from fleetlight.cells.model import FIRST_REVISION, NO_REVISION, Cell, CellAdapter, Change, ChangelogAdapter
 from fleetlight.cells.payloads.instance_payload import from_payload
@@ -288,8 +289,11 @@ class RecentChangesHandler:
                 found.append(_Found(cell, position, change.record, change.is_gone, entry))
         is_whole = looked_at == len(entries) < _BATCH
         until = None if is_whole else max(times[looked_at - 1 :])
-        # The journal lacks the change before that moment of an instance that has changed again since.
-        lacks = None if wanted.made.before == _UNKNOWN else "of each instance only the newest change is known"
+        is_cut = is_whole and reading.now.sequence > KEPT
+        lacks = wanted.made.lacks(max([reading.began_at, *times[-1:]]) if is_cut else reading.began_at, None)
+        if lacks is None and wanted.made.before != _UNKNOWN:
+            # The journal lacks the change before that moment of an instance that has changed again since.
+            lacks = "of each instance only the newest change is known"
         return _Look(cell, found, Position(epoch, position), until, lacks=lacks)
 
 

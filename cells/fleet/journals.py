@@ -16,6 +16,7 @@ from fleetlight.cells.epochs import Position
 from fleetlight.cells.fleet.announced_instances import AnnouncedInstances, remove_announced
 from fleetlight.cells.fleet.database import FleetDatabase
 from fleetlight.cells.fleet.tables import journal_entries, journals
+from fleetlight.resources.clock import system_clock
 from fleetlight.resources.fields import Record
 
 KEPT = 5_000
@@ -40,11 +41,13 @@ class DetectedChange:
 class JournalReading:
     """A part of a journal, at one moment.
 
-    now: its last position. followed_at: when an indexer last confirmed that it follows the cell, in microseconds.
-    entries: sequence and change, in the requested order.
+    now: its last position. began_at: when it was begun, in microseconds; no earlier change is in it. followed_at: when
+    an indexer last confirmed that it follows the cell, in microseconds. entries: sequence and change, in the requested
+    order.
     """
 
     now: Position
+    began_at: int
     followed_at: int
     entries: Sequence[tuple[int, DetectedChange]]
 
@@ -70,7 +73,7 @@ class Journals:
         """Replace the journal by a new, empty one; returns its epoch."""
         epoch = str(uuid4())
         with self._database.writing() as connection:
-            row = {"cell_uuid": cell_uuid, "epoch": epoch, "sequence": 0, "followed_at": 0}
+            row = {"cell_uuid": cell_uuid, "epoch": epoch, "sequence": 0, "began_at": system_clock(), "followed_at": 0}
             # Another indexer of the cell may begin one at the same moment: the later one replaces it.
             new = self._database.insert(journals)
             connection.execute(new.on_conflict_do_update(index_elements=[journals.c.cell_uuid], set_=row), row)
@@ -142,7 +145,9 @@ class Journals:
         columns, entries = journals.c, journal_entries.c
         statement = (
             # One statement, since two would see two states of the journal.
-            select(columns.epoch, columns.sequence.label("last"), columns.followed_at, journal_entries)
+            select(
+                columns.epoch, columns.sequence.label("last"), columns.began_at, columns.followed_at, journal_entries
+            )
             .select_from(journals.outerjoin(journal_entries, (entries.cell_uuid == columns.cell_uuid) & is_asked))
             .where(columns.cell_uuid == cell_uuid)
             .order_by(order)
@@ -157,7 +162,8 @@ class Journals:
             for row in rows
             if row.sequence is not None
         ]
-        return JournalReading(Position(rows[0].epoch, rows[0].last), rows[0].followed_at, found)
+        first = rows[0]
+        return JournalReading(Position(first.epoch, first.last), first.began_at, first.followed_at, found)
 
 
 def remove_journal(connection: Connection, cell_uuid: str) -> None:

@@ -118,6 +118,7 @@ journals = Table(
     Column("cell_uuid", UUID_TEXT, primary_key=True),
     Column("epoch", UUID_TEXT, nullable=False),
     Column("sequence", BigInteger, nullable=False),
+    Column("began_at", BigInteger, nullable=False),
     Column("followed_at", BigInteger, nullable=False),
 )
 

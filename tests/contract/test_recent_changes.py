@@ -12,8 +12,9 @@ from sqlalchemy import select, update
 
 from fleetlight.api.shared.times import with_zone
 from fleetlight.cells.capabilities import CellKind
-from fleetlight.cells.database.engines import writing
+from fleetlight.cells.database.engines import create_database_engine, writing
 from fleetlight.cells.fleet.journals import DetectedChange
+from fleetlight.cells.fleet.tables import journals as fleet_journals
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.kinds.native.changelog_pruning import ChangelogPruning
 from fleetlight.cells.model import RequestContext
@@ -145,11 +146,15 @@ def test_cell_that_does_not_answer_is_named_and_the_others_are_there(fleet: Comp
     assert missing["reason"]
 
 
-def add_nova(fleet: ComputeFleet, *found: Mapping[str, Any]) -> None:
-    """A cell of Nova of which an indexer has found these records one after the other."""
+def add_nova(fleet: ComputeFleet, *found: Mapping[str, Any], began_at: int = 1) -> None:
+    """A cell of Nova of which an indexer has found these records one after the other since `began_at`."""
     cell = fleet.fleet.add_cell("nova", CellKind.NOVA_DB, "sqlite:////nowhere/nova.db", "")
     journals = fleet.fleet.journals
     journals.start_over(cell.uuid)
+    engine = create_database_engine(fleet.fleet_url)
+    with writing(engine) as connection:
+        connection.execute(update(fleet_journals).values(began_at=began_at))
+    engine.dispose()
     for version, record in enumerate(found, 1):
         journals.append(cell.uuid, [DetectedChange(record["uuid"], version, dict(record))])
     journals.confirm(cell.uuid, system_clock())
@@ -330,6 +335,25 @@ def test_newest_change_of_an_instance_hides_those_before_a_moment_in_a_cell_that
     answer = recent(fleet.api(), changed_before="10m ago")
     assert [each["reason"] for each in answer["missing"]] == ["of each instance only the newest change is known"]
     assert recent(fleet.api(), changed_since="10m ago")["complete"]
+
+
+def test_changes_before_a_journal_began_or_that_it_has_dropped_are_missing(
+    fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetlight.cells.fleet.journals.KEPT", 3)
+    monkeypatch.setattr("fleetlight.api.changes.recent.KEPT", 3)
+    times = [system_clock() - minutes * 60_000_000 for minutes in (40, 30, 20, 10)]
+    found = [make_record(number, display_name=str(number), updated_at=at) for number, at in enumerate(times)]
+    add_nova(fleet, *found[:3], began_at=times[0] - 60_000_000)
+    for since, is_complete in (("60m ago", False), ("40m ago", True)):
+        assert recent(fleet.api(), changed_since=since)["complete"] == is_complete
+    nova = next(cell for cell in fleet.fleet.cells() if cell.name == "nova")
+    fleet.fleet.journals.append(nova.uuid, [DetectedChange(found[3]["uuid"], 4, dict(found[3]))])
+    for since, is_complete in (("35m ago", False), ("25m ago", True)):
+        answer = recent(fleet.api(), changed_since=since)
+        assert answer["complete"] == is_complete
+    [missing] = recent(fleet.api(), changed_since="35m ago")["missing"]
+    assert missing["reason"].endswith("are not kept any more")
 
 
 def test_what_is_older_than_wanted_is_not_looked_at_page_by_page(fleet: ComputeFleet) -> None:

@@ -86,7 +86,7 @@ class Journal:
         if self.is_away:
             raise FleetUnreachableError("it is away")
         entries = [(number + 1, found) for number, found in enumerate(self.entries)][after : after + limit]
-        return JournalReading(Position(self.epoch, len(self.entries)), NOW, entries)
+        return JournalReading(Position(self.epoch, len(self.entries)), NOW, NOW, entries)
 
 
 class Fleet:

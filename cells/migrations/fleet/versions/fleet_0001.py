@@ -118,6 +118,7 @@ def _create_journals() -> None:
         sa.Column("cell_uuid", _UUID, primary_key=True),
         sa.Column("epoch", _UUID, nullable=False),
         sa.Column("sequence", sa.BigInteger, nullable=False),
+        sa.Column("began_at", sa.BigInteger, nullable=False),
         sa.Column("followed_at", sa.BigInteger, nullable=False),
     )
     op.create_table(
