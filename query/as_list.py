@@ -1,4 +1,4 @@
-"""A filter as lists, to be shown: the operator first, then the field and what it is compared with."""
+"""Shows a filter as lists: the operator, then the field and its operands."""
 
 import re
 from dataclasses import fields
@@ -10,7 +10,7 @@ _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def as_list(node: Filter) -> list[Any]:
-    """`["and", ["eq", "vm_state", "active"], …]`; `["and"]` is true of everything, and `["or"]` of nothing."""
+    """`["and", ["eq", "vm_state", "active"], …]`; `["and"]` matches everything, and `["or"]` nothing."""
     match node:
         case And(terms):
             return ["and", *map(as_list, terms)]

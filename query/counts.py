@@ -1,4 +1,4 @@
-"""Counts of the items that a filter lets pass, by the values of some fields: request and answer, both in Python."""
+"""Counts of the items that match a filter, grouped by values of fields: request and answer as values."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -11,18 +11,18 @@ from fleetlight.resources.errors import UnknownFieldError
 from fleetlight.resources.fields import ItemType, Record
 
 MAX_GROUPS = 10_000
-"""As many groups as one answer has; Elasticsearch gives up at 65,536 by default."""
+"""The most groups in one answer; Elasticsearch refuses more than 65,536 by default."""
 
 Group = tuple[Any, ...]
-"""Stored values of the fields that are grouped by."""
+"""Stored values of the grouping fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountRequest:
-    """by: names of the fields whose values make the groups; without any there is one group of all.
+    """A request for counts. by: names of the grouping fields; empty for one group of all items.
 
-    An item with a list is in the group of each of its members, with an empty one in that of null.
-    Raises UnknownFieldError for a field that is not there, or can be compared with nothing.
+    An item counts in the group of each member of a list, and with an empty list in that of null.
+    Raises UnknownFieldError for an unknown field, or one that cannot be compared.
     """
 
     filter: Filter
@@ -37,7 +37,7 @@ class CountRequest:
                 raise UnknownFieldError(name, "group by")
 
     def groups_of(self, record: Record) -> Iterable[Group]:
-        """The groups that an item is in."""
+        """The groups in which an item counts."""
         return product(
             *(
                 dict.fromkeys(record[name] or (None,)) if self.item_type[name].is_list else (record[name],)
@@ -48,9 +48,9 @@ class CountRequest:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """groups: how many items each has; those that have none are left out.
+    """Counts by group, without empty groups.
 
-    is_partial: not everything was counted, so numbers may be too low and groups may be missing.
+    is_partial: not everything was counted, so numbers may be too low and groups missing.
     """
 
     groups: Mapping[Group, int] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Counts:
 
 
 def merged(counts: Iterable[Counts], max_groups: int) -> Counts:
-    """The sum of `counts` that share no item."""
+    """The sum of `counts` that have no item in common."""
     total = Counter[Group]()
     is_partial = False
     for each in counts:
@@ -68,7 +68,7 @@ def merged(counts: Iterable[Counts], max_groups: int) -> Counts:
 
 
 def limited(groups: Mapping[Group, int], max_groups: int, *, is_partial: bool = False) -> Counts:
-    """What of these groups one answer has: the first ones."""
+    """The first groups, as many as one answer has."""
     if len(groups) <= max_groups:
         return Counts(groups, is_partial)
     return Counts(dict(list(groups.items())[:max_groups]), is_partial=True)

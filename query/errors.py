@@ -1,26 +1,26 @@
 """Errors in queries.
 
 QueryError
-├── ExpressionError               the filter has an operator that does not fit its field
-│   └── MalformedExpressionError  the filter is not written as one
+├── ExpressionError               an operator of the filter does not fit its field
+│   └── MalformedExpressionError  the filter is malformed, whatever its fields
 ├── FilterTextError               the text of a filter does not follow its grammar
-├── RegularExpressionError        the pattern is not one that every route can run
+├── RegularExpressionError        some route cannot run the pattern
 └── NotExpressibleError           a compiler cannot express this leaf exactly; another route must answer
 
-What can be wrong with one field of it: fleetlight.resources.errors.
+fleetlight.resources.errors has the errors of single fields.
 """
 
 
 class QueryError(Exception):
-    """A query that cannot be answered as it is."""
+    """The query cannot be answered."""
 
 
 class ExpressionError(QueryError):
-    """A filter in JSON that is not one; the text says which operator, field or value, and what would be right."""
+    """The JSON is not a valid filter; the text names the operator, field or value, and what would be right."""
 
 
 class MalformedExpressionError(ExpressionError):
-    """It is wrong whatever fields there are: its lists, its operators, how many operands they have, or a pattern."""
+    """Lists, operators, numbers of operands or a pattern of the filter are wrong, whatever its fields."""
 
 
 class FilterTextError(QueryError):
@@ -35,7 +35,7 @@ class FilterTextError(QueryError):
 
     @property
     def details(self) -> tuple[str, str, str]:
-        """The line, a mark under the column, and the reason, to be shown below each other."""
+        """The line, a mark under the column, and the reason, to show in three lines."""
         lines = self.text.splitlines() or [""]
         shown = lines[min(self.line, len(lines)) - 1]
         return shown, f"{' ' * (self.column - 1)}^", self.reason

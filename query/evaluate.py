@@ -1,4 +1,4 @@
-"""Filters in plain Python: the oracle that the other compilers are tested against, and the filter of live rows."""
+"""Evaluates filters in plain Python: the filter of live rows, and the oracle in tests of the compilers."""
 
 from collections.abc import Callable, Iterable
 from heapq import nsmallest
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 def evaluate(node: Filter, record: Record, fields: ItemType) -> bool:
-    """Whether `node` is true of the record: not when it is false, and not when a null leaves it open."""
+    """Whether `node` is true of the record, and neither false nor, because of a null, open."""
     return matcher(node, fields)(record)
 
 
 def matcher(node: Filter, fields: ItemType) -> Matcher:
-    """A function that says whether the tree is true of a record; `node` has passed fleetlight.query.tree.check."""
+    """A function that tells whether the tree matches a record; `node` has passed fleetlight.query.tree.check."""
     match node:
         case And(terms):
             all_terms = [matcher(term, fields) for term in terms]
@@ -31,13 +31,13 @@ def matcher(node: Filter, fields: ItemType) -> Matcher:
 
 
 def sorted_page(records: Iterable[Record], request: PageRequest) -> list[Record]:
-    """The page that every source must deliver for these records."""
+    """The page that every source must return for these records."""
     is_true = matcher(request.filter, request.item_type)
     return first_of(filter(is_true, records), request, lambda record: record)
 
 
 def first_of(rows: Iterable[T], request: PageRequest, record_of: Callable[[T], Record]) -> list[T]:
-    """Of rows that the filter lets pass, those of the page; no more than the page is kept."""
+    """The page among rows that match the filter, with no more than the page in memory."""
     order = request.order
     placed = ((order.comparable(order.values(record_of(row))), row) for row in rows)
     if request.after is not None:

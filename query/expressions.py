@@ -1,7 +1,7 @@
-"""Filters as callers write them in JSON: lists with the operator first, such as ["&", ["?", "admin_up"], ...].
+"""Reads filters in the form of JSON lists, with the operator first, such as ["&", ["?", "admin_up"], ...].
 
-What an operator means of which kind of field is contracts/ganeti-query, 3. A value that is missing
-is no reason to leave an item out: a condition on it is true, and so is its negation's opposite.
+contracts/ganeti-query, 3 defines the operators by kind of field. A missing value never excludes an item: a condition on
+it is true, and a negated one is false.
 """
 
 import re
@@ -38,10 +38,10 @@ from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField,
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND, MOST_EXACT
 
 MAX_LEVELS = 10
-"""How many lists may be inside each other, the condition among them."""
+"""The most levels of nested lists, including the condition."""
 
 _EQUAL = {"==", "="}
-# What OR and AND make memberships of.
+# The operators of conditions that OR and AND join to memberships.
 _JOINED = {"|": _EQUAL, "&": {"!="}}
 _SIZE_OF_COMPARISON = 3
 _COMPARED: dict[str, Callable[[str, Any], Leaf]] = {"==": Eq, "<": Lt, "<=": Le, ">": Gt, ">=": Ge}
@@ -56,9 +56,9 @@ _VALUES = (str, int, float)
 
 
 def to_filter(expression: object, fields: ItemType) -> Filter:
-    """The tree of an expression; None keeps everything. Raises ExpressionError, which says where and why.
+    """The tree of an expression; None matches everything. Raises ExpressionError, which says where and why.
 
-    fields: QueryFields of the item type that is asked for.
+    fields: QueryFields of the item type.
     """
     if expression is None:
         return EVERYTHING
@@ -66,10 +66,10 @@ def to_filter(expression: object, fields: ItemType) -> Filter:
 
 
 def at_moment(moment: int, expression: object, fields: ItemType, level: int = 0) -> object:
-    """The expression with moments in the place of times such as '10m ago'.
+    """The expression with relative times such as '10m ago' replaced by absolute ones.
 
-    moment: microseconds since the epoch. Whoever follows changes keeps a filter for longer than a moment, and does not
-    call this, so that such times are refused there.
+    moment: microseconds since the epoch. A caller that follows changes keeps its filter for long, and does not call
+    this, so that relative times are refused there.
     """
     match expression:
         case ["|" | "&" | "!" as operator, *operands] if level < MAX_LEVELS:
@@ -80,7 +80,7 @@ def at_moment(moment: int, expression: object, fields: ItemType, level: int = 0)
 
 
 def time_of(text: str, moment: int) -> int:
-    """Microseconds since the epoch of a time as filters have it, '10m ago' before `moment`.
+    """Microseconds since the epoch of a time in a filter; '10m ago' is relative to `moment`.
 
     Raises ValueError or OverflowError.
     """
@@ -117,9 +117,9 @@ def _node(expression: object, fields: ItemType, level: int) -> Filter:
 
 
 def conditions_in(expression: object, fields: ItemType) -> tuple[int, int]:
-    """How many conditions an expression has, and how many of them have a pattern. Nothing is built or checked.
+    """The number of conditions in an expression, and of those with a pattern, without building or checking a tree.
 
-    That a field has one of several values is one condition, however many they are, as it is in the tree (`one_of`).
+    A membership of a field in several values counts as one condition, as in the tree (`one_of`).
     """
     conditions = patterns = 0
     rest = [expression]
@@ -140,7 +140,7 @@ def conditions_in(expression: object, fields: ItemType) -> tuple[int, int]:
 
 
 def one_of(field: QueryField, values: Sequence[_Value]) -> Filter:
-    """That a field has one of several values, as OR of the conditions `==` says it. Raises ExpressionError."""
+    """The filter that a field has one of several values, equivalent to `==` joined by OR. Raises ExpressionError."""
     values = [value for _, value in dict.fromkeys((type(value), value) for value in values)]
     if len(values) == 1 or not _has_memberships(field):
         return any_of(*(_condition("==", field, value) for value in values))
@@ -155,10 +155,10 @@ def one_of(field: QueryField, values: Sequence[_Value]) -> Filter:
 
 
 def named_one_of(field: QueryField, names: Sequence[_Value]) -> Filter:
-    """That a field, which is a name, has one of several values; unlike of `one_of`, what has no name is none of them.
+    """As `one_of`, for a field with a name, but an item without a name does not match. Raises ExpressionError.
 
-    A value that is missing is no reason for a condition to leave an item out (contracts/ganeti-query, 3), and what has
-    no name, as a reservation may, would be called anything. Raises ExpressionError.
+    A missing value never excludes an item (contracts/ganeti-query, 3), so an item without a name, such as some
+    reservations, would match any name.
     """
     return all_of(_condition("!=", field, ""), one_of(field, names))
 
@@ -177,7 +177,7 @@ def _one_of(field: QueryField, values: Sequence[_Value]) -> Leaf:
 
 
 def _terms(operator: str, operands: Sequence[object], fields: ItemType, level: int) -> Sequence[Filter]:
-    """The terms of an OR or AND, of which those that make a membership are one, at the place of the first."""
+    """The terms of an OR or AND; conditions that form a membership are one term, at the place of the first."""
     members: dict[str, list[_Value]] = {}
     terms: list[object] = []
     for operand in operands:
@@ -201,7 +201,7 @@ def _term(operator: str, term: object, members: Mapping[str, Sequence[_Value]], 
 
 
 def _member(operator: str, operand: object, fields: ItemType) -> tuple[QueryField, _Value] | None:
-    """The field and the value of a condition that makes a membership with others: `==` in an OR, `!=` in an AND."""
+    """Field and value of a condition that forms a membership with others: `==` in an OR, `!=` in an AND; else None."""
     if not isinstance(operand, list) or len(operand) != _SIZE_OF_COMPARISON:
         return None
     comparison, name, value = operand
@@ -263,7 +263,7 @@ def _kept_if_missing(leaf: Leaf) -> Filter:
 def _comparison(operator: str, field: QueryField, value: object) -> Leaf:
     """The condition `field operator value`, for an operator of equality or order. Raises FilterValueError."""
     if FieldFlag.SPLIT_TIMESTAMP in field.flags:
-        # Of a whole number only the seconds are compared (contracts/ganeti-query, 3).
+        # An integer is compared with the seconds only (contracts/ganeti-query, 3).
         return AtTime(field.name, operator, _split_time(field, value), in_seconds=type(value) is int)
     if field.kind is Kind.OTHER:
         return Same(field.name, value) if operator == "==" else _order_of_anything(operator, field, value)
@@ -279,7 +279,7 @@ def _comparison(operator: str, field: QueryField, value: object) -> Leaf:
 
 
 def _with_point(field: QueryField, value: Any) -> Any:
-    """The value of a field of numbers with a point, whose whole ones are shown, and so given, without it."""
+    """The value for a field of floats, whose whole numbers are shown, and so given, without a point."""
     is_exact = field.kind is Kind.FLOAT and type(value) is int and abs(value) <= MOST_EXACT
     return float(value) if is_exact else value
 
@@ -340,7 +340,7 @@ def _split_time(field: QueryField, value: object) -> int:
 
 
 def _time(value: object) -> int:
-    """Microseconds since the epoch, of seconds or of a text by ISO 8601; without a zone it is of Greenwich."""
+    """Microseconds since the epoch of seconds, or of a text by ISO 8601, which is in UTC if it has no zone."""
     if not isinstance(value, str):
         return _microseconds(value)
     moment = datetime.fromisoformat(value)
@@ -354,7 +354,7 @@ def _microseconds(seconds: object) -> int:
 
 
 def _shown(value: object) -> str:
-    """`value` as it was written, cut where it is long."""
+    """`value` as the caller wrote it, truncated if it is long."""
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
     text = repr(value)

@@ -1,4 +1,4 @@
-"""Fields queries: which fields an item type has, and the definitions that head the columns of an answer."""
+"""Fields queries: the fields of an item type, and the definitions of an answer's columns."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,9 +9,9 @@ from fleetlight.resources.query_fields.definitions import QueryField, QueryField
 
 
 def definitions(fields: QueryFields, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """The definitions of the fields of these names, in their order; of all, in nice order, for None.
+    """The definitions of the fields with these names, in their order; for None of all fields, in nice order.
 
-    What does not exist is a field of kind `unknown`, and no error: an answer has a column for it.
+    An unknown name gives a field of kind `unknown` instead of an error, since an answer has a column for it.
     """
     if names is None:
         names = sorted(fields, key=nice_key)

@@ -1,7 +1,7 @@
-"""Filters as people type them: `status == "running" and be/memory > 2048`, read into the lists of
+"""Parses filters in text form, such as `status == "running" and be/memory > 2048`, to lists for
 fleetlight.query.expressions.
 
-The grammar is contracts/ganeti-query, 4; LALR, so its time is linear in the text.
+The grammar is that of contracts/ganeti-query, 4; it is LALR, so the time is linear in the text.
 """
 
 import re
@@ -75,7 +75,7 @@ _NAMES = {
 
 @v_args(inline=True)
 class _Expressions(Transformer[Token, Expression]):
-    """What each rule of the grammar makes of its parts, while they are read."""
+    """Builds the expression of each rule of the grammar during parsing."""
 
     def either(self, *terms: Expression) -> Expression:
         return ["|", *terms]
@@ -122,16 +122,16 @@ class _Expressions(Transformer[Token, Expression]):
 
 @cache
 def _parser() -> Lark:
-    """To make it takes longer than most filters: not while this is imported."""
+    """The parser, built at the first call, since this takes longer than parsing most filters."""
     return Lark(_GRAMMAR, parser="lalr", transformer=_Expressions(), maybe_placeholders=False)
 
 
 def parse_filter(text: str) -> Expression:
-    """The expression that `text` says. Raises FilterTextError."""
+    """The expression of a text. Raises FilterTextError."""
     try:
         expression: Expression = _parser().parse(text)  # type: ignore[assignment]  # the transformer's result
     except UnexpectedInput as error:
-        # What is behind the last token counts as being where that is.
+        # Lark reports the end of the text at the last token.
         is_at_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"
         line, column = _end(text) if is_at_end or error.line < 1 else (error.line, error.column)
         raise FilterTextError(text, line, column, _reason(error)) from None
@@ -141,19 +141,19 @@ def parse_filter(text: str) -> Expression:
 
 
 def name_pattern(glob: str) -> str:
-    """The regular expression of a name with `*` and `?`, which stand for what is between two dots.
+    """The regular expression for a name with `*` and `?`, which match characters other than dots.
 
-    The name may be longer by whole parts: `web*` finds `web1.example.com`.
+    A name with further parts matches as well: `web*` finds `web1.example.com`.
     """
     parts = {"*": "[^.]*", "?": "[^.]"}
     return f"^{''.join(parts.get(character) or re.escape(character) for character in glob)}(\\..*)?$"
 
 
 def of_named(name_field: str, condition: Expression) -> Expression:
-    """The condition, of items that have a name.
+    """The condition, only for items with a name.
 
-    A value that is missing is no reason for a condition to leave an item out (contracts/ganeti-query, 3), and what has
-    no name, as a reservation may, would be called anything.
+    A missing value never excludes an item (contracts/ganeti-query, 3), so an item without a name, such as some
+    reservations, would match any name.
     """
     return ["&", ["!=", name_field, ""], condition]
 
@@ -161,11 +161,11 @@ def of_named(name_field: str, condition: Expression) -> Expression:
 def from_arguments(
     arguments: Sequence[str], *, is_filter: bool = False, name_field: str = "name", is_numeric: bool = False
 ) -> Expression | None:
-    """The expression of a command's arguments: names, which may have `*` and `?`, or one filter; None without any.
+    """The expression for a command's arguments: names, perhaps with `*` and `?`, or one filter; None without any.
 
-    is_filter: whether they are said to be a filter; else one argument is one if it has a character that no name has.
-    is_numeric: whether items have numbers for names.
-    Raises FilterTextError, also where more than one argument is a filter.
+    is_filter: the argument is a filter; otherwise a single argument is one if it has a character that names do not
+    have. is_numeric: items have numbers instead of names. Raises FilterTextError, also for a filter in more than one
+    argument.
     """
     if is_filter or (len(arguments) == 1 and not _FILTER_CHARACTERS.isdisjoint(arguments[0])):
         if len(arguments) != 1:
@@ -176,7 +176,7 @@ def from_arguments(
     if is_numeric:
         return ["|", *(["==", name_field, _number(argument)] for argument in arguments)]
     names: Expression = ["|", *(_name(argument, name_field) for argument in arguments)]
-    # Names alone are looked up.
+    # A condition on names alone is a lookup, which finds no item without a name.
     return (
         names if all(_GLOB_CHARACTERS.isdisjoint(argument) for argument in arguments) else of_named(name_field, names)
     )
@@ -195,7 +195,7 @@ def _name(argument: str, name_field: str) -> Expression:
 
 
 class _UnusableTokenError(Exception):
-    """A token that is well formed and means nothing."""
+    """A well-formed token with an invalid value."""
 
     def __init__(self, token: Token, reason: str) -> None:
         super().__init__(reason)
@@ -204,9 +204,9 @@ class _UnusableTokenError(Exception):
 
 
 def _pattern(token: Token) -> str:
-    """The regular expression between two delimiters, with its flags in front.
+    """The regular expression between two delimiters, with its flags at the beginning.
 
-    A backslash takes the meaning of an end from the delimiter only; before everything else it stays.
+    A backslash escapes the delimiter, and is removed there; before any other character it stays.
     """
     text = token.removeprefix("m")
     delimiter, (inside, flags) = text[0], text[1:].rsplit(text[0], 1)
@@ -227,6 +227,6 @@ def _reason(error: UnexpectedInput) -> str:
 
 
 def _end(text: str) -> tuple[int, int]:
-    """The line and the column behind the last character."""
+    """The line and the column after the last character."""
     lines = text.splitlines() or [""]
     return len(lines), len(lines[-1]) + 1

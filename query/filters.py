@@ -1,4 +1,4 @@
-"""Filters as trees of values: the shape (fleetlight.query.tree) and every operator (fleetlight.query.operators)."""
+"""Filter trees: their shape (fleetlight.query.tree) and all operators (fleetlight.query.operators)."""
 
 from typing import Any
 
@@ -26,12 +26,12 @@ from fleetlight.query.tree import (
 
 
 def or_missing(leaf: Leaf) -> Filter:
-    """True of a null too: Query2 keeps what there is no data to judge by, and its negation drops it."""
+    """The leaf, or a null: Query2 keeps items without data for a condition, and drops them for its negation."""
     return any_of(leaf, IsNull(leaf.field))
 
 
 def keys_in(node: Filter, unique: str) -> set[Any] | None:
-    """The values of a field that is never null, one of which an item has if the filter is true; None for any."""
+    """The values of the `unique` field that a matching item can have; None for any value."""
     match node:
         case Eq(field, value) if field == unique:
             return {value}

@@ -1,4 +1,4 @@
-"""One page of a list, as values: what to keep, in which order, after which position, how many."""
+"""The request for one page of a list: filter, order, position and limit."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +10,12 @@ from fleetlight.resources.fields import ItemType
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A request that every source understands alike.
+    """A request to any source.
 
-    after: the stored values of `order.keys` at the row the page starts behind, uuid last; None for the first page.
-        It is a position, not a row: the row itself may have changed, gone, or live elsewhere.
-    limit: rows wanted, at least 1.
-    fields: names of the fields that are needed of each row; None for all of them. A source may give more.
+    after: the stored values of `order.keys` after which the page starts, uuid last; None for the first page. It is a
+        position, not a row: the row itself may have changed, moved or gone.
+    limit: the most rows, at least 1.
+    fields: names of the needed fields; None for all. A source may return more.
     """
 
     filter: Filter
@@ -26,12 +26,11 @@ class PageRequest:
 
     @property
     def item_type(self) -> ItemType:
-        """What is listed: the type whose order this is."""
+        """The type of the listed items."""
         return self.order.item_type
 
     def fields_to_read(self, *others: Filter) -> tuple[str, ...] | None:
-        """`fields`, and what else has to be read of a row: its position in the order, and what `others` are tried
-        on."""
+        """`fields` with those of the order, and of the filters `others`, which the source applies itself."""
         if self.fields is None:
             return None
         tried = (leaf.field for node in others for leaf in leaves(node))

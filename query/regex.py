@@ -1,8 +1,8 @@
-"""The one meaning of a regular expression, and its translations.
+"""The one meaning of regular expressions, and their translations.
 
 A pattern is *searched* for in a text, case-sensitively, with RE2's syntax and meaning: its time is linear in the text,
-so no pattern can hang us. `^` and `$` are the ends of the text, `.` is any code point but a newline. Stores with
-a dialect of their own get a translation of the subset in `regex_syntax`, or none.
+so no pattern hangs this program. `^` and `$` are the ends of the text, `.` is any code point except a newline. For
+stores with another dialect, patterns of the subset in `regex_syntax` are translated, and others refused.
 """
 
 import string
@@ -19,10 +19,10 @@ _LUCENE = "Elasticsearch"
 _POSTGRESQL = "PostgreSQL"
 # index.max_regex_length of Elasticsearch, in UTF-16 units.
 _LUCENE_MAX_LENGTH = 1000
-# To be sent with each expression: no syntax of Lucene's own, and no more than this much work to make states of it;
-# Elasticsearch refuses the others (docs/decisions/0006).
+# Send these with each expression: no syntax of Lucene's own, and a limit to the work of building states, beyond which
+# Elasticsearch refuses the expression (docs/decisions/0006).
 LUCENE_OPTIONS: Mapping[str, Any] = {"flags": "NONE", "max_determinized_states": 1000}
-# What it does not count: with 600 ranges a thousand states took it 18 s, and the one of `(a?){1000}` 9 s (9.4.3).
+# Elasticsearch does not limit these: with 600 ranges a thousand states took 18 s, and `(a?){1000}` took 9 s (9.4.3).
 # Within these limits no pattern was found that takes longer than a second.
 _LUCENE_MAX_RANGES = 40
 _LUCENE_MAX_REPEATED = 200
@@ -35,7 +35,7 @@ _ANYTHING = Repeat(ANY, 0, None)
 
 class CompiledPattern(Protocol):
     def search(self, text: str) -> object | None:
-        """A match, or None when there is none anywhere in `text`."""
+        """A match anywhere in `text`; None if there is none."""
 
 
 def _options() -> re2.Options:
@@ -47,7 +47,7 @@ def _options() -> re2.Options:
 
 @lru_cache(maxsize=256)
 def compile_pattern(pattern: str) -> CompiledPattern:
-    """Compile, once for each pattern; raises RegularExpressionError."""
+    """Compile a pattern, with a cache. Raises RegularExpressionError."""
     try:
         return cast(CompiledPattern, re2.compile(pattern, _options()))
     except re2.error as error:
@@ -59,9 +59,9 @@ def compile_pattern(pattern: str) -> CompiledPattern:
 
 @lru_cache(maxsize=256)
 def to_lucene(pattern: str) -> str:
-    """The Lucene expression that matches a whole term exactly when `pattern` is found in it.
+    """The Lucene expression that matches a whole term if and only if `pattern` is found in it.
 
-    To be sent with LUCENE_OPTIONS; Elasticsearch may still refuse it. Raises RegularExpressionError,
+    Send it with LUCENE_OPTIONS; Elasticsearch may still refuse it. Raises RegularExpressionError and
     NotExpressibleError.
     """
     compile_pattern(pattern)
@@ -76,9 +76,9 @@ def to_lucene(pattern: str) -> str:
 
 @lru_cache(maxsize=256)
 def to_postgres(pattern: str) -> str:
-    """The PostgreSQL expression (an ARE, for `~`) that is found where `pattern` is.
+    """The PostgreSQL expression (an ARE, for `~`) that is found in the same texts as `pattern`.
 
-    Raises RegularExpressionError, NotExpressibleError.
+    Raises RegularExpressionError and NotExpressibleError.
     """
     compile_pattern(pattern)
     if "\0" in pattern:
@@ -100,7 +100,7 @@ def _whole_text(branch: Branch) -> Sequence:
 
 
 def _render(node: Node, group: str) -> str:
-    """The text of a tree without anchors; both dialects differ only in how a `group` begins."""
+    """The expression of a tree without anchors; the dialects differ only in how a `group` begins."""
     match node:
         case Chars():
             return _render_chars(node)

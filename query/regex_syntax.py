@@ -1,8 +1,8 @@
-"""The part of RE2's syntax that the databases understand in exactly the same way, as a tree.
+"""Parses the subset of RE2's syntax with the same meaning in all databases to a tree.
 
-Small on purpose: whatever is not known to mean the same everywhere is refused (NotExpressibleError), and another route
-answers. Expects a pattern that RE2 has accepted. Not in the subset: flags, named groups, `\\b`, `\\x..`, `\\p..`,
-`\\Q..\\E`, named classes, a brace that is no repetition. A lazy repetition matches the same texts as a greedy one.
+The subset is small on purpose: other syntax is refused (NotExpressibleError), and another route answers. Patterns must
+have been accepted by RE2. Not in the subset: flags, named groups, `\\b`, `\\x..`, `\\p..`, `\\Q..\\E`, named classes,
+a brace that is no repetition. A lazy repetition matches the same texts as a greedy one.
 Source: https://github.com/google/re2/wiki/Syntax
 """
 
@@ -22,13 +22,13 @@ _PERL_CLASSES = {
     "s": ((0x09, 0x0A), (0x0C, 0x0D), (0x20, 0x20)),
 }
 _MAX_BRANCHES = 32
-# RE2 takes a thousand. Each is some calls deep in a walk over the tree, on top of those of the request.
+# RE2 takes a thousand. Each level costs some nested calls in a walk over the tree, beside those of the request.
 _MAX_NESTING = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One character: of the ranges (first and last code point), or of none of them."""
+    """One character in the ranges (first and last code point), or in none of them."""
 
     ranges: tuple[tuple[int, int], ...]
     is_negated: bool = False
@@ -56,7 +56,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """`body` from `least` to `most` times; without end when `most` is None."""
+    """`body` from `least` to `most` times; without limit if `most` is None."""
 
     body: "Node"
     least: int
@@ -79,7 +79,7 @@ class Branch:
 
 
 def branches(pattern: str, target: str) -> tuple[Branch, ...]:
-    """The alternatives of which one must be found, with the anchors taken out of them.
+    """The alternatives of which one must be found, with their anchors removed.
 
     target: the compiler, for the error. Raises NotExpressibleError.
     """
@@ -99,7 +99,7 @@ def _branch(parts: tuple[Node, ...], target: str) -> Branch:
 
 
 def _distribute(node: Node, target: str) -> list[tuple[Node, ...]]:
-    """Sequences that are equivalent to `node` when one of them is enough; no part of them holds an anchor inside."""
+    """Sequences of which one suffices in place of `node`; anchors are only at their ends."""
     match node:
         case Choice(choices):
             return [parts for choice in choices for parts in _distribute(choice, target)]

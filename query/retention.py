@@ -1,7 +1,7 @@
-"""Rows that an index need not have: instances that were deleted long ago and have not changed since.
+"""Forgotten rows, which an index need not have: instances that were deleted long ago and have not changed since.
 
-The moment that divides them is the *horizon*, in microseconds since the epoch; 0 means that every row is there. A row
-of which the times are unknown is always remembered.
+The *horizon* is the moment, in microseconds since the epoch, before which rows are forgotten; 0 forgets none. A row
+with unknown times is never forgotten.
 """
 
 from datetime import datetime
@@ -13,7 +13,7 @@ _DELETED, _DELETED_AT, _UPDATED_AT = "deleted", "deleted_at", "updated_at"
 
 
 def forgotten(horizon: int) -> Filter:
-    """True of the rows that need not be there."""
+    """The filter of forgotten rows."""
     if not horizon:
         return NOTHING
     moment = from_microseconds(horizon)
@@ -22,7 +22,7 @@ def forgotten(horizon: int) -> Filter:
 
 
 def remembered(horizon: int) -> Filter:
-    """True of all other rows."""
+    """The filter of all rows that are not forgotten."""
     if not horizon:
         return EVERYTHING
     moment = from_microseconds(horizon)
@@ -31,7 +31,7 @@ def remembered(horizon: int) -> Filter:
 
 
 def may_match_forgotten(node: Filter, horizon: int) -> bool:
-    """Whether `node` may be true of a row that need not be there; False is certain."""
+    """Whether `node` may match a forgotten row; False is certain."""
     return bool(horizon) and _may_match(node, from_microseconds(horizon))
 
 
@@ -46,7 +46,7 @@ def _may_match(node: Filter, horizon: datetime) -> bool:
 
 
 def _leaf_may_match(leaf: Leaf, horizon: datetime) -> bool:
-    """Of a forgotten row it is known that it is deleted, and that its times are before the horizon, if they are set."""
+    """Whether a leaf may match a row that is deleted, and whose times are null or before the horizon."""
     match leaf:
         case Eq(field, value):
             return _may_be(field, value, horizon)
@@ -60,7 +60,7 @@ def _leaf_may_match(leaf: Leaf, horizon: datetime) -> bool:
             return field not in {_DELETED_AT, _UPDATED_AT} or _is_before(value, horizon)
         case IsNull(field):
             return field not in {_DELETED, _DELETED_AT}
-    # Of the others nothing is known, which costs no more than a query to the cells.
+    # Other leaves may match, which costs no more than a query to the cells.
     return True
 
 

@@ -16,12 +16,14 @@ from fleetlight.resources.fields import ItemType, Kind
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _NUMBER_OR_MARK = re.compile("[0-9]+|[\0-\2]")
-# Before a number, and before what is not such a mark though it looks like one. No text between numbers is lower.
+# Marks before a number, and before a character of the text that looks like a mark. No other character is lower.
 NUMBER, ESCAPE = "\1", "\2"
 NO_DIGITS, SURROGATES, SURROGATES_END = 0x10, 0xD800, 0xE000
 
 
 class Direction(StrEnum):
+    """Directions of a sort key."""
+
     ASC = "asc"
     DESC = "desc"
 
@@ -29,42 +31,41 @@ class Direction(StrEnum):
 class Collation(StrEnum):
     """How texts compare.
 
-    CODE_POINT: as binary collations do. NICE: Ganeti's order of names, where what is made of digits compares as a
-    number (`a2` before `a10`), lower than every other text; names that differ in leading zeros only tie.
+    CODE_POINT: as binary collations. NICE: Ganeti's order of names, in which digits compare as a number (`a2` before
+    `a10`), lower than all other text; names that differ only in leading zeros tie.
     """
 
     CODE_POINT = "code point"
     NICE = "nice"
 
 
-# Read for each row that is merged.
+# A global, since it is read for each merged row.
 _NICE = Collation.NICE
 
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """collation: of a field that holds text; others have but one order."""
+    """One key of an order. collation: for text fields; other fields have only one order."""
 
     field: str
     direction: Direction = Direction.ASC
     collation: Collation = Collation.CODE_POINT
 
     def comparable(self, value: Any) -> Any:
-        """What compares as stored values do under this key, null lowest."""
+        """A value that compares as a stored value under this key, with null lowest."""
         value = self.by_code_point(value)
         null_lowest = (0,) if value is None else (1, value)
         return _Descending(null_lowest) if self.direction is Direction.DESC else null_lowest
 
     def by_code_point(self, value: Any) -> Any:
-        """What compares by code point as a stored value does in this collation."""
+        """A value that compares by code point as a stored value in this collation."""
         return nice_key(value) if self.collation is _NICE and value is not None else value
 
 
 def nice_key(text: str) -> str:
-    """The text that compares by code point as `text` does in nice order; fleetlight.query.to_sql says the same in
-    SQL.
+    """A text that compares by code point as `text` in nice order (in SQL, fleetlight.query.to_sql.nice_column).
 
-    A number becomes a mark, the character that stands for how many digits it has without leading zeros, and those.
+    A number becomes a mark, a character for the number of its digits without leading zeros, and these digits.
     """
     return _NUMBER_OR_MARK.sub(_nice_part, text)
 
@@ -97,16 +98,16 @@ class _Descending:
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """Sort keys of an item type, of which the last is its unique one: no two rows tie, so a marker is exact."""
+    """Sort keys of an item type, ending with its unique one: no two rows tie, so a marker is exact."""
 
     item_type: ItemType
     keys: tuple[SortKey, ...]
 
     @classmethod
     def of(cls, item_type: ItemType, keys: Sequence[SortKey]) -> "SortOrder":
-        """The total order for the requested `keys`; what follows the unique key, or repeats a key, cannot matter.
+        """The total order for the requested `keys`; ignores repeated keys, and those after the unique one.
 
-        Raises UnknownFieldError for a field that does not exist or has no order.
+        Raises UnknownFieldError for a field that does not exist or cannot be sorted.
         """
         chosen: dict[tuple[str, Collation], SortKey] = {}
         for wanted in (*keys, SortKey(item_type.unique)):
@@ -122,22 +123,22 @@ class SortOrder:
         return cls(item_type, tuple(chosen.values()))
 
     def values(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The stored values of the keys in `record`, the unique one last: a position that a page can start after."""
+        """The stored values of the keys in `record`, the unique one last: a position after which a page can start."""
         return tuple([record[key.field] for key in self.keys])
 
     def comparable(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """A tuple that compares as rows with these key `values` do."""
+        """A tuple that compares as rows with these key `values`."""
         return tuple([key.comparable(value) for key, value in zip(self.keys, values, strict=True)])
 
     def by_code_point(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """What compares by code point as stored `values` of the keys do."""
+        """A tuple that compares by code point as stored `values` of the keys."""
         return tuple([key.by_code_point(value) for key, value in zip(self.keys, values, strict=True)])
 
     @property
     def keeps_places(self) -> bool:
-        """Whether every row keeps its position in this order for life."""
+        """Whether a row never changes its position in this order."""
         return all(self.item_type[key.field].is_constant for key in self.keys)
 
 
 INSTANCES_BY_UUID: Final = SortOrder.of(INSTANCE_FIELDS, ())
-"""The order in which instances are read where no caller asked for one."""
+"""The order for reading instances when no caller has requested one."""

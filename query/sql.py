@@ -1,4 +1,4 @@
-"""Columns, dialects and functions that operators need for SQL."""
+"""Columns, dialects and functions for the SQL of operators."""
 
 import sqlite3
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _LARGE_INTEGER = BigInteger()
 
 @dataclass(slots=True)
 class SqlColumn:
-    """A field as a statement has it. kind: None for that of a position, which is only ever compared."""
+    """A field in a statement. kind: None for the field of a position, which is only compared."""
 
     stored: ColumnElement[Any]
     dialect: SqlDialect
@@ -27,33 +27,33 @@ class SqlColumn:
 
     @property
     def ordered(self) -> ColumnElement[Any]:
-        """The column as it compares by code point."""
+        """The column, compared by code point."""
         if self.dialect == "postgresql" and isinstance(self.stored.type, String):
             return self.stored.collate("C")
         return self.stored
 
     @property
     def is_nullable(self) -> bool:
+        """Whether the column may be null."""
         return bool(getattr(self.stored, "nullable", True))
 
     @property
     def value_type(self) -> TypeEngine[Any]:
-        """Drivers cast a bound value to this type, so it is wide: not the 32 bits or the length of the column."""
+        """The type to which drivers cast a bound value, without the column's limits of 32 bits or length."""
         if isinstance(self.stored.type, Integer):
             return _LARGE_INTEGER
         return TEXT if isinstance(self.stored.type, String) else self.stored.type
 
     def bind(self, value: Any) -> ColumnElement[Any]:
+        """`value` as a bound parameter, to compare with the column."""
         return literal(value, self.value_type)
 
 
 class SqliteFunction:
-    """A function that SQLite does not bring itself: to be made once, beside the operator that calls it.
+    """A function that SQLite lacks. Create it once, beside the operator that calls it.
 
-    of_null: its value where an argument is null.
-
-    The names are our own: SQLAlchemy registers Python's `re` as REGEXP on every connection, and a connection that was
-    forgotten must fail instead of quietly meaning something else.
+    of_null: its value if an argument is null. Use names of our own: SQLAlchemy registers Python's `re` as REGEXP on
+    every connection, and a connection without our functions must fail instead of matching differently.
     """
 
     _made: dict[str, "SqliteFunction"] = {}  # noqa: RUF012  # ours alone
@@ -79,7 +79,7 @@ class SqliteFunction:
 
     @classmethod
     def register_all(cls, dbapi_connection: sqlite3.Connection) -> None:
-        """Let statements on this connection call every function that was made."""
+        """Register every created function on a connection."""
         for name, made in cls._made.items():
             dbapi_connection.create_function(name, made._arguments, made._of_values, deterministic=True)
 

@@ -1,13 +1,13 @@
-"""Functions that SQLite lacks, registered on each connection that runs what `to_sql` makes."""
+"""Registers functions that SQLite lacks on connections that run statements of `to_sql`."""
 
 import sqlite3
 
-# Operators and orders make the functions that they call.
+# These modules create the functions that operators and orders call.
 import fleetlight.query.filters
 import fleetlight.query.to_sql  # noqa: F401
 from fleetlight.query.sql import SqliteFunction
 
 
 def register_functions(dbapi_connection: sqlite3.Connection) -> None:
-    """Register what operators call (fleetlight.query.sql.SqliteFunction)."""
+    """Register the functions that operators call (fleetlight.query.sql.SqliteFunction)."""
     SqliteFunction.register_all(dbapi_connection)

@@ -1,9 +1,8 @@
-"""Filter, order and position -> Elasticsearch's query DSL.
+"""Compiles filter, order and position to Elasticsearch's query DSL.
 
-Goes with a mapping of text and lists as `keyword`, numbers and timestamps as `long` (microseconds), `float` as
-`double`, booleans as `boolean`, the two parts of the tie-break (UUID_PARTS) as `long`, and the keys of nice orders
-(NICE_KEYS) as `keyword`. Put the query into a filter
-context: no scores are needed.
+The mapping must have text and lists as `keyword`, numbers and timestamps as `long` (microseconds), `float` as `double`,
+booleans as `boolean`, the two parts of the tie-break (UUID_PARTS) as `long`, and the keys of nice orders (NICE_KEYS) as
+`keyword`. Put the query into a filter context, since it needs no scores.
 """
 
 import re
@@ -22,28 +21,26 @@ from fleetlight.resources.fields import ItemType, Kind
 _UUID = "uuid"
 UUID_PARTS = ("uuid_high", "uuid_low")
 NICE_KEYS = {"display_name": "display_name_nice", "node": "node_nice"}
-"""By field, where a document has the key of its nice order (fleetlight.query.sort.nice_key): names of instances and
-nodes.
-"""
+"""The field of a document with the key of a nice order (fleetlight.query.sort.nice_key), by the name of an item."""
 _NO_BOOLEAN = -1
 _USUAL_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
-# indices.query.bool.max_nested_depth is 30; some are left for what the query is put into.
+# indices.query.bool.max_nested_depth is 30; the query around this one needs some levels.
 _MAX_DEPTH = 24
 
 
 def to_dsl(node: Filter, fields: ItemType) -> Dsl:
-    """The query that finds exactly the documents that `node`, which has passed `check`, is true of.
+    """The query for exactly the documents that match `node`, which has passed `check`.
 
-    Raises NotExpressibleError for what Elasticsearch would refuse or understand differently.
+    Raises NotExpressibleError if Elasticsearch would refuse it or understand it differently.
     """
     return _compile(lower(node, fields, "elasticsearch"), fields, depth=1)
 
 
 def sort(order: SortOrder) -> list[Dsl]:
-    """The `sort` of a search; nulls are the lowest values, and uuid is taken by its two parts.
+    """The `sort` of a search, with nulls lowest, and the two parts of the uuid.
 
-    Raises NotExpressibleError for a nice order of what has no key for it, and for one field in two orders.
+    Raises NotExpressibleError for a nice order of a field without a key for it, and for one field in two orders.
     """
     terms: list[Dsl] = []
     for key in order.keys:
@@ -66,7 +63,7 @@ def _sorted_field(key: SortKey) -> str:
 
 
 def search_after(order: SortOrder, position: Sequence[Any], fields: ItemType) -> list[Any]:
-    """The `search_after` that goes with `sort(order)`.
+    """The `search_after` for `sort(order)`.
 
     position: stored values of the order's keys (PageRequest.after).
     """
@@ -77,7 +74,7 @@ def search_after(order: SortOrder, position: Sequence[Any], fields: ItemType) ->
         elif value is None:
             values.append(_lowest(fields[key.field].kind))
         elif isinstance(value, bool):
-            # As a number, which is what servers sort by: OpenSearch does not take the words.
+            # As a number, by which servers sort: OpenSearch does not accept `true` and `false`.
             values.append(int(value))
         else:
             values.append(key.by_code_point(value))
@@ -89,7 +86,7 @@ def uuid_parts(uuid: str) -> tuple[int, int]:
 
     Raises ValueError for any other text.
     """
-    # By hand: the class UUID takes three times as long, and every document that is written has two of these.
+    # By hand, since the class UUID takes three times as long, and every written document needs this.
     if _USUAL_UUID.fullmatch(uuid) is None:
         raise ValueError(f"'{uuid}' is not a uuid in its lower-case form with dashes")
     digits = uuid.replace("-", "")
@@ -97,14 +94,14 @@ def uuid_parts(uuid: str) -> tuple[int, int]:
 
 
 def uuid_of(high: int, low: int) -> str:
-    """The uuid that `uuid_parts` gives these two numbers for."""
+    """The uuid with these two parts."""
     return str(UUID(int=(high - MIN_INTEGER << 64) | (low - MIN_INTEGER)))
 
 
 def _missing(kind: Kind, direction: Direction) -> Any:
-    """Where documents without a value are sorted: as if it were the lowest.
+    """The `missing` of a sort key, which sorts documents without a value as lowest.
 
-    Of booleans by a value, since OpenSearch has another number for the lowest one than Elasticsearch.
+    For booleans it is a value, since OpenSearch and Elasticsearch have different lowest numbers for them.
     """
     if kind is Kind.BOOL:
         return _NO_BOOLEAN
@@ -112,9 +109,9 @@ def _missing(kind: Kind, direction: Direction) -> Any:
 
 
 def _lowest(kind: Kind) -> Any:
-    """What stands for a null in `search_after`: with a number's null Elasticsearch 9.4 answers with an error 500.
+    """The value for a null in `search_after`, since Elasticsearch 9.4 answers a null of a number with error 500.
 
-    It sorts a missing number as the lowest there is. We store no such number.
+    It sorts a missing number as the lowest one, which we never store.
     """
     match kind:
         case Kind.BOOL:

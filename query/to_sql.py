@@ -1,9 +1,9 @@
-"""Filter, order, position and counts -> SQL (SQLAlchemy Core); every value is bound.
+"""Compiles filter, order, position and counts to SQL (SQLAlchemy Core) with bound values.
 
-Columns come by field name, typed as the store has them. Text compares by code point: on SQLite that is the default
-(BINARY), on PostgreSQL `COLLATE "C"` says it, and for MySQL the columns have to be bytes. An index serves an order on
-PostgreSQL only if it is declared in the same way: `COLLATE "C"`, and for columns that may be null ASC NULLS FIRST or
-DESC NULLS LAST. Connections to SQLite need fleetlight.query.sqlite_functions.
+Columns are given by field, with the types of the store. Text compares by code point: on SQLite by default (BINARY), on
+PostgreSQL by `COLLATE "C"`, and on MySQL if the columns are bytes. On PostgreSQL an index serves an order only if it is
+declared in the same way: with `COLLATE "C"`, and for nullable columns ASC NULLS FIRST or DESC NULLS LAST. SQLite
+connections need fleetlight.query.sqlite_functions.
 """
 
 from collections.abc import Sequence
@@ -69,15 +69,15 @@ _NUMBER_OR_TEXT = "([0-9]+)|[^0-9]+"
 
 
 class FieldColumns(Protocol):
-    """Columns by field name: a mapping, or the `c` of a table that is named alike."""
+    """Columns by field: a mapping, or the `c` of a table whose columns have the names of fields."""
 
     def __getitem__(self, name: str, /) -> ColumnElement[Any]: ...
 
 
 def to_sql(node: Filter, columns: FieldColumns, fields: ItemType, dialect: SqlDialect) -> Predicate:
-    """The predicate that is true of exactly the rows that `node`, which has passed `check`, is true of.
+    """The predicate of exactly the rows that match `node`, which has passed `check`.
 
-    Raises NotExpressibleError for a pattern that PostgreSQL has no equivalent of. For MySQL, see `can_express`.
+    Raises NotExpressibleError for a pattern without an equivalent in PostgreSQL. For MySQL, see `can_express`.
     """
     return _compile(lower(node, fields, dialect), columns, fields, dialect)
 
@@ -91,7 +91,7 @@ def can_express(node: Filter, dialect: SqlDialect) -> bool:
 
 
 def order_by(order: SortOrder, columns: FieldColumns, dialect: SqlDialect) -> list[ColumnElement[Any]]:
-    """The terms of ORDER BY; a column that cannot be null needs no place for nulls, so a plain index serves it.
+    """The terms of ORDER BY; without a place of nulls for a column that is not nullable, so that a plain index serves.
 
     Raises NotExpressibleError for a nice order on MySQL.
     """
@@ -108,10 +108,10 @@ def order_by(order: SortOrder, columns: FieldColumns, dialect: SqlDialect) -> li
 
 
 def after(order: SortOrder, position: Sequence[Any], columns: FieldColumns, dialect: SqlDialect) -> Predicate:
-    """The predicate of the rows behind a position.
+    """The predicate of the rows after a position.
 
     position: stored values of the order's keys (PageRequest.after).
-    The chain of keys alone would make the database read from the start, so a range on the first key goes before it.
+    With the chain of keys alone the database would read from the start, so a range on the first key precedes it.
     Raises NotExpressibleError for a nice order on MySQL.
     """
     columns = _SortColumns(columns, dialect)
@@ -123,19 +123,17 @@ def after(order: SortOrder, position: Sequence[Any], columns: FieldColumns, dial
 def next_after(
     order: SortOrder, position: Sequence[Any], columns: FieldColumns, dialect: SqlDialect
 ) -> Predicate | None:
-    """The predicate of the rows behind a position that come first, one range of an index; None if `after` is one."""
+    """The predicate of the first rows after a position that are one range of an index; None if all of them are."""
     part = next_beyond(_by_code_point(order), order.by_code_point(position))
     return None if part is None else _compile(fit(part, dialect), _SortColumns(columns, dialect), None, dialect)
 
 
-# No name of a field has a space.
+# No field has a space in its name.
 _NICE = " in nice order"
 
 
 def in_nice_order(field: str) -> str:
-    """The name, among the columns of a store, of one that has the nice key of `field`
-    (fleetlight.query.sort.nice_key).
-    """
+    """The name of a store's column with the nice key of `field` (fleetlight.query.sort.nice_key)."""
     return field + _NICE
 
 
@@ -189,7 +187,7 @@ def beyond(order: SortOrder, position: Sequence[Any]) -> Filter:
 
 
 def not_before(key: SortKey, value: Any) -> Filter:
-    """The rows whose `key` alone does not exclude them from following `value`: a range that an index can find."""
+    """The rows that `key` alone does not exclude from following `value`: a range that an index can find."""
     match key.direction, value:
         case Direction.ASC, None:
             return EVERYTHING
@@ -201,10 +199,10 @@ def not_before(key: SortKey, value: Any) -> Filter:
 
 
 def next_beyond(order: SortOrder, position: Sequence[Any]) -> Filter | None:
-    """Of the rows after a position, those that come first and that an index has in one range; None if it has them all.
+    """The first rows after a position that an index has in one range; None if it has all of them in one.
 
-    From high to low a value is followed by what is lower, and then by what has none. PostgreSQL looks for both at once
-    by reading its index from the start, so that a page costs as much as all those before it.
+    In descending order a value is followed by lower ones, then by nulls. To find both at once PostgreSQL reads its
+    index from the start, so that a page would cost as much as all pages before it.
     """
     first, value = order.keys[0], position[0]
     if value is None or first.direction is Direction.ASC or len(order.keys) == 1:
@@ -226,9 +224,9 @@ def _after(key: SortKey, value: Any) -> Filter:
 def count_statement(
     table: FromClause, columns: FieldColumns, request: CountRequest, dialect: SqlDialect, *leading: ColumnElement[Any]
 ) -> Select[Any]:
-    """The groups, by GROUP BY, one more than the request has at the most: `leading`, the values, and how many.
+    """Selects groups by GROUP BY, at most one more than the request allows: `leading`, the values, and the count.
 
-    leading: what makes groups besides. Raises NotExpressibleError as `to_sql` does; MySQL has no lists.
+    leading: further grouping columns. Raises NotExpressibleError as `to_sql`; MySQL has no lists.
     """
     rows, values, has_lists = table, list(leading), False
     for name in request.by:
@@ -254,10 +252,10 @@ _sqlite_key = SqliteFunction("fleetlight_nice_key", 1, nice_key, TEXT)
 
 
 def nice_column(stored: ColumnElement[Any], dialect: SqlDialect) -> ColumnElement[Any]:
-    """The key of a column of text, made by the database as fleetlight.query.sort.nice_key makes it of a text.
+    """The key of a text column, computed by the database as by fleetlight.query.sort.nice_key.
 
-    No index serves it, so such an order costs a look at every row that the filter lets pass. A collation of
-    PostgreSQL's (ICU, `kn-true`) is not it: that puts case and punctuation in an order of its own.
+    No index serves it, so such an order reads every row that matches the filter. PostgreSQL's collation (ICU,
+    `kn-true`) is no substitute, since it orders case and punctuation differently.
     Raises NotExpressibleError for MySQL.
     """
     match dialect:

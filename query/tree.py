@@ -1,8 +1,8 @@
 """The shape of a filter: leaves, each of which is one operator on one field, joined by And and Or.
 
-Meaning is three-valued, as in SQL: a leaf about a field that is null is neither true nor false, and neither is its
-negation; only rows for which the whole tree is *true* are kept. `negate` therefore pushes every NOT down to the leaves
-before any compiler sees it (docs/architecture.md, "Rules"), so a compiler needs no NOT.
+Logic is three-valued, as in SQL: a leaf on a null field is neither true nor false, and neither is its negation; only
+rows for which the whole tree is *true* match. So `negate` pushes every NOT down to the leaves before compilation
+(docs/architecture.md, "Rules"), and a compiler needs no NOT.
 """
 
 from abc import ABC, abstractmethod
@@ -20,25 +20,25 @@ Store = SqlDialect | Literal["elasticsearch"]
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """Every term is true; true when there are none."""
+    """Every term is true; true without terms."""
 
     terms: tuple["Filter", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """At least one term is true; false when there are none."""
+    """At least one term is true; false without terms."""
 
     terms: tuple["Filter", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf(ABC):
-    """One operator on one field. All that is particular to an operator is in its class (fleetlight.query.operators).
+    """One operator on one field. Everything about an operator is in its class (fleetlight.query.operators).
 
-    The walks over a tree (those below, fleetlight.query.evaluate, to_sql and to_dsl) know no operator: a new one is one
-    frozen dataclass with the abstract methods below. Its `matcher` shares no step with `sql` and `dsl`, since it has to
-    show when they are wrong.
+    The walks over trees (below, and in fleetlight.query.evaluate, to_sql and to_dsl) know no operator: a new one is a
+    frozen dataclass with the abstract methods below. Its `matcher` shares no code with `sql` and `dsl`, so that tests
+    show when these are wrong.
 
     can_be_open: whether it is open, neither true nor false, of a null; false of operators on lists, which are no null.
     """
@@ -48,22 +48,22 @@ class Leaf(ABC):
 
     @abstractmethod
     def negated(self) -> "Leaf":
-        """The leaf that is true exactly where this one is false: see fleetlight.query.operators.comparison."""
+        """The leaf that is true if and only if this one is false (fleetlight.query.operators.comparison)."""
 
     @abstractmethod
     def check(self, field: Field) -> None:
-        """Raise UnknownFieldError, FilterValueError or RegularExpressionError unless it fits `field`."""
+        """Raises UnknownFieldError, FilterValueError or RegularExpressionError unless it fits `field`."""
 
     @abstractmethod
     def matcher(self, field: Field) -> Matcher:
-        """A function that says whether it is true of a record."""
+        """A function that tells whether the leaf matches a record."""
 
     def lowered(self, field: Field) -> "Filter":  # for those that depend on it
-        """The same in words that a store has, with stored values."""
+        """The same condition with operators of stores and stored values."""
         return self
 
     def fitted(self, store: Store) -> "Filter":
-        """The lowered one without values that `store` can never hold, so that none has to be sent there."""
+        """The lowered leaf without values that `store` can never have, so that none is sent there."""
         return self
 
     def fits_sql(self, dialect: SqlDialect) -> bool:
@@ -72,11 +72,11 @@ class Leaf(ABC):
 
     @abstractmethod
     def sql(self, column: SqlColumn) -> Predicate:
-        """The predicate of the lowered and fitted one, NULL where it is open. Raises NotExpressibleError."""
+        """The predicate of the lowered and fitted leaf, NULL if it is open. Raises NotExpressibleError."""
 
     @abstractmethod
     def dsl(self, field: Field) -> Dsl:
-        """Elasticsearch's query for the lowered and fitted one. Raises NotExpressibleError."""
+        """Elasticsearch's query for the lowered and fitted leaf. Raises NotExpressibleError."""
 
 
 Filter = And | Or | Leaf
@@ -102,7 +102,7 @@ def any_of(*terms: Filter) -> Filter:
 
 
 def negate(node: Filter) -> Filter:
-    """The tree that is true exactly where `node` is false (not where it is unknown)."""
+    """The tree that is true if and only if `node` is false (not if it is open)."""
     match node:
         case And(terms):
             return Or(tuple(negate(term) for term in terms))
@@ -132,7 +132,7 @@ def with_leaves(node: Filter, replacement: Callable[[Leaf], Filter]) -> Filter:
 
 
 def check(node: Filter, fields: ItemType) -> None:
-    """The check of a filter before any compiler sees it, so that no route fails late.
+    """Check a filter before it is compiled, so that no route fails late.
 
     Raises UnknownFieldError, FilterValueError or RegularExpressionError for the first leaf that does not fit.
     """
@@ -141,23 +141,23 @@ def check(node: Filter, fields: ItemType) -> None:
 
 
 def lower(node: Filter, fields: ItemType, store: Store) -> Filter:
-    """The tree that means the same for every record, in the words of a store: a step that SQL and Elasticsearch share.
+    """An equivalent tree with operators of a store, as a common step before SQL and Elasticsearch.
 
-    It has stored values in its leaves, no leaf about whether a list is null, no empty `In`, nothing that the store can
-    never hold. `node` has passed `check`.
+    Its leaves have stored values; it has no null test of a list, no empty `In`, and no value that the store can never
+    have. `node` has passed `check`.
     """
     return with_leaves(node, lambda leaf: fit(leaf.lowered(fields[leaf.field]), store))
 
 
 def fit(node: Filter, store: Store) -> Filter:
-    """A lowered tree without what `store` can never hold."""
+    """A lowered tree without values that `store` can never have."""
     return with_leaves(node, lambda leaf: leaf.fitted(store))
 
 
 def split_expressible(node: Filter, can_express: Callable[[Filter], bool]) -> tuple[Filter, Filter]:
-    """Split into what a source can answer itself, and what has to be tried on the rows it returns.
+    """Split a filter into the part that a source can apply itself, and the rest to apply to its rows.
 
-    Only the terms of an `And` at the top can be taken apart. The conjunction of both results means what `node` means.
+    Only the terms of an `And` at the top can be separated. The conjunction of both results is equivalent to `node`.
     """
     terms = node.terms if isinstance(node, And) else (node,)
     expressible = all_of(*(term for term in terms if can_express(term)))

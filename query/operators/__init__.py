@@ -1,4 +1,4 @@
-"""One class for each operator of a filter: which fields it fits, its negation, its SQL, its DSL, its truth in Python.
+"""One class for each operator of a filter, with its fields, negation, SQL, DSL, and evaluation in Python.
 
-A module holds a family: operators that share something. `fleetlight.query.filters` lists them all.
+A module has operators that share something. `fleetlight.query.filters` lists all operators.
 """

@@ -1,4 +1,4 @@
-"""Operators on values of any shape (kind `other`), which only Python can look into: no store evaluates them."""
+"""Operators on values of any shape (kind `other`), which only Python evaluates, and no store."""
 
 import operator
 from abc import abstractmethod
@@ -24,17 +24,17 @@ RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class PythonOnlyLeaf(Leaf):
-    """An operator that no store can evaluate. Open of a null, never an error, whatever the value looks like."""
+    """An operator that no store can evaluate. It is open for a null, and never fails, whatever the value's shape."""
 
     def negated(self) -> Leaf:
         return Not(self.field, self)
 
     def check(self, field: Field) -> None:
-        """It fits every field."""
+        """Accepts every field."""
 
     @abstractmethod
     def is_true_of(self, value: Any) -> bool:
-        """Whether it is true of a value that is there."""
+        """Whether it is true of a value that is not null."""
 
     def matcher(self, field: Field) -> Matcher:
         name, is_true_of = field.name, self.is_true_of
@@ -76,7 +76,7 @@ class SameAsOne(PythonOnlyLeaf):
 
 @dataclass(frozen=True, slots=True)
 class Contains(PythonOnlyLeaf):
-    """The value is a list with the element `value`, or a text with it in it."""
+    """The value is a list with the element `value`, or a text that contains it."""
 
     value: Any
 
@@ -141,7 +141,7 @@ class AtTime(PythonOnlyLeaf):
 
 
 def _rank(value: Any) -> str | None:
-    """Values of one rank have an order."""
+    """The rank of a value; only values of the same rank have an order, and None has none."""
     if isinstance(value, str):
         return "text"
     is_number = isinstance(value, int | float) and not isinstance(value, bool)

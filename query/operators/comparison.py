@@ -1,6 +1,6 @@
-"""A field and a value, or several, or none: equal, one of, before, behind, null; and the negations of operators.
+"""Comparisons of a field with one value, several or none: equality, membership, order, null; and their negations.
 
-Beside them stands what all operators need: checks of values beforehand, and the limits of stores.
+Also what all operators need: checks of values, and limits of stores.
 """
 
 import json
@@ -26,13 +26,13 @@ MAX_TERM_BYTES = 32_766
 
 
 def require_filterable(field: Field) -> None:
-    """Raise UnknownFieldError for a field that can only be read."""
+    """Raises UnknownFieldError for a field that can only be read."""
     if field.kind is Kind.UNKNOWN or (field.kind is Kind.OTHER and not field.is_list):
         raise UnknownFieldError(field.name, "filter")
 
 
 def require_comparable(field: Field, value: Scalar) -> None:
-    """Raise UnknownFieldError or FilterValueError unless values of `field` can be compared with `value`."""
+    """Raises UnknownFieldError or FilterValueError unless values of `field` can be compared with `value`."""
     require_filterable(field)
     if field.is_list:
         raise FilterValueError(field.name, value, "an element that the list has or lacks")
@@ -40,9 +40,9 @@ def require_comparable(field: Field, value: Scalar) -> None:
 
 
 def can_hold(store: Store, value: Any) -> bool:
-    """Whether `value` can be in a field there; what cannot is refused even in a query.
+    """Whether a field in the store can have this value; a query must not contain other values either.
 
-    Drivers raise on a number that does not fit into 64 bits, or servers differ; no text in PostgreSQL has a NUL.
+    Drivers refuse a number of more than 64 bits, or servers differ; PostgreSQL has no text with a NUL.
     """
     if isinstance(value, int):
         return MIN_INTEGER <= value <= MAX_INTEGER
@@ -55,7 +55,7 @@ def can_hold(store: Store, value: Any) -> bool:
 
 
 def is_too_long(text: str) -> bool:
-    """For a term of Lucene."""
+    """Whether a text is too long for a term of Lucene."""
     return len(text) * 4 > MAX_TERM_BYTES and len(text.encode()) > MAX_TERM_BYTES
 
 
@@ -109,7 +109,7 @@ class IsNotNull(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class Negation(Leaf):
-    """An operator that has all but its name from the one that it negates."""
+    """An operator that is derived from the one that it negates."""
 
     @abstractmethod
     def negated(self) -> Leaf: ...
@@ -124,7 +124,7 @@ class Negation(Leaf):
         return self._unless(self.negated().fitted(store))
 
     def _unless(self, excluded: Filter) -> Filter:
-        # What is false of every value is still open where there is none.
+        # A condition that is false for every value is still open for a null.
         if excluded == NOTHING and self.negated().can_be_open:
             return IsNotNull(self.field)
         return negate(excluded)
@@ -143,7 +143,7 @@ class Negation(Leaf):
         return not_(self.negated().sql(column))
 
     def dsl(self, field: Field) -> Dsl:
-        """`must_not` alone keeps documents without the field; in SQL a null differs from nothing, and SQL decides."""
+        """`must_not` alone would keep documents without the field; as in SQL, the negation is open for a null."""
         negated = self.negated()
         known = {"filter": [_exists(field.name)]} if negated.can_be_open else {}
         return {"bool": known | {"must_not": [negated.dsl(field)]}}
@@ -151,7 +151,7 @@ class Negation(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class Not(Negation):
-    """The negation of a `leaf` whose operator has none with a name."""
+    """The negation of a `leaf` whose operator has no named negation."""
 
     leaf: Leaf
 
@@ -163,7 +163,7 @@ def _exists(name: str) -> Dsl:
     return {"exists": {"field": name}}
 
 
-# Longer lists travel as one bound value: SQLite takes 32,766 values by default, PostgreSQL 65,535.
+# Longer lists are one bound value: SQLite takes 32,766 values by default, PostgreSQL 65,535.
 _MAX_BOUND_VALUES = 500
 # index.max_terms_count; one more is refused.
 _MAX_TERMS = 65_536
@@ -215,7 +215,7 @@ class Ne(Negation):
 
 @dataclass(frozen=True, slots=True)
 class In(Leaf):
-    """`field` is one of `values`; false when there are none."""
+    """`field` is one of `values`; false if there are none."""
 
     values: tuple[Scalar, ...]
 
@@ -240,7 +240,7 @@ class In(Leaf):
         return In(self.field, possible) if possible else NOTHING
 
     def sql(self, column: SqlColumn) -> Predicate:
-        # The driver for MySQL writes values into the statement, which may be long.
+        # MySQL's driver writes values into the statement, which may be long.
         if len(self.values) <= _MAX_BOUND_VALUES or column.dialect == "mysql":
             return column.stored.in_([column.bind(value) for value in self.values])
         if column.dialect == "postgresql":
@@ -259,7 +259,7 @@ class In(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class NotIn(Negation):
-    """`field` is none of `values`; not true of a null, unless there are no values."""
+    """`field` is none of `values`; not true for a null, unless there are no values."""
 
     values: tuple[Scalar, ...]
 
@@ -275,7 +275,7 @@ class NotIn(Negation):
 
 @dataclass(frozen=True, slots=True)
 class _Ordered(Leaf):
-    """relation: of a value of the field with `value`. is_of_lower: whether it is true of what is lower than `value`."""
+    """An order comparison. relation: of the field's value to `value`. is_of_lower: whether lower values match."""
 
     value: Scalar
     relation: ClassVar[Callable[[Any, Any], Any]]
@@ -295,10 +295,10 @@ class _Ordered(Leaf):
     def fitted(self, store: Store) -> Filter:
         match self.value:
             case int() as number if not can_hold(store, number):
-                # Every number there is, or none, is on that side of it.
+                # Every stored number, or none, is on that side of it.
                 return IsNotNull(self.field) if (number > 0) == self.is_of_lower else NOTHING
             case str() as text if store == "postgresql" and not can_hold(store, text):
-                # What comes before "a\\0b" is what begins before it, and "a" itself.
+                # Texts before "a\\0b" are "a", and those before "a".
                 before = text.partition("\0")[0]
                 return Le(self.field, before) if self.is_of_lower else Gt(self.field, before)
         return self
@@ -331,7 +331,7 @@ class Lt(_Ordered):
 
 @dataclass(frozen=True, slots=True)
 class Le(_Ordered):
-    """`field` is lower than `value`, or is it."""
+    """`field` is lower than or equal to `value`."""
 
     relation = operator.le
     is_of_lower = True
@@ -353,7 +353,7 @@ class Gt(_Ordered):
 
 @dataclass(frozen=True, slots=True)
 class Ge(_Ordered):
-    """`field` is higher than `value`, or is it."""
+    """`field` is higher than or equal to `value`."""
 
     relation = operator.ge
     is_of_lower = False

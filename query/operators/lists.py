@@ -1,4 +1,4 @@
-"""Operators on the members of a list, and on the addresses of networks. None is ever null: an absent one is empty."""
+"""Operators on members of a list, and on addresses of networks. These are never null: a missing list is empty."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from fleetlight.resources.fields import Field, Kind
 
 @dataclass(frozen=True, slots=True)
 class Has(Leaf):
-    """A list `field` holds `value`."""
+    """The list `field` contains `value`."""
 
     value: str
     can_be_open = False
@@ -55,7 +55,7 @@ class Has(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class Lacks(Negation):
-    """A list `field` does not hold `value`; true of an empty list."""
+    """The list `field` does not contain `value`; true for an empty list."""
 
     value: str
     can_be_open = False
@@ -66,7 +66,7 @@ class Lacks(Negation):
 
 @dataclass(frozen=True, slots=True)
 class HasAny(Leaf):
-    """A list `field` holds something."""
+    """The list `field` is not empty."""
 
     can_be_open = False
 
@@ -96,7 +96,7 @@ class HasAny(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class HasNone(Negation):
-    """A list `field` is empty."""
+    """The list `field` is empty."""
 
     can_be_open = False
 
@@ -105,7 +105,7 @@ class HasNone(Negation):
 
 
 def _list_has(json_list: str, text: str) -> bool:
-    """json_each would do, but it ends a text at a NUL character (3.40)."""
+    """Whether a list contains a text. SQLite's json_each would suffice, but ends a text at a NUL character (3.40)."""
     return text in (json.loads(json_list) or ())
 
 
@@ -113,13 +113,13 @@ _LIST_HAS = SqliteFunction("list_has", 2, _list_has, Boolean(), of_null=False)
 
 
 def fixed_addresses(addresses: Sequence[Mapping[str, Any]] | None) -> Iterator[str]:
-    """The fixed ones of an instance's `ip_addresses`; those without a type are."""
+    """The fixed addresses in an instance's `ip_addresses`; an entry without a type is fixed."""
     return (str(entry["address"]) for entry in addresses or () if entry.get("type", "fixed") == "fixed")
 
 
 @dataclass(frozen=True, slots=True)
 class HasAddress(Leaf):
-    """Among the addresses of networks in `field` is a fixed one that contains `text`."""
+    """A fixed address in `field` contains `text`."""
 
     text: str
     can_be_open = False
@@ -160,7 +160,7 @@ class HasAddress(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class LacksAddress(Negation):
-    """Among the addresses of networks in `field` is no fixed one that contains `text`; true when there are none."""
+    """No fixed address in `field` contains `text`; true if it has none."""
 
     text: str
     can_be_open = False

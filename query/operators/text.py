@@ -1,4 +1,4 @@
-"""Operators on what a text contains, or which name it is."""
+"""Operators on texts: patterns, and names of hosts."""
 
 import json
 import string
@@ -35,14 +35,15 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 
 def text_form(kind: Kind) -> Callable[[Any], str] | None:
-    """How a stored value of this kind is written; None for kinds that patterns cannot be about.
+    """The function that writes a stored value of this kind as text; None for kinds without patterns.
 
-    A time is written as a database shows it: UTC, to the second, `YYYY-MM-DD HH:MM:SS`.
+    A time is written as databases show it: UTC, to the second, `YYYY-MM-DD HH:MM:SS`.
     """
     return _FORMS.get(kind)
 
 
 def time_text(microseconds: int) -> str:
+    """The text of a time, as in `text_form`."""
     return from_microseconds(microseconds).replace(microsecond=0, tzinfo=None).isoformat(sep=" ")
 
 
@@ -55,7 +56,7 @@ _FORMS: dict[Kind, Callable[[Any], str]] = {
 
 
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
-# Of a host. Elasticsearch makes an automaton of it.
+# The longest name of a host, of which Elasticsearch builds an automaton.
 _MAX_NAME = 255
 _MAX_NAMES = 250
 
@@ -117,9 +118,8 @@ class NotMatches(Negation):
 
 @dataclass(frozen=True, slots=True)
 class HasName(Leaf):
-    """`field` is the `name` of a host, or one that it abbreviates at a dot: `node1` is `node1.example.com` as well.
-
-    The letters A to Z are the same in either case.
+    """`field` is the name of a host that equals `name`, or that `name` abbreviates at a dot: `node1` matches
+    `node1.example.com`. The case of the letters A to Z is ignored.
     """
 
     name: str
@@ -160,7 +160,7 @@ class HasName(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class HasOtherName(Negation):
-    """`field` is another name than `name`, and none that it abbreviates; not true of a null."""
+    """`field` is a name that HasName does not match; not true for a null."""
 
     name: str
 
@@ -170,7 +170,7 @@ class HasOtherName(Negation):
 
 @dataclass(frozen=True, slots=True)
 class HasOneName(Leaf):
-    """`field` is one of these `names` of hosts, or one that one of them abbreviates, as HasName says."""
+    """`field` matches one of these `names` of hosts, as HasName does."""
 
     names: tuple[str, ...]
 
@@ -178,7 +178,7 @@ class HasOneName(Leaf):
         return Not(self.field, self)
 
     def check(self, field: Field) -> None:
-        # All at once, and one by one only to say which.
+        # Check all at once, and one by one only to find the wrong one.
         try:
             HasName(self.field, "".join(self.names)).check(field)
         except FilterValueError:
@@ -197,7 +197,7 @@ class HasOneName(Leaf):
         return dialect != "mysql"
 
     def sql(self, column: SqlColumn) -> Predicate:
-        # One bound value, and one look at each row, however many names there are.
+        # One bound value, and one evaluation for each row, for any number of names.
         names = sorted(set(map(_folded, self.names)))
         if column.dialect == "sqlite":
             wanted = select(func.json_each(_as_json(names)).table_valued("value").c.value)
@@ -213,7 +213,7 @@ class HasOneName(Leaf):
         return or_(full.in_(listed), found)
 
     def dsl(self, field: Field) -> Dsl:
-        # Each is an automaton, and so many clauses one query may have. The cells answer instead.
+        # Each name is an automaton, and the clauses of a query are limited. For more names the cells answer.
         if len(self.names) > _MAX_NAMES:
             raise NotExpressibleError("Elasticsearch", f"more than {_MAX_NAMES} names in '{field.name}'")
         clauses = [HasName(self.field, name).dsl(field) for name in self.names]
@@ -221,7 +221,7 @@ class HasOneName(Leaf):
 
 
 def _short(full: str) -> Iterator[str]:
-    """The name, and all that abbreviate it at a dot."""
+    """Yield the name, and all its abbreviations at a dot."""
     full = _folded(full)
     yield full
     for number, character in enumerate(full):
@@ -240,12 +240,12 @@ def _is_name(full: str, name: str) -> bool:
 
 
 def _as_json(names: Iterable[str]) -> str:
-    """A list of the names without NUL characters, at which json_each ends a text (3.40)."""
+    """A JSON list of the names with NUL characters escaped, at which json_each ends a text (3.40)."""
     return json.dumps([name.replace("\\", "\\\\").replace("\0", "\\0") for name in names])
 
 
 def _text(column: SqlColumn) -> ColumnElement[Any]:
-    """The text of a field, as fleetlight.query.operators.text has it."""
+    """The text of a column, as in `text_form`."""
     match column.kind:
         case Kind.TEXT:
             return column.stored

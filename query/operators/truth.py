@@ -1,4 +1,4 @@
-"""The truth of a field, as in Query2 (`?`): neither false, zero, nor empty; open of a null."""
+"""The truth of a field, as in Query2 (`?`): neither false, zero, nor empty; open for a null."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ _FALSE: dict[Kind, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class _Truth(Leaf):
-    """Lowered to what every store has, and so never compiled itself."""
+    """A leaf that is lowered to operators of every store, and so never compiled itself."""
 
     def check(self, field: Field) -> None:
         require_filterable(field)
@@ -49,7 +49,7 @@ class IsTrue(_Truth):
 
 @dataclass(frozen=True, slots=True)
 class IsFalse(_Truth):
-    """`field` is false, zero or empty; not true of a null, but of an absent list."""
+    """`field` is false, zero or empty; not true for a null, but for a missing list."""
 
     def negated(self) -> IsTrue:
         return IsTrue(self.field)
