@@ -1,6 +1,6 @@
-"""Values as cells of CSV, which people open in spreadsheets, and what a file says of itself.
+"""Values in CSV, safe for spreadsheets, and remarks of files.
 
-That is a record of one cell which begins with `#`, as no other does: a remark, with an object of JSON.
+A remark is a record of one field, a JSON object after `#`, with which no other record begins.
 """
 
 import csv
@@ -18,7 +18,7 @@ _BEGINNINGS_OF_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def no_formula(value: object) -> object:
-    """The value for CSV. A text that a spreadsheet takes for a formula gets an apostrophe, which makes it a text.
+    """Convert a value for CSV: a text that a spreadsheet would take for a formula gets an apostrophe in front.
 
     Source: OWASP, "CSV Injection".
     """
@@ -26,19 +26,19 @@ def no_formula(value: object) -> object:
 
 
 def csv_records(rows: Sequence[Sequence[object]]) -> bytes:
-    """The lines of these rows, whose values are as CSV has them."""
+    """Encode rows of converted values as lines."""
     text = io.StringIO()
     csv.writer(text).writerows(rows)
     return text.getvalue().encode()
 
 
 def csv_remark(covers: Mapping[str, Any]) -> str:
-    """The one cell of a remark."""
+    """Return the only field of a remark."""
     return f"{_MARK} {msgspec.json.encode(covers).decode()}"
 
 
 def csv_time(value: Any) -> object:
-    """A time of Query2 by ISO 8601. value: seconds since the epoch, or such seconds and microseconds; else as it is."""
+    """Format a time of Query2 by ISO 8601. value: seconds, or seconds and microseconds; others stay unchanged."""
     match value:
         case [int(seconds), int(microseconds)]:
             moment = seconds * MICROSECONDS_PER_SECOND + microseconds
@@ -50,6 +50,6 @@ def csv_time(value: Any) -> object:
 
 
 def csv_value(value: Any) -> object:
-    """The value as CSV has it: a list is its JSON, and no text is a formula or the beginning of a remark."""
+    """Convert a value for CSV: a list becomes JSON, and no text reads as a formula or a remark."""
     shown = msgspec.json.encode(value).decode() if isinstance(value, list | dict | bool) else value
     return f"'{shown}" if isinstance(shown, str) and shown.startswith(_MARK) else no_formula(shown)

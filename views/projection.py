@@ -1,4 +1,4 @@
-"""Projections of the rows of a list: what has to be read of each, and how its item is made of that."""
+"""Projections of the rows of a list: the values to read of each row, and the rendering of its item."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
@@ -12,14 +12,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Projection(ABC):
-    """How one face makes the items of one answer.
+    """Renders the items of one answer.
 
-    fields: names of the fields that `render_record` needs; None for all of them.
-    pieces: names of the pieces of the stored view (fleetlight.views.compute.view) that `render` needs; none of one that
-        is made of fields, of which `render` then gets the stored values.
-    form, rendered_with: projections with pieces of the same form, and with the same object of these, make the same
-        items.
-    shows_revision: whether items are made of fields and of the revision, which `render` then gets behind the values.
+    fields: names of the fields that `render_record` needs; None for all fields.
+    pieces: names of the pieces of the stored view (fleetlight.views.compute.view) that `render` needs; empty if it
+        needs the stored values of `fields` instead.
+    form, rendered_with: projections with pieces, of equal `form` and with the same object `rendered_with`, make the
+        same items.
+    shows_revision: whether items need the revision, which `render` then gets after the values of fields.
     shows_damaged: whether a page may have the items of `render_damaged`.
     """
 
@@ -32,34 +32,31 @@ class Projection(ABC):
 
     @abstractmethod
     def render(self, values: Sequence[Any], /, cell_uuid: str = "") -> bytes:
-        """The item of a row of that cell in an index, which delivered `values`: the pieces, or the fields, in order.
-
-        What follows them is not looked at.
-        """
+        """Render a row of the index. values: its pieces, or its fields, in order; further values are ignored."""
 
     @abstractmethod
     def render_record(self, record: Record, cell_uuid: str = "", revision: int | None = None) -> bytes:
-        """The item of a row that the cell itself gave, the same as `render` makes of what an index has of it.
+        """Render a row read live from a cell, exactly as `render` does for the index's row.
 
-        revision: as of fleetlight.cells.model.InstanceRow; None where it is not needed.
+        revision: see fleetlight.cells.model.InstanceRow; None if not needed.
         """
 
     def of_cell_that_is_down(self) -> "Projection":
-        """The projection for rows from an index whose cell does not answer."""
+        """Return the projection for the index's rows of a down cell."""
         return self
 
     def render_damaged(self, record: Record) -> bytes:
-        """The item of a row that is damaged, where they are shown. Raises UnreadableRowError when it has none."""
+        """Render the substitute of a damaged row. Raises UnreadableRowError if there is none."""
         raise NotImplementedError
 
 
 class FieldValues(Projection):
-    """The stored values of some fields, as a JSON array in the order of their names."""
+    """Renders the stored values of some fields as a JSON array, in the order of `names`."""
 
     fields: tuple[str, ...]
 
     def __init__(self, item_type: ItemType, names: Sequence[str]) -> None:
-        """Raises UnknownFieldError."""
+        """Raises UnknownFieldError for a name that is no field."""
         self.fields = tuple(names)
         self._lists = [item_type.require(name, "list").is_list for name in names]
 
@@ -67,7 +64,7 @@ class FieldValues(Projection):
         return _encode(values[: len(self.fields)])
 
     def render_record(self, record: Record, cell_uuid: str = "", revision: int | None = None) -> bytes:
-        # An absent list is an empty one.
+        # An absent list counts as empty.
         return _encode(
             [
                 () if is_list and record[name] is None else record[name]

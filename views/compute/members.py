@@ -1,12 +1,9 @@
-"""The members of an instance's full item: what each shows, and in which form (contracts/nova-servers, section 7).
+"""The members of an instance's full item, and their forms (contracts/nova-servers, section 7).
 
-Fields that are shown as they are have no code here but the declaration of their member
-(fleetlight.resources.instance).
-
-Links are not among them: the addresses that they begin with are those of a request. Which members a request gets, and
-in which order they are kept, is in `fleetlight.views.compute.view`.
-
-Members are fields of structures: the encoder has their names ready, which takes half the time of a dict.
+Members that show a stored field unchanged are only declared, in fleetlight.resources.instance.
+Links are not among the members, since their base depends on the request. `fleetlight.views.compute.view` decides which
+members a request gets, and their order.
+Members are fields of structures: their encoder knows the names in advance, and takes half the time of a dict.
 """
 
 import hashlib
@@ -26,22 +23,22 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 _NAMES = {name: member.name for name, member in INSTANCE_FIELDS.members.items()}
 _DAY = 24 * 60 * 60
 Segment = Callable[[Record], Struct]
-"""Makes some members of an item."""
+"""A function that makes some members of an item."""
 
 
 class Members(Struct, gc=False):
-    """Some members of an item, in the order of their fields; the collector of garbage need not look at them."""
+    """Some members of an item, in the order of their fields; garbage collection ignores them (`gc=False`)."""
 
 
 class IdentityMembers(Members, rename=_NAMES, gc=False):
-    """What an item of `GET /servers` has besides its links."""
+    """The members of an item of `GET /servers`, without links."""
 
     id: str
     display_name: str | None
 
 
 class CommonMembers(Members, rename=_NAMES, gc=False):
-    """What every microversion and every caller gets alike, besides `IdentityMembers` (section 7.3)."""
+    """The members common to every microversion and caller, besides `IdentityMembers` (section 7.3)."""
 
     status: str
     project_id: str
@@ -80,7 +77,7 @@ class SecurityGroupName(Struct, gc=False):
 
 
 class Volumes(Members, rename=_NAMES, gc=False):
-    """As from 2.3 on; before, a volume has its id only."""
+    """The volumes from 2.3 on; before, a volume has only its id."""
 
     block_devices: Sequence["Volume"]
 
@@ -113,14 +110,14 @@ class Placement(Members, rename=_NAMES, gc=False):
 
 
 class ImageMember(Struct, gc=False):
-    """The image without its links, as from 2.98 on."""
+    """The image without links, from 2.98 on."""
 
     id: str
     properties: Mapping[str, Any]
 
 
 class Fault(Struct, gc=False):
-    """As administrators see it (section 7.7)."""
+    """The fault as shown to administrators (section 7.7)."""
 
     code: int
     created: datetime | None
@@ -129,34 +126,34 @@ class Fault(Struct, gc=False):
 
 
 class DamagedIdentity(Members, gc=False):
-    """What an item of `GET /servers` has besides its links when its server cannot be read (section 12)."""
+    """The members of an unreadable server in `GET /servers`, without links (section 12)."""
 
     id: str
     status: str
 
 
 class Damaged(DamagedIdentity, gc=False):
-    """The same of an item of `GET /servers/detail`."""
+    """The members of an unreadable server in `GET /servers/detail`, without links."""
 
     tenant_id: str
     created: datetime | None
 
 
 def segments(*, for_admins: bool) -> list[tuple[Segment, int]]:
-    """The segments of fields that are shown as they are stored, each with the microversion, 2.N, that brought it.
+    """Make the segments of fields that are shown as stored, each with the microversion, 2.N, that added it.
 
-    What is shown since the first one is in `IdentityMembers`, `CommonMembers` and `Placement`.
+    Members of the first microversion are in `IdentityMembers`, `CommonMembers` and `Placement`.
     """
     alike: dict[tuple[int, str], list[str]] = {}
     for name, member in INSTANCE_FIELDS.members.items():
         if member.since > 1 and member.is_for_admins is for_admins:
-            # Alone, so that the values of others are taken as they are.
+            # In a segment of its own, so that other segments take values unchanged.
             alike.setdefault((member.since, "" if member.otherwise is None else name), []).append(name)
     return [(_segment(names), since) for (since, _), names in sorted(alike.items())]
 
 
 def _segment(names: Sequence[str]) -> Segment:
-    """Shows the fields of these names, of which one that is shown `otherwise` is the only one."""
+    """Make a segment of these fields; a field that is shown `otherwise` must be alone."""
     members, first = INSTANCE_FIELDS.members, names[0]
     otherwise = members[first].otherwise
     make = defstruct("Shown", [(name, Any) for name in names], rename=_NAMES, gc=False)
@@ -181,8 +178,8 @@ def identity(record: Record) -> IdentityMembers:
 
 
 def common(record: Record) -> CommonMembers:
-    """Nova shows the current time as `updated` when there was no update; that changes with each look, so we show the
-    creation.
+    """Make the common members. Without an update, Nova shows the current time as `updated`, which changes with each
+    read; we show the creation.
     """
     status = _status(record)
     project_id, host, created_at = record["project_id"] or "", record["host"], record["created_at"]
@@ -244,7 +241,7 @@ def placement(record: Record) -> Placement:
 
 
 def image(record: Record) -> ImageMember | str:
-    """Empty text when booted from a volume."""
+    """Show the image; an empty text if the instance booted from a volume."""
     if not record["image_ref"]:
         return ""
     properties = record["image_properties"] or {}
@@ -252,7 +249,7 @@ def image(record: Record) -> ImageMember | str:
 
 
 def fault(record: Record) -> Fault | None:
-    """None when none is shown."""
+    """Show the fault; None if its status shows none."""
     newest = record["fault"]
     if not newest or _status(record) not in WITH_FAULT:
         return None
@@ -260,14 +257,14 @@ def fault(record: Record) -> Fault | None:
 
 
 def _status(record: Record) -> str:
-    """A reservation is no server that is being built, nor has Nova a status for it."""
+    """Show the status; Nova has none for a reservation, which is not a server being built."""
     if record["forthcoming"] and not record["deleted"]:
         return UNKNOWN
     return status_of(record["vm_state"], record["task_state"], deleted=record["deleted"])
 
 
 def _addresses(addresses: Sequence[dict[str, Any]]) -> dict[str, list[Address]]:
-    """Addresses by network label, fixed ones first (section 7.4)."""
+    """Group addresses by network label, fixed ones first (section 7.4)."""
     fixed: dict[str, list[Address]] = {}
     others: list[tuple[str, Address]] = []
     for address in addresses:
@@ -288,15 +285,15 @@ def _host_id(project_id: str, host: str) -> str:
 
 
 def _seconds(value: int | None) -> datetime | None:
-    """A time as most members have it: to the second, with a zone. The encoder makes the text."""
+    """Convert a time for most members: to the second, with a zone. The encoder formats it."""
     return None if value is None else datetime.fromtimestamp(value // MICROSECONDS_PER_SECOND, UTC)
 
 
 def _microseconds(value: int | None) -> str | None:
-    """Text as the two members of a usage have it: to the microsecond, without a zone (section 7.3)."""
+    """Format a time for the two members of a usage: to the microsecond, without a zone (section 7.3)."""
     if value is None:
         return None
-    # By hand, since `isoformat` takes four times as long.
+    # `isoformat` would take four times as long.
     seconds, fraction = divmod(value, MICROSECONDS_PER_SECOND)
     days, second = divmod(seconds, _DAY)
     return f"{_date(days)}T{_time_of_day(second)}.{fraction:06}"
@@ -304,7 +301,7 @@ def _microseconds(value: int | None) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _date(days: int) -> str:
-    """The date this many days after the epoch."""
+    """Format the date this many days after the epoch."""
     return from_microseconds(days * _DAY * MICROSECONDS_PER_SECOND).date().isoformat()
 
 

@@ -1,12 +1,12 @@
 """The stored view: an instance's answers of the compute API, rendered once, when it changes.
 
-A full item differs between callers by microversion and by what admins see. What every caller sees is kept as one text,
-in *segments* ordered by the microversion that brought them: an older item is a beginning of a newer one, and where each
-segment ends is kept beside it. So an answer is a few slices, joined: no row is parsed or rendered again
-(docs/decisions/0007). Rows read live from a cell go through the same function, which is why a row looks the same by
-every route.
+A full item depends on the microversion, and on whether the caller is an administrator. The public members are stored as
+one text, in *segments* ordered by the microversion that added them: an older item is a prefix of a newer one, and the
+view stores the end of each segment. So an answer joins a few slices, without parsing or rendering a row
+(docs/decisions/0007). Rows read live from a cell are rendered by the same function, so a row looks the same on every
+route.
 
-Links depend on the address that a request was sent to, so they are made by `ItemTemplate`, from the ids in the view.
+Links depend on the address of the request, so `ItemTemplate` makes them, from the ids in the view.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -25,10 +25,10 @@ from fleetlight.views.projection import Projection
 View = tuple[bytes, ...]
 """The pieces of one instance, in the order of PIECE_NAMES; each is a JSON text."""
 HostStatuses = Mapping[str, Mapping[bytes, bytes]]
-"""By cell uuid and host, what `host_status` shows; host and status are JSON texts."""
+"""The values of `host_status`, by cell uuid and host; host and status are JSON texts."""
 NEWEST_MICROVERSION = (2, 104)
 MINIMAL_ITEMS_SINCE = 69
-"""The microversion, 2.N, that brought items of servers of which hardly anything is known."""
+"""The microversion, 2.N, that added partial items of servers in down cells."""
 
 VOLUME_FLAGS_SINCE = 3
 _HOSTNAME_FOR_ADMINS_SINCE = 3
@@ -38,26 +38,26 @@ HOST_STATUS_SINCE = 16
 _IMAGE_PROPERTIES_SINCE = 98
 
 _since = itemgetter(1)
-# Segments of what every caller sees, each with the microversion that brought it: 2.N.
+# Segments for every caller, each with the microversion, 2.N, that added it.
 _PUBLIC: tuple[tuple[Segment, int], ...] = (
     *((members.identity, 1), (members.common, 1), (members.volumes, 1)),
     *sorted([*members.segments(for_admins=False), (members.flavor, _EMBEDDED_FLAVOR_SINCE)], key=_since),
 )
-# Segments that only admins see; they see `hostname` from 2.3 on.
+# Segments for administrators only, who see `hostname` from 2.3 on.
 _ADMIN = ((members.placement, 1), *members.segments(for_admins=True))
 _PUBLIC_SEGMENTS = [segment for segment, _ in _PUBLIC]
 _ADMIN_SEGMENTS = [segment for segment, _ in _ADMIN]
 _VOLUMES = _PUBLIC_SEGMENTS.index(members.volumes)
 _HOSTNAME = [since for _, since in _PUBLIC].index(_HOSTNAME_SINCE)
 
-# public, admin: objects of the segments above. ends: where the segments end, those of `public` before those of `admin`.
+# public, admin: objects of the segments above. ends: ends of the segments, first of `public`, then of `admin`.
 # image: "" or an object of id and properties. flavor_id: text or null. fault: with its details, or null.
 PIECE_NAMES = ("public", "admin", "ends", "image", "flavor_id", "fault")
 
-# Where the pieces of a full template begin with the same four: public, image, fault, admin.
+# Indexes within the first four pieces of every full template: public, image, fault, admin.
 _FAULT_PIECE, _ADMIN_PIECE = 2, 3
 _BEFORE_ID = len(b'{"id":"')
-# No text of JSON holds it: that would need quotes inside.
+# No JSON text can contain it, since quotes inside are escaped.
 _AFTER_UUID = b'","name":'
 _AFTER_IMAGE_ID = b'","properties":'
 _BEFORE_HOST = len(b'{"OS-EXT-SRV-ATTR:host":')
@@ -91,12 +91,12 @@ def _render(record: Record, admin_segments: Sequence[Segment]) -> View:
 
 
 def _joined(segments: Sequence[Segment], record: Record) -> tuple[bytes, list[int]]:
-    """One object of all segments, and where each of them ends: at a comma, or at the brace."""
+    """Encode all segments as one object; returns it and the end of each: at a comma, or at the closing brace."""
     text = bytearray()
     ends = []
     end = 0
     for segment in segments:
-        # Written over the brace behind the one before it; its own opening brace becomes the comma between the two.
+        # Write over the closing brace of the segment before; its own opening brace becomes a comma.
         _encode_into(segment(record), text, end)
         text[end] = _COMMA
         end = len(text) - 1
@@ -106,7 +106,7 @@ def _joined(segments: Sequence[Segment], record: Record) -> tuple[bytes, list[in
 
 
 class _FieldsRead(Mapping[str, Any]):
-    """The record of an instance of which everything is shown, and which of its fields have been looked at."""
+    """A record of an instance that records which of its fields are read."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -124,15 +124,15 @@ class _FieldsRead(Mapping[str, Any]):
 
 
 def is_of(view: Sequence[bytes], uuid: str) -> bool:
-    """Whether a view is that of the instance with this uuid."""
+    """Whether a view belongs to the instance with this uuid."""
     return view[0].startswith(b'"%b"' % uuid.encode(), _BEFORE_ID - 1)
 
 
 @lru_cache
 def _fields_of(*, is_admin: bool) -> tuple[str, ...]:
-    """The fields that the view is made of, for administrators or for other callers.
+    """Return the fields that the view of administrators, or of other callers, is made of.
 
-    All of them for every microversion: a row that is damaged is shown as one by all lists, or by none (decision 0009).
+    They are the same at every microversion, so that all lists agree which rows are damaged (decision 0009).
     """
     read = _FieldsRead()
     _render(read, _ADMIN_SEGMENTS if is_admin else ())
@@ -140,10 +140,10 @@ def _fields_of(*, is_admin: bool) -> tuple[str, ...]:
 
 
 class ItemTemplate(Projection):
-    """How one request's items are put together: which pieces, which slices of them, and the addresses in links.
+    """Assembles the items of one request from pieces of the view, their slices, and the base addresses of links.
 
-    Templates of the same form and with the same host statuses (`rendered_with`) make the same items. What is shown of
-    a server whose row is damaged is as of those of a cell that is down (section 12).
+    Templates of the same form and with the same host statuses (`rendered_with`) make the same items. Servers with
+    damaged rows are shown like those of a down cell (section 12).
     """
 
     rendered_with: HostStatuses | None = None
@@ -159,16 +159,16 @@ class ItemTemplate(Projection):
         self._positions = [PIECE_NAMES.index(name) for name in self.pieces]
         versioned, plain = (base.encode().replace(b"%", b"%%") for base in (versioned_base, plain_base))
         bookmark = b'{"rel":"bookmark","href":"%b/' % plain
-        # Formats. The first takes the uuid twice; the others take an id (the encoded text without its quotes) twice.
+        # Formats: the first takes the uuid twice; the others take an id (encoded, without quotes) twice.
         self._links = b'{"links":[{"rel":"self","href":"%b/servers/%%b"},%bservers/%%b"}]' % (versioned, bookmark)
         self._image = b'{"id":"%%b","links":[%bimages/%%b"}]' % bookmark
         self._flavor = b'{"id":"%%b","links":[%bflavors/%%b"}]}' % bookmark
 
     @staticmethod
     def brief(minor: int, *, versioned_base: str, plain_base: str) -> "ItemTemplate":
-        """The item of `GET /servers` at microversion 2.`minor`.
+        """Make the template of `GET /servers` at microversion 2.`minor`.
 
-        Bases without a slash at the end, as they stand in a JSON string.
+        Bases are without a final slash, and escaped for JSON strings.
         """
         return _BriefTemplate(minor, versioned_base, plain_base)
 
@@ -181,9 +181,9 @@ class ItemTemplate(Projection):
         plain_base: str,
         host_statuses: HostStatuses | None = None,
     ) -> "ItemTemplate":
-        """The item of `GET /servers/detail` and `GET /servers/{id}` at microversion 2.`minor`.
+        """Make the template of `GET /servers/detail` and `GET /servers/{id}` at microversion 2.`minor`.
 
-        host_statuses: None leaves `host_status` away; administrators alone see it.
+        host_statuses: None omits `host_status`, which only administrators see.
         """
         template = _FullTemplate(minor, is_admin, versioned_base, plain_base)
         template.rendered_with = host_statuses if is_admin and minor >= HOST_STATUS_SINCE else None
@@ -225,7 +225,7 @@ class _FullTemplate(ItemTemplate):
         if not self._is_newest:
             pieces += ["ends", "flavor_id"]
         super().__init__(minor, pieces, versioned_base, plain_base, minor, is_admin)
-        # Last come the members for all callers, those that not every item has, and what ends the item.
+        # The last three: public members, optional members, and the end of the item.
         rest = b",%b%b,%b" if self._is_newest and is_admin else b",%b%b%b"
         self._without_image = self._links + b',"image":""' + rest
         self._with_image = self._links + b',"image":' + self._image + b"%b" + rest
@@ -244,12 +244,12 @@ class _FullTemplate(ItemTemplate):
             others = b',"fault":' + (pieces[_FAULT_PIECE] if self._is_admin else _without_details(pieces[_FAULT_PIECE]))
         if self.rendered_with is not None:
             others += b',"host_status":' + _host_status(pieces[_ADMIN_PIECE], self.rendered_with.get(cell_uuid))
-        # In one go: what costs is to copy the members.
+        # Format at once, since copying the members is what costs time.
         if image == _EMPTY_TEXT:
             return self._without_image % (uuid, uuid, members, others, end)
         after_id = image.index(_AFTER_IMAGE_ID)
         identifier = image[_BEFORE_ID:after_id]
-        # Behind the id there are a comma, the properties, and the brace.
+        # After the id follow a comma, the properties, and the brace.
         rest = image[after_id + 1 :] if self._has_image_properties else b"}"
         return self._with_image % (uuid, uuid, identifier, identifier, rest, members, others, end)
 
@@ -257,7 +257,7 @@ class _FullTemplate(ItemTemplate):
         return _minimal_item(self._links, members.damaged(record))
 
     def _older_members(self, pieces: Sequence[Any]) -> bytes:
-        """The members of a microversion that does not know all segments."""
+        """Return the members of a microversion without the newest segments."""
         public: bytes = pieces[0]
         ends = _decode_ends(pieces[self._ends_piece])
         if self._has_volume_flags:
@@ -282,7 +282,7 @@ def _minimal_item(links: bytes, shown: members.DamagedIdentity) -> bytes:
 
 
 def _host_status(admin: bytes, statuses: Mapping[bytes, bytes] | None) -> bytes:
-    """Empty without a host, or without a service on it; unknown when its cell did not say which services it has."""
+    """Return the host's status: empty without host or service on it; UNKNOWN if its cell reported no services."""
     host = admin[_BEFORE_HOST : admin.index(_AFTER_HOST)]
     if host == _NULL:
         return _EMPTY_TEXT
@@ -294,7 +294,7 @@ def _without_flags(volumes: bytes) -> bytes:
 
 
 def _without_details(fault: bytes) -> bytes:
-    """Details of a fault are for admins, unless its code is not 500 (section 7.7)."""
+    """Remove the details of a fault with code 500, which only administrators see (section 7.7)."""
     shown = _decode_fault(fault)
     if shown["code"] == _SERVER_ERROR:
         shown.pop("details", None)

@@ -10,5 +10,5 @@ from fleetlight.views.query2.values import Values
 
 @cache
 def values_of(item_type: str) -> Values:
-    """By the name of each field of that type, aliases too."""
+    """Return the values of a type's fields, by name, including aliases."""
     return INSTANCE_VALUES if item_type == INSTANCE_FIELDS.name else item_values(item_type)

@@ -1,7 +1,7 @@
-"""The values of the fields of Query2 for an instance: one table (docs/reference/ganeti.md says it in words).
+"""The values of the fields of Query2 for an instance, in one table (docs/reference/ganeti.md describes them).
 
-What the record of an instance does not have is not guessed: its cell has status 3 where such an instance has no such
-value, and 2 where it has one that is not known.
+A value that the record lacks is not guessed: it has status 3 if such an instance has no such value, and status 2 if the
+value is unknown.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -44,14 +44,14 @@ from fleetlight.views.query2.values import (
 _PRESENT = frozenset({RUNNING, PAUSED})
 _ABSENT = frozenset({SHUT_DOWN, CRASHED, SUSPENDED})
 
-# Of these a native cell keeps one part, and the flavor has the other.
+# Fields of which a native cell stores one part, and the flavor has the other.
 _MIXED = frozenset({"custom_beparams"})
 
 _OF_STATUS = (*ADMIN_STATE_NEEDS, "power_state")
 
 
 def _is_running(record: Record) -> bool | None:
-    """Whether the hypervisor has the guest, as it last said; None when it said nothing."""
+    """Whether the hypervisor last reported the guest as running; None without a report."""
     if record["forthcoming"]:
         return False
     if record["power_state"] in _PRESENT:
@@ -60,7 +60,7 @@ def _is_running(record: Record) -> bool | None:
 
 
 def _status(facts: Facts) -> Cell:
-    """By contracts/ganeti-query, 8, of the rules that need no node."""
+    """Return the status by the rules of contracts/ganeti-query, 8, that need no node."""
     state, is_running = admin_state(facts.record), _is_running(facts.record)
     if is_running:
         return normal("running" if state == "up" else "ERROR_up")
@@ -76,9 +76,9 @@ def _running(facts: Facts) -> Cell:
 
 
 def _given(size: Value) -> Make:
-    """How much a guest uses whose node has no agent: a simulated host gives it what it was promised.
+    """Make the usage of a guest on a node without agent: a simulated host gives it its configured size.
 
-    size: what that is. No hypervisor of Nova is asked for it.
+    size: the configured size. Hypervisors of Nova are not asked for usage.
     """
 
     def make(facts: Facts) -> Cell:
@@ -96,7 +96,7 @@ def _seen_running(_record: Record, seen: Seen) -> Cell:
 
 
 def _seen_of_guest(name: str) -> Callable[[Record, Seen], Cell]:
-    """A number that the node which has it running says of it."""
+    """Make a number that the guest's node reports."""
 
     def make(_record: Record, seen: Seen) -> Cell:
         if seen.running is not None:
@@ -115,10 +115,10 @@ def _live(
     *needs: str,
     while_down: Cell = NO_DATA,
 ) -> Value:
-    """What is true only while the node, or else the cell, says so.
+    """Make a value that is only valid while the node, or else the cell, reports it.
 
-    make_of_seen: of an instance whose node has an agent. while_down: the cell of an item whose cell is down.
-    A reservation is known not to run, whatever any node does.
+    make_of_seen: for an instance whose node has an agent. while_down: the value if the instance's cell is down.
+    A reservation never runs, whatever nodes report.
     """
 
     def make_unless_down(facts: Facts) -> Cell:
@@ -196,7 +196,7 @@ def _own() -> Iterator[tuple[str, Value]]:
 
 
 def _as_reported(name: str, value: Value) -> Value:
-    """What a cluster or the creator of the instance says of the field; else the same value."""
+    """Prefer what a cluster, or the creator of the instance, has set for the field to `value`."""
     is_live, is_mixed = name in LIVE_FIELDS, name in _MIXED
 
     def make(facts: Facts) -> Cell:
@@ -223,4 +223,4 @@ def _all() -> dict[str, Value]:
 
 
 INSTANCE_VALUES: Mapping[str, Value] = _all()
-"""How each field of fleetlight.resources.query_fields.instance comes about, aliases too."""
+"""The value of each field of fleetlight.resources.query_fields.instance, including aliases."""

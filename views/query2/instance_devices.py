@@ -1,4 +1,4 @@
-"""The disks and network interfaces of an instance; where it says nothing of them, as the compute API knows them."""
+"""The disks and network interfaces of an instance; without Ganeti's own, those of the compute API."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -34,7 +34,7 @@ _OF_NICS = ("ip_addresses", "ganeti")
 
 
 def disk_values() -> Iterator[tuple[str, Value]]:
-    """The fields that are about disks."""
+    """Yield the values of fields about disks."""
     yield "disk_template", made_of(_disk_template, "forthcoming", *DERIVED_FROM)
     yield "disk_usage", of_record("disk_usage")
     yield "disk.count", made_of(lambda record: normal(len(disks_of(record))), *DERIVED_FROM)
@@ -45,7 +45,7 @@ def disk_values() -> Iterator[tuple[str, Value]]:
 
 
 def nic_values() -> Iterator[tuple[str, Value]]:
-    """The fields that are about network interfaces."""
+    """Yield the values of fields about network interfaces."""
     yield "nic.count", made_of(lambda record: normal(len(_nics(record))), *_OF_NICS)
     yield "custom_nicparams", made_of(lambda record: normal(_set_on_nics(record)), *_OF_NICS)
     for one, _title, several, *_ in NIC_FIELDS:
@@ -63,7 +63,7 @@ def _of_each_nic(name: str) -> Value:
 
 
 def _one_by_one(name: str, all_of_them: Value, count: int) -> Iterator[tuple[str, Value]]:
-    """`NAME/0`, `NAME/1` … of the value that has all of them in a list."""
+    """Yield the values `NAME/0`, `NAME/1` … from the value with the list of all."""
 
     def at(index: int) -> Make:
         def make(facts: Facts) -> Cell:
@@ -79,12 +79,12 @@ def _one_by_one(name: str, all_of_them: Value, count: int) -> Iterator[tuple[str
 
 
 def _each(items: Callable[[Record], Sequence[Mapping[str, Any]]], name: str, record: Record) -> Cell:
-    """The member `name` of each item, None where one lacks it."""
+    """Return the member `name` of each item, None for one that lacks it."""
     return normal([item.get(name) for item in items(record)])
 
 
 def _disk_template(record: Record) -> Cell:
-    """Volumes are the disks of an external storage provider."""
+    """Return the disk template; volumes count as disks of an external storage provider."""
     if record["forthcoming"]:
         return NO_DATA
     found = {_ELSEWHERE if disk["size"] is None else _LOCAL for disk in disks_of(record)}
@@ -92,7 +92,7 @@ def _disk_template(record: Record) -> Cell:
 
 
 def _nics(record: Record) -> list[Nic]:
-    """The network interfaces: addresses with one MAC address are of one."""
+    """Return the network interfaces; addresses with the same MAC address belong to one."""
     found: dict[Any, dict[str, Any]] = {}
     for address in record["ip_addresses"] or ():
         found.setdefault(
@@ -114,7 +114,7 @@ def _set_on_nics(record: Record) -> Sequence[Parameters]:
 
 
 def _parameter_of_nics(name: str, facts: Facts, cluster: Parameters) -> Cell:
-    """A bridge is what an interface of the mode `bridged` is linked to; one of Open vSwitch alone has a VLAN."""
+    """Return a parameter of each interface; only `bridged` ones have a bridge, and only Open vSwitch's a VLAN."""
     filled = [{**cluster["nicparams"][DEFAULT], **own} for own in _set_on_nics(facts.record)]
     match name:
         case "bridge":
@@ -125,7 +125,7 @@ def _parameter_of_nics(name: str, facts: Facts, cluster: Parameters) -> Cell:
 
 
 def _network_names(facts: Facts) -> Cell:
-    """Of the networks that interfaces are in; the compute API knows a label in their place."""
+    """Return the names of the interfaces' networks; for the compute API, the labels."""
     uuids: Sequence[str | None] | None = own_value(facts.record, "nic.networks")
     if uuids is None:
         return normal([nic["label"] for nic in _nics(facts.record)])

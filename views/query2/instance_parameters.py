@@ -1,7 +1,6 @@
-"""The parameters of an instance: what is set on it, what its flavor says, and what its cell fills in.
+"""The parameters of an instance: set on it, taken from its flavor, or filled in from its cell's defaults.
 
-An instance that the compute API made has no operating system of its own, but that of its image, and the hypervisor that
-its cell gives to callers that do not choose.
+An instance that the compute API made has the operating system of its image, and the default hypervisor of its cell.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -30,7 +29,7 @@ _OF_SYSTEM = ("image_ref", "forthcoming", "ganeti")
 
 
 def configured(make: Callable[[Facts, Parameters], Cell], *needs: str, of_cell: Collection[str] = ()) -> Value:
-    """What `make` makes of the facts and of what is configured of the cell; needs: fields of the record."""
+    """Make a value from the facts and the cell's configuration. needs: fields of the record."""
 
     def make_if_known(facts: Facts) -> Cell:
         cluster = facts.cell.cluster
@@ -40,7 +39,7 @@ def configured(make: Callable[[Facts, Parameters], Cell], *needs: str, of_cell: 
 
 
 def parameter_values() -> Iterator[tuple[str, Value]]:
-    """The fields that are about parameters, and what these depend on."""
+    """Yield the values of fields about parameters."""
     of_system = frozenset({SYSTEMS})
     yield "os", Value(_system, frozenset(_OF_SYSTEM), of_cell=of_system)
     yield "hypervisor", configured(_hypervisor, "forthcoming", "ganeti")
@@ -104,7 +103,7 @@ def _of_system(facts: Facts, cluster: Parameters) -> Cell:
 
 
 def _set_on(record: Record) -> dict[str, Any]:
-    """The backend parameters that are set on an instance: where the compute API made it, those of its flavor."""
+    """Return the backend parameters set on an instance; for one of the compute API, those of its flavor."""
     own: dict[str, Any] | None = own_value(record, "custom_beparams")
     of_flavor = _of_flavor(record)
     return of_flavor if own is None else {name: of_flavor.get(name, value) for name, value in own.items()}
@@ -115,12 +114,12 @@ def _of_flavor(record: Record) -> dict[str, Any]:
     if not flavor:
         return {}
     found = {name: flavor.get(of_flavor) for name, of_flavor in IN_FLAVOR.items()}
-    # A guest of the compute API has its memory whole; what Ganeti made says itself how little it needs.
+    # A guest of the compute API always has its whole memory; Ganeti's instances have a minimum of their own.
     return found if record["ganeti"] is not None else {"minmem": flavor.get("memory_mb"), **found}
 
 
 def _without_defaults(record: Record) -> dict[str, Any]:
-    """What is set, and what the flavor says, which both faces change and so comes first."""
+    """Return the parameters that are set, preferring the flavor's, which both faces change."""
     return {**(own_value(record, "custom_beparams") or {}), **_of_flavor(record)}
 
 

@@ -1,6 +1,4 @@
-"""The values of the fields of items other than instances: those of the record of the item
-(fleetlight.cells.model.ItemsAdapter).
-"""
+"""The values of the fields of items other than instances, from the item's record (ItemsAdapter in cells.model)."""
 
 from collections.abc import Mapping
 
@@ -23,11 +21,11 @@ from fleetlight.views.query2.values import (
 )
 
 CELL = "cell"
-"""The field that no record has: which cell an item is in."""
+"""The field with the name of an item's cell, which no record has."""
 
 
 def item_values(item_type: str) -> Values:
-    """How each field of an item type other than instance comes about, aliases too."""
+    """Return the value of each field of an item type other than instance, including aliases."""
     fields = ITEM_TYPES[item_type]
     values: Mapping[str, Value] = {
         name: Value(_cell)
@@ -45,10 +43,10 @@ def _cell(facts: Facts) -> Cell:
 def _of(name: str, kind: Kind) -> Make:
     def make(facts: Facts) -> Cell:
         value = facts.record.get(name)
-        # A number that is equal to a status is none.
+        # Compare the type, since a plain number may equal a status.
         if isinstance(value, ResultStatus):
             return value, None
-        # What a damaged row has there is no value of the field.
+        # A damaged row may have a value of another kind.
         if value is not None and not is_of_kind(value, kind):
             return NO_DATA
         return known(value, UNAVAILABLE)

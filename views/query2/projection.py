@@ -1,4 +1,4 @@
-"""Rows of Query2: cells of the requested fields, made where the row is read."""
+"""Rows of Query2: the values (cells) of the requested fields, made where the row is read."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,13 +21,13 @@ _encode = msgspec.json.Encoder().encode
 _NO_ITEM = b""
 
 Cells = Sequence[tuple[int, Any]]
-"""The cells of an item, [status, value] each."""
+"""The values of an item, each a pair [status, value]."""
 
 Row = tuple[Sequence[Any], msgspec.Raw]
-"""The position of an item, stored values of the keys of the order; the JSON of its cells."""
+"""The position of an item (stored values of the order's keys), and the JSON of its values."""
 
 cells_of: Callable[[msgspec.Raw], Cells] = msgspec.json.Decoder(list[tuple[int, Any]]).decode
-"""The cells that a row has."""
+"""Decodes the values of a row."""
 
 
 def _unknown(_facts: Facts) -> Cell:
@@ -37,13 +37,12 @@ def _unknown(_facts: Facts) -> Cell:
 class RowMaker:
     """Makes rows of the items of one type.
 
-    names: the requested fields; a name that is no field has the status of one. rest: the filter that items are tried
-    by, which no store was asked.
-
-    live: the fields, of columns and of the filter, that nodes are asked for. tried_of_cell: what the filter needs
-        beside the records (fleetlight.views.query2.values).
-    uncertain: names of cells with items that were left out so far, though the filter may be true of them: it is about
-        values that could not be fetched.
+    names: the requested fields; an unknown field gets the status for that. rest: the filter that no store has
+    evaluated.
+    live: the live fields of columns and filter, for which nodes are asked. tried_of_cell: the facts of cells that the
+        filter needs (fleetlight.views.query2.values).
+    uncertain: names of cells with items that were left out though they may match, since values for the filter could not
+        be read.
     """
 
     def __init__(self, known: QueryFields, names: Sequence[str], rest: Filter) -> None:
@@ -53,7 +52,7 @@ class RowMaker:
         self._is_kept = None if rest == EVERYTHING else matcher(rest, known)
         self._rest, self._known = rest, known
         is_of_instances = known.name == INSTANCE_FIELDS.name
-        # A stored field of an instance has this status while nothing is set.
+        # A stored field of an instance has this status, too, while it is not set.
         self._fetched = {name for name in self._tried if values[name].is_live or not is_of_instances}
         self.tried_of_cell: frozenset[str] = frozenset().union(*(values[name].of_cell for name in self._tried))
         self.uncertain: set[str] = set()
@@ -65,11 +64,11 @@ class RowMaker:
         self.is_of_revision = any(value.is_revision for value in made)
 
     def cells(self, facts: Facts) -> Cells | None:
-        """The cells of one item; None where the filter is not true."""
+        """Make the values of one item; None if it does not match the filter."""
         return [column(facts) for column in self._columns] if self.keeps(facts) else None
 
     def keeps(self, facts: Facts) -> bool:
-        """Whether the filter is true of an item."""
+        """Whether an item matches the filter."""
         if self._is_kept is None:
             return True
         made = {name: make(facts) for name, make in self._tried.items()}
@@ -79,12 +78,12 @@ class RowMaker:
         return is_kept
 
     def _note_uncertain(self, facts: Facts, made: Mapping[str, Cell], missing: frozenset[str]) -> None:
-        """Note the cell of an item if what is missing may make the filter true of it."""
+        """Record the cell of an item that may match the filter by its missing values."""
         if self._may_be_kept(missing)({name: value for name, (_, value) in made.items()}):
             self.uncertain.add(facts.cell.name)
 
     def _may_be_kept(self, missing: frozenset[str]) -> Matcher:
-        """The filter where nothing is said of some fields; its leaves can be replaced, since none is behind a NOT."""
+        """Make the filter with conditions on missing fields taken as true; sound, since none is below a NOT."""
         if missing not in self._matchers:
             possible = with_leaves(self._rest, lambda leaf: EVERYTHING if leaf.field in missing else leaf)
             self._matchers[missing] = matcher(possible, self._known)
@@ -92,17 +91,17 @@ class RowMaker:
 
 
 class QueryRows(Projection):
-    """Rows of instances (`Row`) as the items of a list, and nothing for one that the maker leaves out.
+    """Renders rows of instances (`Row`) as items of a list; empty for a row that the maker leaves out.
 
-    cells: by their uuids. cells_are_down: whether the rows are of cells that do not answer. is_past: whether they are
-    as of an earlier moment.
+    cells: facts by cell uuid. cells_are_down: whether the rows belong to down cells. is_past: whether they are of an
+    earlier moment.
     """
 
     fields: tuple[str, ...]
 
     @property
     def uncertain(self) -> Collection[str]:
-        """As of RowMaker."""
+        """See RowMaker."""
         return self._maker.uncertain
 
     def __init__(
@@ -140,7 +139,7 @@ class QueryRows(Projection):
 
 
 class UnfinishedRow(NamedTuple):
-    """A row of which nodes have still to be asked. position: as of `Row`. The rest is as of Facts."""
+    """A row that still needs live values of nodes. position: see `Row`. For the rest see Facts."""
 
     position: Sequence[Any]
     cell_uuid: str
@@ -150,10 +149,10 @@ class UnfinishedRow(NamedTuple):
 
 
 class UnfinishedRows(QueryRows):
-    """Rows of instances whose nodes have to be asked before their cells can be made.
+    """Renders rows of instances that still need live values of their nodes.
 
-    tried: the filter of which nothing depends on nodes, as a maker of no columns. maker: makes the cells then.
-    observed: the fields of the record by which nodes are asked.
+    tried: the part of the filter without live fields, as a maker without columns. maker: makes the values later.
+    observed: the fields of the record that nodes need to be asked.
     """
 
     def __init__(
@@ -187,10 +186,10 @@ class UnfinishedRows(QueryRows):
         )
 
     def finished(self, rows: Sequence[UnfinishedRow], seen: Mapping[str, Iterator[Seen | None]]) -> Sequence[Row]:
-        """The rows that the rest of the filter lets pass.
+        """Finish the rows, and return those that match the rest of the filter.
 
-        seen: by the uuid of their cells, what nodes say of their instances, in the order of the rows; of a cell that is
-        not there, and of rows of one that is down, no node was asked.
+        seen: by cell uuid, the reports of nodes about instances, in the order of the rows; without the cells, and the
+        rows of down cells, for which no node was asked.
         """
         found: list[Row] = []
         for row in rows:
@@ -211,4 +210,4 @@ class UnfinishedRows(QueryRows):
 
 
 unfinished_rows: Callable[[bytes], list[UnfinishedRow]] = msgspec.json.Decoder(list[UnfinishedRow]).decode
-"""The rows of a page that UnfinishedRows has made, of the JSON of all of them."""
+"""Decodes the rows of a page that UnfinishedRows has rendered."""

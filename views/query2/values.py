@@ -1,4 +1,4 @@
-"""Values of fields: what each is made of, what a store knows of it, and how an answer carries it."""
+"""Values of fields: their sources, whether stores have them, and their form in answers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ Items = Mapping[str, Mapping[str, Sequence[Record]]]
 
 
 Cell = tuple[int, Any]
-"""A status (CellStatus), and the stored value (fleetlight.resources.fields) that only NORMAL has."""
+"""A status (ResultStatus), and the stored value (fleetlight.resources.fields), which only NORMAL has."""
 
 GROUPS, NETWORKS, SYSTEMS = "group", "network", "os"
 
@@ -30,9 +30,9 @@ FACTS: Mapping[str, Sequence[str]] = {
     SYSTEMS: ("name", "image_ref"),
     CLUSTER: (),
 }
-"""By the item type that a cell is asked for, the fields that are read of it."""
+"""The fields to read of each item type."""
 
-# Plain numbers: to write an enumeration as JSON takes five times as long.
+# Plain numbers, since encoding an enumeration as JSON takes five times as long.
 _NORMAL = int(ResultStatus.NORMAL)
 NO_DATA: Cell = (int(ResultStatus.NO_DATA), None)
 UNAVAILABLE: Cell = (int(ResultStatus.UNAVAILABLE), None)
@@ -40,7 +40,7 @@ UNKNOWN: Cell = (int(ResultStatus.UNKNOWN), None)
 OFFLINE: Cell = (int(ResultStatus.OFFLINE), None)
 
 _WITH_POINT = (Kind.TIMESTAMP, Kind.FLOAT)
-# Beyond it a number has no digits behind the point, and many before it.
+# Beyond it a float has no fraction.
 _MOST_EXACT = 2**53
 
 _TYPES: Mapping[Kind, type] = {
@@ -61,11 +61,10 @@ class Group(NamedTuple):
 
 
 class CellFacts:
-    """What the fields of a cell's instances need beside their records: read once for each request, never per row.
+    """Facts of a cell that fields of its instances need beside the record; read once per request.
 
-    name: of the cell. is_configured_here: whether it has such facts at all, and counts the changes of its instances.
-
-    items: by item type, the records that were read; a type that was not asked for, or could not be read, is not there.
+    name: of the cell. is_configured_here: whether the cell has such facts, and counts the changes of its instances.
+    items: records by item type, without types that were not wanted, or could not be read.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class CellFacts:
         self._of_hypervisors: dict[tuple[str, str | None], Parameters] = {}
 
     def hypervisor_parameters(self, cluster: Parameters, hypervisor: str, system: str | None) -> Parameters:
-        """Those that an instance has before any are set on it; most instances have the same."""
+        """Return the default parameters of an instance; cached, since most instances have the same."""
         key = (hypervisor, system)
         if key not in self._of_hypervisors:
             self._of_hypervisors[key] = hypervisor_parameters(cluster, hypervisor, system, {})
@@ -97,12 +96,12 @@ class CellFacts:
 
 
 class Facts(Struct, frozen=True, gc=False):
-    """What there is of one item.
+    """The facts about one item.
 
-    record: stored values of all fields that the values need. revision: None where changes are not numbered. cell: what
-    is known of its cell. cell_is_down: whether the cell does not answer, so that only what is stored is known. is_past:
-    whether the record is of an earlier moment, of which only what was stored is known. seen: what nodes say of an
-    instance; None where its node has no agent.
+    record: stored values of all fields that the values need. revision: None if changes are not numbered. cell: facts of
+    its cell. cell_is_down: whether the cell does not answer, so that only stored values are known. is_past: whether the
+    record is of an earlier moment, for which the same holds. seen: the nodes' report about an instance; None if its
+    node has no agent.
     """
 
     record: Record
@@ -118,12 +117,11 @@ Make = Callable[[Facts], Cell]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """How the cell of a field comes about.
+    """The source of a field's value.
 
-    needs: the fields of the record that it is made of. stored: the one that it is, so that a store can be asked for it.
-    of_cell: what it is made of beside (CellFacts). is_revision: whether it is made of the
-        revision.
-    is_live: whether nodes are asked for it, those that have an agent.
+    needs: the fields of the record that it needs. stored: the field that it shows unchanged, so that stores have it.
+    of_cell: the facts of the cell that it needs (CellFacts). is_revision: whether it needs the revision.
+    is_live: whether nodes with agents are asked for it.
     """
 
     make: Make
@@ -139,15 +137,15 @@ def normal(value: Any) -> Cell:
 
 
 def known(value: Any, otherwise: Cell = NO_DATA) -> Cell:
-    """`value`, or `otherwise` where there is none."""
+    """Return `value`, or `otherwise` if it is None."""
     return otherwise if value is None else (_NORMAL, value)
 
 
 def of_record(name: str, otherwise: Cell = NO_DATA) -> Value:
-    """The stored field `name`, as it is."""
+    """Make the value of the stored field `name`, unchanged."""
 
     def make(facts: Facts) -> Cell:
-        # As `known`, without one more call for each cell of each row.
+        # Like `known`, without a further call for each value of each row.
         value = facts.record[name]
         return otherwise if value is None else (_NORMAL, value)
 
@@ -155,17 +153,17 @@ def of_record(name: str, otherwise: Cell = NO_DATA) -> Value:
 
 
 def of_list(name: str) -> Value:
-    """The stored list `name`, empty where it is absent."""
+    """Make the value of the stored list `name`, empty if absent."""
     return Value(lambda facts: normal(facts.record[name] or []), frozenset({name}), stored=name)
 
 
 def made_of(make: Callable[[Record], Cell], *needs: str) -> Value:
-    """What `make` makes of the record, of which it reads the fields `needs`."""
+    """Make a value computed by `make` from the fields `needs` of the record."""
     return Value(lambda facts: make(facts.record), frozenset(needs))
 
 
 def not_had_of_cell(facts: Facts) -> Cell:
-    """The cell of what other rows of the instance's cell say, where they could not be read or there are none."""
+    """Return the value of a field that needs facts of the instance's cell, if these are missing."""
     return NO_DATA if facts.cell.is_configured_here else UNAVAILABLE
 
 
@@ -174,12 +172,12 @@ def constant(cell: Cell) -> Value:
 
 
 def is_of_kind(value: Any, kind: Kind) -> bool:
-    """Whether a stored value is one of a field of this kind; of damaged rows it may be another."""
+    """Whether a stored value is of this kind; in damaged rows it may be of another."""
     return kind not in _TYPES or type(value) is _TYPES[kind]
 
 
 def as_json(cell: Cell, field: Field) -> Cell:
-    """The cell as answers carry it: times as seconds since the epoch, and whole numbers without a point, as Ganeti."""
+    """Convert a value for answers like Ganeti: times as seconds since the epoch, whole numbers without a point."""
     status, value = cell
     if value is not None and field.kind is Kind.TIMESTAMP:
         return status, seconds_of(value)
@@ -187,7 +185,7 @@ def as_json(cell: Cell, field: Field) -> Cell:
 
 
 def seconds_of(microseconds: int) -> float:
-    """A moment as answers carry it."""
+    """Convert a moment for answers."""
     seconds, rest = divmod(microseconds, MICROSECONDS_PER_SECOND)
     return microseconds / MICROSECONDS_PER_SECOND if rest else seconds
 
@@ -197,7 +195,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def shown(make: Make, field: Field) -> Make:
-    """Makes the cells of a field as answers carry them."""
+    """Return a function that makes the values of a field in the form of answers."""
     return make if field.kind not in _WITH_POINT else lambda facts: as_json(make(facts), field)
 
 
@@ -206,13 +204,13 @@ Values = Mapping[str, Value]
 
 
 def split(node: Filter, values: Values) -> tuple[Filter, Filter]:
-    """The filter on fields of records that stores answer, and the rest that rows are tried by; both are to be true.
+    """Split a filter into the part that stores evaluate, on fields of records, and the rest, for rows; both must match.
 
-    Stores answer what is about values that are stored as they are shown.
+    Stores evaluate conditions on values that are shown as stored.
     """
 
     def is_stored(leaf: Leaf) -> bool:
-        # Of a structure stores cannot even say whether it is there.
+        # Stores cannot even tell whether a structure exists.
         name = values[leaf.field].stored
         is_filterable = name is not None and (INSTANCE_FIELDS[name].is_sortable or INSTANCE_FIELDS[name].is_list)
         return is_filterable and not isinstance(leaf.leaf if isinstance(leaf, Not) else leaf, PythonOnlyLeaf)
@@ -222,7 +220,7 @@ def split(node: Filter, values: Values) -> tuple[Filter, Filter]:
 
 
 def split_live(node: Filter, values: Values) -> tuple[Filter, Filter]:
-    """The filter that is tried before nodes are asked, and the rest, which needs what they say; both are to be true."""
+    """Split a filter into the part without live fields, and the rest, which needs nodes' reports; both must match."""
     return split_expressible(node, lambda part: not any(values[leaf.field].is_live for leaf in leaves(part)))
 
 
