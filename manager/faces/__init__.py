@@ -1,1 +1,1 @@
-"""What changes native cells over HTTP: faces of their own, and routes of the compute and the remote API."""
+"""Changes of native cells over HTTP: faces of their own, and routes of the compute and the remote API."""

@@ -1,4 +1,4 @@
-"""The faces of the manager in one application: addresses of their own, and more of the compute and the remote API."""
+"""The faces of the manager in one application: their own addresses, and parts of the compute and the remote API."""
 
 from collections.abc import Iterator, Sequence
 
@@ -49,11 +49,11 @@ __all__ = ["faces", "observer_of", "opened_nodes"]
 
 
 def faces(services: Services, query_engine: QueryEngine, host_statuses: HostStatusCache) -> Faces:
-    """What fleetlight.api.wing asks for, as it does for `observer_of` and `opened_nodes`."""
+    """Make the faces. fleetlight.api.wing calls this, `observer_of` and `opened_nodes`."""
     parts, access = services.parts, services.access
     changes = ServerChangeHandlers(access, host_statuses, soft_deletes=parts.soft_deletes)
     actions = ServerActionHandlers(access, host_statuses)
-    # It carries bulk changes out in this process, by the handlers of the compute API.
+    # The runner carries bulk changes out in this process, by the handlers of the compute API.
     runner = BulkRunner(access, ItemActions(access, actions, changes), parts.clock)
     return Faces(
         routes=_routes(services, query_engine, runner),
@@ -103,7 +103,7 @@ def _of_hosts(services: Services, host_statuses: HostStatusCache) -> Iterator[Ap
 
 
 def _of_the_remote_api(access: FleetAccess) -> Iterator[Resource]:
-    """In the order in which they are looked for."""
+    """Yield the resources of the remote API, in the order in which they are matched."""
     targets, submitter = Targets(access), Submitter(access)
     yield from InstanceChanges(targets, submitter).resources()
     yield from ItemChanges(targets, submitter).resources()

@@ -1,1 +1,1 @@
-"""The face `/fleetlight/bulk`: an action on all instances that a filter lets pass, previewed, then carried out."""
+"""The face `/fleetlight/bulk`: an action on all instances that match a filter, first previewed, then carried out."""

@@ -1,7 +1,6 @@
-"""What became of items whose cells have accepted the action: looked up when their bulk change is read.
+"""Outcomes of items whose cells have accepted the action, looked up whenever their bulk change is read.
 
-So nothing has to be taken up again after a restart of a process, and what is looked at costs one question for each cell
-and 500 items.
+So a restarted process has nothing to resume. A lookup costs one query per cell and 500 items.
 """
 
 import asyncio
@@ -23,12 +22,12 @@ _LEFT = "its cell does not know any more what came of it: look at it"
 
 
 def request_id_of(bulk_id: str) -> str:
-    """The id of the request that all items of a bulk change are: actions of instances and jobs show it."""
+    """Return the request id shared by all items of a bulk change, which instance actions and jobs show."""
     return f"req-{bulk_id}"
 
 
 class ItemFollower:
-    """Follows items of native cells, the only ones that accept actions."""
+    """Follows items of native cells, which alone accept actions."""
 
     def __init__(self, access: FleetAccess, clock: Clock) -> None:
         self._access = access
@@ -36,7 +35,7 @@ class ItemFollower:
         self._clock = clock
 
     async def follow(self, bulk: BulkChange) -> bool:
-        """Record what has ended meanwhile; whether there was anything. Cells that do not answer are passed over.
+        """Record outcomes of items that have ended; returns whether there were any. Skips cells that do not answer.
 
         Raises FleetUnreachableError.
         """
@@ -64,12 +63,12 @@ class ItemFollower:
                 outcomes = ((item.position, _outcome(found.get(item.instance.uuid))) for item in batch)
                 ended |= {position: outcome for position, outcome in outcomes if outcome is not None}
         except CellUnreachableError:
-            pass  # their jobs go on, or wait for it
+            pass  # the cell's jobs go on, or wait for it
         return ended
 
 
 def _outcome(progress: ActionProgress | None) -> Outcome | None:
-    """None: it goes on."""
+    """Return the outcome of an item; None while it goes on."""
     if progress is None:
         return Outcome(ItemState.UNKNOWN, _LEFT)
     if progress.is_under_way:

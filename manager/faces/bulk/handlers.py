@@ -1,7 +1,7 @@
-"""`/fleetlight/bulk`: previews of bulk changes, and what their owners do with them (docs/decisions/0035).
+"""`/fleetlight/bulk`: handlers that preview, start, show and stop bulk changes (docs/decisions/0035).
 
-A bulk change belongs to the user who previewed it, in the project that the user was in; there it is seen, begun and
-stopped, by no other user.
+A bulk change belongs to the user who previewed it, in the project of that login. Only this user, in this project, can
+see, start and stop it.
 """
 
 from collections import Counter, defaultdict
@@ -54,7 +54,7 @@ _COUNTED = (ItemState.RUNNING, ItemState.DONE, ItemState.FAILED, ItemState.SKIPP
 
 
 class PreviewBody(RequestModel):
-    """filter: a text; empty for all. all_projects: also those of others, for administrators."""
+    """A preview. filter: a text; empty for all. all_projects: include other projects; for administrators."""
 
     action: Literal["start", "stop", "reboot", "hard-reboot", "reset-state", "delete"]
     filter: Annotated[str, Field(max_length=MAX_FILTER)] = ""
@@ -62,7 +62,7 @@ class PreviewBody(RequestModel):
 
 
 class StartBody(RequestModel):
-    """accept_incomplete: whether instances may be missing, of cells that had not answered the preview."""
+    """A start. accept_incomplete: whether instances may be missing, since cells did not answer the preview."""
 
     accept_incomplete: bool = False
 
@@ -114,7 +114,7 @@ STOP_BULK = ApiOperation(
 
 
 class BulkHandlers:
-    """runner: carries them out, in this process."""
+    """The handlers. runner: carries bulk changes out in this process."""
 
     def __init__(self, services: Services, query_engine: QueryEngine, runner: BulkRunner) -> None:
         self._access = services.access
@@ -152,7 +152,7 @@ class BulkHandlers:
         return await self._answer(request, request.http.path_params["id"], 200)
 
     async def start(self, request: ApiRequest) -> Response:
-        """`POST /fleetlight/bulk/{id}/start`. Raises ConflictError for what cannot be begun."""
+        """`POST /fleetlight/bulk/{id}/start`. Raises ConflictError for a bulk change that cannot be started."""
         body = await _START.read(request)
         bulk = await self._access.ask(partial(self._find, request))
         request.authorize(BulkAction(bulk.content.action).policy)
@@ -163,13 +163,13 @@ class BulkHandlers:
                 "The preview is not complete, since some cells had not answered: preview again,"
                 ' or add "accept_incomplete": true.'
             )
-        # Without the connection of this request, which ends before the run does.
+        # Without the connection of this request, which ends before the run.
         authenticate = partial(self._identity.authenticate, request.http.headers)
         await self._runner.start(bulk, request, CallerRights(request.caller, authenticate))
         return await self._answer(request, bulk.id, 202)
 
     async def stop(self, request: ApiRequest) -> Response:
-        """`POST /fleetlight/bulk/{id}/stop`; no error when it does not run."""
+        """`POST /fleetlight/bulk/{id}/stop`; no error if it does not run."""
         bulk = await self._access.ask(partial(self._find, request))
         await self._access.ask(partial(self._store.stop, bulk.id))
         return await self._answer(request, bulk.id, 202)
@@ -188,9 +188,9 @@ class BulkHandlers:
     async def _frozen(
         self, request: ApiRequest, question: ItemQuery
     ) -> tuple[list[FrozenInstance], bool, list[Mapping[str, Any]]]:
-        """The instances of cells that answer, whether these are all, and what is left out of the others (NewBulk).
+        """Freeze the instances of cells that answer; returns them, whether they are all, and omitted cells (NewBulk).
 
-        Raises BadRequestError for too many.
+        Raises BadRequestError for too many instances.
         """
         fresh = await read_options(
             request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
@@ -201,7 +201,7 @@ class BulkHandlers:
         remembered: dict[str, set[str]] = defaultdict(set)
         async for batch in self._query_engine.batches(question, request.caller, fresh):
             is_complete = is_complete and batch.proof.is_complete
-            # What the index remembers of a cell that is down may not be there any more.
+            # Instances that the index has of a down cell may not exist any more.
             away |= {answer.cell.name: answer for answer in batch.proof.cells if answer.is_down}
             for _, cells in batch.rows:
                 uuid, revision, name, project_id, cell = (value for _, value in cells_of(cells))
@@ -225,7 +225,7 @@ class BulkHandlers:
         return [(bulk, self._is_held(bulk)) for bulk in own if _may_see(bulk, caller)]
 
     def _find(self, request: ApiRequest, bulk_id: str | None = None) -> BulkChange:
-        """Raises ResourceNotFoundError for one of others, and ForbiddenError."""
+        """Find a bulk change. Raises ResourceNotFoundError for one of another owner, and ForbiddenError."""
         caller, wanted = request.caller, bulk_id or request.http.path_params["id"]
         found = self._store.find(wanted, caller.user_id, caller.project_id, self._clock())
         if not _may_see(found, caller):
@@ -233,24 +233,24 @@ class BulkHandlers:
         return found
 
     def _is_held(self, bulk: BulkChange) -> bool:
-        """Whether a process is at it; only asked where one may be."""
+        """Whether a process runs it; queries the lease only if one may."""
         may_be = bulk.state is BulkState.RUNNING or bulk.count(ItemState.SUBMITTING) > 0
         return may_be and self._runner.is_held(bulk.id)
 
 
 def _question(body: PreviewBody, caller: Caller) -> ItemQuery:
-    """The query for what is frozen: filtered by fields that the caller may ask for, kept with some that it may not."""
+    """Make the query for the instances; its filter has only fields that the caller may use, unlike its columns."""
     wanted = QueryBody(what="instance", fields=["uuid"], filter=body.filter or None, all_projects=body.all_projects)
     return replace(query_of_body(wanted, caller), known=ITEM_TYPES["instance"], names=_FROZEN)
 
 
 def _may_see(bulk: BulkChange, caller: Caller) -> bool:
-    """Whether the owner has the rights still that it takes to see what was frozen: names, of other projects too."""
+    """Whether the owner still has the rights to see the frozen names, which may be of other projects."""
     return caller.is_admin or {project_id for project_id, _, _ in bulk.counts} <= {caller.project_id}
 
 
 def _shown(bulk: BulkChange, caller: Caller, *, is_held: bool) -> Mapping[str, Any]:
-    """As _SHOWN says. Only administrators learn of cells."""
+    """Show a bulk change by the shape _SHOWN; only administrators see cells."""
     by_project, by_cell = Counter[str](), Counter[str]()
     for (project_id, cell, _), count in bulk.counts.items():
         by_project[project_id] += count
@@ -278,7 +278,7 @@ def _shown(bulk: BulkChange, caller: Caller, *, is_held: bool) -> Mapping[str, A
 
 
 def _state(bulk: BulkChange, *, is_left: bool) -> BulkState:
-    """is_left: its process was killed. It is not done as long as jobs of it go on."""
+    """Return the state; not done while its jobs go on. is_left: whether its process has died."""
     if is_left:
         return BulkState.STOPPED
     goes_on = bulk.state is BulkState.DONE and bulk.count(ItemState.RUNNING) > 0

@@ -1,4 +1,4 @@
-"""What is done with one item of a bulk change: the request that its owner could have made, to the same handlers."""
+"""The action on one item of a bulk change: the request that its owner could have sent, to the same handlers."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,7 +26,7 @@ _DOUBTFUL = "its cell may have taken it: look at it"
 
 
 class BulkAction(StrEnum):
-    """What can be done with many instances at once."""
+    """An action on many instances at once."""
 
     START = "start"
     STOP = "stop"
@@ -37,7 +37,7 @@ class BulkAction(StrEnum):
 
     @property
     def policy(self) -> str:
-        """The rule that its handler asks for."""
+        """The rule that its handler checks."""
         match self:
             case BulkAction.HARD_REBOOT:
                 return "os_compute_api:servers:reboot"
@@ -58,7 +58,7 @@ _BODIES: Mapping[BulkAction, object] = {
 
 
 class ItemActions:
-    """actions, changes: the handlers of the compute API."""
+    """Submits items. actions, changes: the handlers of the compute API."""
 
     def __init__(self, access: FleetAccess, actions: ServerActionHandlers, changes: ServerChangeHandlers) -> None:
         self._access = access
@@ -66,9 +66,9 @@ class ItemActions:
         self._changes = changes
 
     async def refusal(self, request: ApiRequest, frozen: FrozenInstance) -> Outcome | None:
-        """What keeps an item from being submitted: it is gone, or not as the preview had it; None: nothing.
+        """Return the outcome of an item that is gone, or differs from the preview; None if it can be submitted.
 
-        request: as of `request_for`. Raises FleetUnreachableError.
+        request: from `request_for`. Raises FleetUnreachableError.
         """
         try:
             server = await find_server(self._access, request)
@@ -79,7 +79,7 @@ class ItemActions:
         return None
 
     async def submit(self, request: ApiRequest, action: BulkAction) -> Outcome:
-        """Let the handler of the compute API take the request. UNKNOWN: it failed where its cell may have taken it."""
+        """Pass the request to the handler of the compute API. UNKNOWN: it failed, but its cell may have accepted it."""
         try:
             if action is BulkAction.DELETE:
                 await self._changes.delete(request)
@@ -91,14 +91,14 @@ class ItemActions:
                 return _refused(error)
             _log.error("bulk.item_unknown", instance=request.http.path_params["server_id"], exc_info=error)
             return Outcome(ItemState.UNKNOWN, _DOUBTFUL)
-        # It is a word in a row, which no job writes.
+        # RESET_STATE only changes the row, without a job.
         return Outcome(ItemState.DONE if action is BulkAction.RESET_STATE else ItemState.RUNNING)
 
 
 def request_for(started: ApiRequest, bulk_id: str, uuid: str, action: BulkAction) -> ApiRequest:
-    """The request for one item, of the caller who started the bulk change.
+    """Make the request for one item, of the caller who started the bulk change.
 
-    All items have the same id of their request: see request_id_of.
+    All items have the same request id: see request_id_of.
     """
     body = msgspec.json.encode(_BODIES.get(action))
 
@@ -118,7 +118,7 @@ def request_for(started: ApiRequest, bulk_id: str, uuid: str, action: BulkAction
 
 
 def _refused(error: Exception) -> Outcome:
-    """What did not fit any more is skipped; what the caller may not do, or no cell answered for, has failed."""
+    """Return the outcome of an error: SKIPPED if the state does not fit; FAILED for missing rights or down cells."""
     match error:
         case ServerNotFoundError() | InstanceNotFoundError():
             return Outcome(ItemState.SKIPPED, _GONE)

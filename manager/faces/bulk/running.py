@@ -1,7 +1,7 @@
-"""Carrying bulk changes out, in the API process that was asked, with the rights of the caller who asked.
+"""Runs of bulk changes, in the API process that got the request, with the rights of its caller.
 
-A lease says that a process is at it, and dies with that process. A run may lose its lease and go on for a while: items
-are taken one by one under the number of the run, so that two runs never submit the same one.
+A lease shows that a process runs the change, and ends with that process. A run may lose its lease and go on for a
+while: it claims items one by one under its number, so that two runs never submit the same item.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from fleetlight.manager.faces.bulk.item_actions import BulkAction, ItemActions, 
 from fleetlight.resources.clock import Clock
 
 AT_ONCE = 8
-"""Items that one process has in hand, of all its bulk changes."""
+"""Items that one process submits at the same time, over all its bulk changes."""
 _ENDING_S = 5.0
 
 _log = structlog.get_logger(__name__)
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Run:
-    """One run in this process. reason: why it is to end, unless its owner stops it; None as long as it is not."""
+    """One run in this process. reason: why it must end, unless its owner stops it; None while it goes on."""
 
     bulk: BulkChange
     number: int
@@ -43,7 +43,7 @@ class _Run:
 
 
 class BulkRunner:
-    """Runs of one process."""
+    """The runs of one process."""
 
     def __init__(self, access: FleetAccess, actions: ItemActions, clock: Clock) -> None:
         self._access = access
@@ -57,21 +57,21 @@ class BulkRunner:
         self._is_ending = False
 
     async def start(self, bulk: BulkChange, request: ApiRequest, rights: CallerRights) -> None:
-        """Begin a run, which goes on after the answer. request: that for it. Raises ConflictError while one runs."""
+        """Begin a run, which goes on after the answer to `request`. Raises ConflictError while one runs."""
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # In a task from the beginning: else the lease would stay taken when the request ends meanwhile.
+        # Take the lease within the task, or it would stay taken if the request ends meanwhile.
         task = asyncio.create_task(self._run(bulk, request, rights, begun))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         await asyncio.shield(begun)
 
     def is_held(self, bulk_id: str) -> bool:
-        """Whether any process of the fleet is at a bulk change. Blocks; raises FleetUnreachableError."""
+        """Whether any process of the fleet runs a bulk change. Blocks; raises FleetUnreachableError."""
         name = _lease(bulk_id)
         holders = self._leases.holders([name])
         if holders is not None:
             return name in holders
-        # Files have to be tried, and no start must take that for a run.
+        # Testing a file lease takes it briefly, which a concurrent start must not mistake for a run.
         with self._fleet.lock(name):
             if not self._leases.acquire(name):
                 return True
@@ -79,7 +79,7 @@ class BulkRunner:
             return False
 
     async def end(self) -> None:
-        """End all runs between two items; what takes longer than some seconds is left, and reads as unknown."""
+        """End all runs after their current items; an item that takes longer than some seconds becomes unknown."""
         self._is_ending = True
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_ENDING_S)
@@ -103,7 +103,7 @@ class BulkRunner:
                     group.create_task(self._work(run, items))
             await self._ask(partial(self._store.end, bulk.id, run.number, run.reason))
         except Exception:  # noqa: BLE001  # nothing is above a task
-            # Its lease is free, so it reads as stopped.
+            # With its lease free, the change reads as stopped.
             _log.exception("bulk.broken", bulk=bulk.id)
         finally:
             self._leases.release(_lease(bulk.id))
@@ -120,14 +120,14 @@ class BulkRunner:
                 raise
 
     async def _work(self, run: _Run, items: Iterator[BulkItem]) -> None:
-        """Take one item after the other, beside others that do the same."""
+        """Submit one item after the other, concurrently with the other workers of the run."""
         try:
             for item in items:
                 async with self._places:
                     if not await self._may_go_on(run) or not await self._carry_out(run, item):
                         return
         except FleetUnreachableError:
-            # The others end between two items as well: what is in hand is not broken off.
+            # The other workers end after their current items, too.
             run.reason = "the fleet database did not answer"
 
     async def _may_go_on(self, run: _Run) -> bool:
@@ -142,7 +142,7 @@ class BulkRunner:
         return run.reason is None
 
     async def _carry_out(self, run: _Run, item: BulkItem) -> bool:
-        """False when the run is not to go on."""
+        """Submit one item; returns False if the run must end."""
         bulk, action = run.bulk, BulkAction(run.bulk.content.action)
         request = request_for(run.request, bulk.id, item.instance.uuid, action)
         refusal = await self._actions.refusal(request, item.instance)
@@ -157,7 +157,7 @@ class BulkRunner:
         return True
 
     async def _ask(self, question: Callable[[], T]) -> T:
-        """Waited for, however long it takes: it may have been done when a timeout says that it was not."""
+        """Run a query without a timeout, after which it might still take effect."""
         return await self._access.act_anywhere(question)
 
 

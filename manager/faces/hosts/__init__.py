@@ -1,1 +1,1 @@
-"""The hosts of native cells: their services and nodes, the aggregates they are in, and what was done on them."""
+"""The hosts of native cells: services, nodes, aggregates and the usage audit log."""

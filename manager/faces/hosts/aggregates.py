@@ -149,7 +149,7 @@ class AggregateHandlers:
         return empty_answer(200)
 
     async def act(self, request: ApiRequest) -> Response:
-        """Raises BadRequestError, NotFoundError, ConflictError."""
+        """Carry out an action. Raises BadRequestError, NotFoundError, ConflictError."""
         match await _ACTION.read(request):
             case _Action(add_host=_Host(host=host)):
                 request.authorize(_RULE + "add_host")

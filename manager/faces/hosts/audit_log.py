@@ -1,6 +1,6 @@
-"""`/os-instance_usage_audit_log` (contracts/nova-rest, 7): which hosts have announced what ran in the last month.
+"""`/os-instance_usage_audit_log` (contracts/nova-rest, 7): the hosts that have announced the usage of the last month.
 
-No host here does that by itself, so none has; programs that ask are told so.
+Hosts here make no such announcements, so the answer lists none.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -48,7 +48,7 @@ class AuditLogHandlers:
         return await self._answer("instance_usage_audit_logs", from_microseconds(self._clock()))
 
     async def show(self, request: ApiRequest) -> Response:
-        """The last month that was over before the time in the address."""
+        """Show the last month that ended before the time in the address."""
         request.authorize("os_compute_api:os-instance-usage-audit-log:show")
         return await self._answer("instance_usage_audit_log", _time(request.http.path_params["before"]))
 

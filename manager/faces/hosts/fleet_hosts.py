@@ -1,4 +1,4 @@
-"""Services and nodes of native cells, found one by one; and changes of services, which lists show at once."""
+"""Lookups of services and nodes in native cells, and changes of services, which lists show at once."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from fleetlight.resources.uuids import is_uuid
 
 T = TypeVar("T")
 
-# The largest that stands for a service or a node has sixteen digits.
+# The largest number of a service or a node has sixteen digits.
 _NUMBER = re.compile(r"[0-9]{1,16}", re.ASCII)
 
 
@@ -35,9 +35,9 @@ class FoundNode:
 
 
 class FleetHosts:
-    """Each cell is asked for what is wanted alone.
+    """Finds services and nodes; each query asks cells only for the wanted ones.
 
-    Every call raises FleetUnreachableError; those that find one thing raise CellDownError when it may be in a cell that
+    Every call raises FleetUnreachableError; lookups of a single object raise CellDownError if it may be in a cell that
     does not answer.
     """
 
@@ -48,12 +48,12 @@ class FleetHosts:
     async def services(
         self, *, host: str | None = None, binary: str | None = None
     ) -> OfCells[Sequence[ComputeService]]:
-        """The services of all cells, or those of a host or with a binary."""
+        """Read the services of all cells, or those of a host or with a binary."""
         native = self._access.native
         return await self._access.ask_cells(lambda cell: nodes_in(native, cell).services(host=host, binary=binary))
 
     async def compute_service(self, host: str) -> FoundService | None:
-        """The compute service of a host."""
+        """Find the compute service of a host."""
         native = self._access.native
         found = await self._access.find_in_cells(
             lambda cell: next(iter(nodes_in(native, cell).services(host=host, binary=COMPUTE)), None)
@@ -61,7 +61,7 @@ class FleetHosts:
         return None if found is None else FoundService(*found)
 
     async def service(self, service_id: str) -> FoundService | None:
-        """The service with this uuid, or with these digits of its number."""
+        """Find the service with this uuid, or this number in digits."""
         wanted, native = _id(service_id), self._access.native
         if wanted is None:
             return None
@@ -69,17 +69,17 @@ class FleetHosts:
         return None if found is None else FoundService(*found)
 
     async def nodes(self) -> OfCells[Sequence[ComputeNode]]:
-        """The nodes of all cells."""
+        """Read the nodes of all cells."""
         native = self._access.native
         return await self._access.ask_cells(lambda cell: nodes_in(native, cell).nodes())
 
     async def nodes_named_like(self, part: str) -> OfCells[Sequence[ComputeNode]]:
-        """The nodes whose hypervisors have `part` in their names."""
+        """Find the nodes whose hypervisors have `part` in their names."""
         native = self._access.native
         return await self._access.ask_cells(lambda cell: nodes_in(native, cell).nodes_named_like(part))
 
     async def node(self, node_id: str) -> FoundNode | None:
-        """The node with this uuid, or with these digits of its number."""
+        """Find the node with this uuid, or this number in digits."""
         wanted, native = _id(node_id), self._access.native
         if wanted is None:
             return None
@@ -87,24 +87,24 @@ class FleetHosts:
         return None if found is None else FoundNode(*found)
 
     async def node_of(self, host: str) -> FoundNode | None:
-        """The first node of a host."""
+        """Find the first node of a host."""
         native = self._access.native
         found = await self._access.find_in_cells(lambda cell: next(iter(nodes_in(native, cell).nodes_of([host])), None))
         return None if found is None else FoundNode(*found)
 
     async def known_hosts(self, cells: Sequence[Cell]) -> Mapping[str, Sequence[str]]:
-        """The hosts that cells had when they were last seen, by the uuid of the cell."""
+        """Return the hosts of cells when they last answered, by cell uuid."""
         return await self._access.ask(partial(self._access.fleet.known_hosts.of, [cell.uuid for cell in cells]))
 
     async def remember(self, of_cells: OfCells[Sequence[ComputeService]]) -> None:
-        """Note which hosts cells have, for a time when they do not answer."""
+        """Store the hosts of cells, for times when they do not answer."""
         hosts = {cell.uuid: [each.host for each in services] for cell, services in of_cells.answers}
         await self._access.ask(partial(self._access.fleet.known_hosts.remember, hosts))
 
     async def change(
         self, found: FoundService, *, disabled: bool | None, disabled_reason: str | None, forced_down: bool | None
     ) -> ComputeService:
-        """None leaves as it is what another request may change at the same time; the reason goes with `disabled`.
+        """Change a service; None keeps a value. The reason belongs to `disabled`.
 
         Raises NotFoundError when the service is gone meanwhile, and CellUnreachableError."""
         update = partial(
@@ -122,7 +122,7 @@ class FleetHosts:
         return changed
 
     def _changed(self, found: FoundService, change: Callable[[], T]) -> T:
-        """What `change` returns; what is remembered of the host is of before, and forgotten."""
+        """Run `change`, and drop the cached state of the host."""
         cell, nodes = found.cell, self._access.nodes
         if nodes is None:
             return change()
@@ -132,7 +132,7 @@ class FleetHosts:
         return changed
 
     async def remove(self, found: FoundService) -> None:
-        """Raises ConflictError while servers are there, NotFoundError when it is gone already, CellUnreachableError."""
+        """Remove a service. Raises ConflictError while its host has servers, NotFoundError, CellUnreachableError."""
         service = found.service
         try:
             remove = partial(nodes_in(self._access.native, found.cell).remove_service, service.uuid)
@@ -148,7 +148,7 @@ class FleetHosts:
 
 
 def _id(text: str) -> str | int | None:
-    """A uuid or a number; None for what is neither, and so stands for nothing."""
+    """Parse a uuid or a number; None for any other text."""
     if _NUMBER.fullmatch(text):
         return int(text)
     return text if is_uuid(text) else None

@@ -1,4 +1,4 @@
-"""Hosts as they were shown before hypervisors: `/os-hosts`, until 2.42 (contracts/nova-rest, 4.8)."""
+"""Hosts, the predecessors of hypervisors in the API: `/os-hosts`, until 2.42 (contracts/nova-rest, 4.8)."""
 
 from functools import partial
 from typing import Literal, Self
@@ -80,7 +80,7 @@ class HostHandlers:
         return json_answer({"hosts": hosts}, headers=of_cells.headers)
 
     async def show(self, request: ApiRequest) -> Response:
-        """What there is of a host, what is used of it, and by which projects."""
+        """Show the capacity of a host, and its usage in total and by project."""
         request.authorize("os_compute_api:os-hosts:show")
         found = await self._required(request)
         nodes = nodes_in(self._access.native, found.cell)

@@ -1,4 +1,4 @@
-"""What a hypervisor looks like, by microversion (contracts/nova-rest, 4.6)."""
+"""JSON forms of hypervisors, by microversion (contracts/nova-rest, 4.6)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -63,7 +63,7 @@ def item_with_uptime(request: ApiRequest, node: ComputeNode, now: int) -> dict[s
 
 
 def full_item(request: ApiRequest, node: ComputeNode, now: int) -> dict[str, Any]:
-    """now: microseconds since the epoch."""
+    """Show a hypervisor in full. now: microseconds since the epoch."""
     service = node.service
     processors = _processors(node)
     values = {
@@ -84,13 +84,13 @@ def full_item(request: ApiRequest, node: ComputeNode, now: int) -> dict[str, Any
 
 
 def statistics(nodes: Sequence[ComputeNode]) -> dict[str, int]:
-    """The sums over all nodes."""
+    """Sum up all nodes."""
     numbers = [_numbers(node) for node in nodes]
     return {"count": len(nodes)} | {name: sum(each[name] for each in numbers) for name in _NUMBERS}
 
 
 def uptime(node: ComputeNode, now: int) -> str:
-    """As the command `uptime` writes it. A simulated host runs since it joined, and has neither users nor load."""
+    """Format the uptime like the command `uptime`. A simulated host runs since it joined, without users or load."""
     minutes = (now - node.created_at) // _MINUTE_US
     days, hours = minutes // _MINUTES_PER_DAY, f"{minutes // 60 % 24:2}:{minutes % 60:02}"
     return (
@@ -100,7 +100,7 @@ def uptime(node: ComputeNode, now: int) -> str:
 
 
 def _processors(node: ComputeNode) -> dict[str, Any]:
-    """Those of a simulated host: one with as many cores as it can give."""
+    """Describe the processors of a simulated host: one, with all of its cores."""
     return {
         "arch": "x86_64",
         "model": node.hypervisor_type,
@@ -130,7 +130,7 @@ def _numbers(node: ComputeNode) -> dict[str, int]:
         used.disk_gib,
         free.memory_mib,
         free.disk_gib,
-        0,  # jobs are those of the cell, not of a node
+        0,  # jobs belong to the cell, not to a node
         node.instance_count - node.reservation_count,
         free.disk_gib,
     )

@@ -50,7 +50,7 @@ _Item = Callable[[ApiRequest, ComputeNode], dict[str, Any]]
 
 
 class HypervisorHandlers:
-    """A fleet has some thousand nodes at most, so a list of them is read whole and cut to its page here."""
+    """The handlers. A fleet has some thousand nodes at most, so they read the whole list, and cut its page here."""
 
     def __init__(self, access: FleetAccess, hosts: FleetHosts, clock: Clock) -> None:
         self._access = access
@@ -181,7 +181,7 @@ class HypervisorHandlers:
         return found
 
     async def _servers(self, found: Sequence[FoundNode]) -> OfCells[_ServersByHost]:
-        """Uuid and name of the servers, by host; one question for each cell that has one of the nodes."""
+        """Read uuids and names of servers by host, with one query for each cell of the nodes."""
         cells = {each.cell.uuid: each.cell for each in found}
         hosts: dict[str, list[str]] = {}
         for each in found:
@@ -232,8 +232,8 @@ def _wants_servers(request: ApiRequest) -> bool:
 def _with_servers(
     request: ApiRequest, item: _Item, found: Sequence[FoundNode], servers: OfCells[_ServersByHost]
 ) -> list[dict[str, Any]]:
-    """What is shown of those nodes whose cells also said which servers they have: others are left out, like those of
-    cells that were down before. A host without servers would be a lie.
+    """Show the nodes whose cells also answered for their servers. Others are left out like those of down cells, since
+    showing them without servers would be wrong.
     """
     by_cell = {cell.uuid: by_host for cell, by_host in servers.answers}
     return [

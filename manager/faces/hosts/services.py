@@ -1,4 +1,4 @@
-"""Compute services: `/os-services`, and the zones they are in (contracts/nova-rest, 4.6)."""
+"""Compute services and their zones: `/os-services` (contracts/nova-rest, 4.6)."""
 
 import re
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ _Binary = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 class _ByHost(RequestModel):
-    """Until 2.52: what is changed is named by the last element of the address."""
+    """A change until 2.52, whose kind the last element of the address names."""
 
     host: Fqdn
     binary: _Binary
@@ -126,7 +126,7 @@ class ServiceHandlers:
         return json_answer({"services": items}, headers=of_cells.headers)
 
     async def update_by_host(self, request: ApiRequest) -> Response:
-        """The last element of the address says what is done, as in `PUT /os-services/disable`."""
+        """Change a service as the last element of the address says, as in `PUT /os-services/disable`."""
         wanted = await _BY_HOST.read(request)
         request.authorize("os_compute_api:os-services:update")
         change, answer = _change_by_word(request, wanted)
@@ -156,11 +156,11 @@ class ServiceHandlers:
         try:
             await self._hosts.remember(of_cells)
         except FleetUnreachableError as error:
-            # The next list tries again; until then a cell that goes down shows the hosts that it had before.
+            # The next list tries again; a cell that goes down before that shows its earlier hosts.
             _log.warning("hosts_not_remembered", reason=str(error))
 
     async def _required(self, request: ApiRequest) -> FoundService:
-        """The service that the address names, by uuid or by number as the microversion has it."""
+        """Find the service in the address, by uuid or number, depending on the microversion. Raises NotFoundError."""
         service_id = request.http.path_params["service_id"]
         if request.minor < _UUIDS_SINCE and not _NUMBER.fullmatch(service_id):
             raise BadRequestError(f"Invalid id {service_id}: it must be a number")
@@ -179,7 +179,7 @@ class ServiceHandlers:
 
 
 def _change_by_word(request: ApiRequest, wanted: _ByHost) -> tuple[_Change, dict[str, Any]]:
-    """What the last element of the address asks for, and what the answer says besides host and binary."""
+    """Return the change that the last element of the address names, and the members of the answer that it adds."""
     word = request.http.path_params["service_id"]
     match word:
         case "enable":
@@ -200,7 +200,7 @@ def _change_by_word(request: ApiRequest, wanted: _ByHost) -> tuple[_Change, dict
 
 
 def _partial(host: str) -> dict[str, Any]:
-    """What is shown of a service whose cell does not answer."""
+    """Show a service whose cell does not answer."""
     return {"binary": COMPUTE, "host": host, "status": "UNKNOWN"}
 
 

@@ -1,1 +1,1 @@
-"""Requests of the remote API that change something: each submits a job, and answers with its number."""
+"""Changes by the remote API: each request submits a job, and answers with its number."""

@@ -1,4 +1,4 @@
-"""What changes the filters of jobs (contracts/ganeti-rapi, 10): at once, without a job."""
+"""Changes of job filters (contracts/ganeti-rapi, 10), made at once, without a job."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ _RESOURCE = "gnt:library:rlib2:filters"
 
 
 class _FilterBody(BaseModel):
-    """predicates: a name and an expression each. reason: source, text and nanoseconds each."""
+    """A filter. predicates: a name and an expression each. reason: source, text and nanoseconds each."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -42,7 +42,7 @@ class _FilterBody(BaseModel):
 
 
 class FilterChanges:
-    """Requests about filters."""
+    """The resources of filters."""
 
     def __init__(self, access: FleetAccess, targets: Targets) -> None:
         self._access = access
@@ -57,7 +57,7 @@ class FilterChanges:
         return await self._save(await self._targets.only_cell(request, "filters"), new, None)
 
     async def _replace(self, request: RapiRequest) -> Response:
-        """One that is not there is made."""
+        """Replace a filter, or make it."""
         new, uuid = _filter_of(request), request.names["filter"]
         if not is_uuid(uuid):
             raise RapiError(HTTPStatus.BAD_REQUEST, f"'{uuid}' is no uuid")
@@ -85,7 +85,7 @@ class FilterChanges:
 
 
 def _filter_of(request: RapiRequest) -> NewFilter:
-    """Raises RapiError for a body that is no filter."""
+    """Parse a filter. Raises RapiError for a malformed one."""
     try:
         check_texts(request.body)
         body = _FilterBody.model_validate({} if request.body is None else request.body)

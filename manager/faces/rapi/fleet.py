@@ -1,4 +1,4 @@
-"""What changes cells as a whole, and jobs (contracts/ganeti-rapi, 4 and 7)."""
+"""Changes of whole cells, and of jobs (contracts/ganeti-rapi, 4 and 7)."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -20,7 +20,7 @@ from fleetlight.manager.operations.opcodes.cluster import ClusterSetParams, Redi
 
 
 class FleetChanges:
-    """Requests about a cell, and about jobs."""
+    """The resources of cells and jobs."""
 
     def __init__(self, access: FleetAccess, targets: Targets, submitter: Submitter) -> None:
         self._access = access
@@ -43,7 +43,7 @@ class FleetChanges:
         return await self._submitter.submit(request, await self._targets.only_cell(request, "parameters"), op)
 
     async def _cancel(self, request: RapiRequest) -> Response:
-        """Whether something was canceled, and a sentence on it."""
+        """Cancel a job; answers with whether it was canceled, and a sentence."""
         number = int(request.names["job"])
         for cell in await self._targets.cells(request):
             if number_in_cell(cell, number) is not None:

@@ -1,4 +1,4 @@
-"""What makes instances, and what changes one by more than its own operation (contracts/ganeti-rapi, 4 to 6)."""
+"""Creation of instances, and changes that need more than one plain operation (contracts/ganeti-rapi, 4 to 6)."""
 
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -27,7 +27,7 @@ _RENAMED_IN_CREATION = {"name": "instance_name", "os": "os_type"}
 
 
 class InstanceChanges:
-    """Requests about instances that are not rows of `item_changes`."""
+    """The resources of instances that are no rows of `item_changes`."""
 
     def __init__(self, targets: Targets, submitter: Submitter) -> None:
         self._targets = targets
@@ -43,12 +43,12 @@ class InstanceChanges:
             yield resource(path, {method: Verb(handler, OPERATORS)})
 
     async def _submit(self, request: RapiRequest, *opcodes: OpCode) -> Response:
-        """About the instance of the address."""
+        """Submit operations on the instance in the address."""
         cell = await self._targets.of_instance(request, request.names["item"])
         return await self._submitter.submit(request, cell, *opcodes)
 
     async def _create(self, request: RapiRequest) -> Response:
-        """A new instance, a reservation, or, with `commit`, a reservation that is made real."""
+        """Create an instance or a reservation, or, with `commit`, turn a reservation into an instance."""
         given = request.body if isinstance(request.body, dict) else {}
         version = given.get("__version__", 0)
         if version == 0:
@@ -72,7 +72,7 @@ class InstanceChanges:
         return await self._submitter.submit(request, cell, op)
 
     async def _create_several(self, request: RapiRequest) -> Response:
-        """Each by a job of its own; the first job says which."""
+        """Create instances, each by a job of its own, which a first job submits."""
         given = request.body if isinstance(request.body, dict) else {}
         if not isinstance(given.get("instances"), list):
             raise RapiError(HTTPStatus.BAD_REQUEST, "Request is missing required 'instances' field in body")
@@ -87,7 +87,7 @@ class InstanceChanges:
         return await self._submitter.submit(request, cell, op)
 
     async def _reinstall(self, request: RapiRequest) -> Response:
-        """One job: the instance is shut down, installed, and started unless the body says otherwise."""
+        """Submit one job that shuts the instance down, installs it, and starts it unless the body forbids that."""
         name, arguments = request.names["item"], request.query
         if request.has_body and set(arguments):
             raise RapiError(HTTPStatus.BAD_REQUEST, "Can't combine query and body parameters")
@@ -113,7 +113,7 @@ class InstanceChanges:
         return await self._submit(request, stop, install, *([start] if starts else []))
 
     async def _replace_disks(self, request: RapiRequest) -> Response:
-        """Old clients have the parameters in the address, where there is no body."""
+        """Replace disks; without a body, parameters come from the address, as old clients send them."""
         if not request.has_body:
             found = {name: request.query.last(name) for name in ("mode", "disks", "remote_node", "iallocator")}
             request = request.with_body({name: value for name, value in found.items() if value})

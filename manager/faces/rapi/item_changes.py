@@ -1,4 +1,4 @@
-"""What changes one instance, node, group or network by one operation (contracts/ganeti-rapi, 4): rows of tables."""
+"""Changes of one instance, node, group or network by one operation, in tables (contracts/ganeti-rapi, 4)."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,10 +36,10 @@ Static = Callable[[RapiRequest], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A collection of the address.
+    """A collection in addresses.
 
-    named: the parameter of operations that names one of its items. kind: what operations on tags call one.
-    cell_of: finds the cell of an item by its name. add: the operation that makes one, by its name alone.
+    named: the parameter by which operations name an item. kind: the name of the type in operations on tags.
+    cell_of: finds the cell of an item by name. add: the operation that makes an item with only a name.
     """
 
     collection: str
@@ -50,7 +50,7 @@ class Items:
 
     @property
     def path(self) -> str:
-        """That of one item."""
+        """The path of one item."""
         return f"/{self.collection}/(?P<item>{NAME})"
 
 
@@ -72,7 +72,7 @@ def _none(_request: RapiRequest) -> Mapping[str, Any]:
 
 
 def _flags(*names: str) -> Static:
-    """Parameters of the operation that flags of the address give."""
+    """Return a function that reads parameters of the operation from flags in the address."""
     return lambda request: {name: request.flag(name) for name in names}
 
 
@@ -89,7 +89,7 @@ def _mode(request: RapiRequest) -> Mapping[str, Any]:
 
 
 def _role(request: RapiRequest) -> Mapping[str, Any]:
-    """The body is the name of the role."""
+    """Read the role, whose name is the body."""
     if not isinstance(request.body, str):
         raise RapiError(HTTPStatus.BAD_REQUEST, "Body contents must be a string with the role")
     flags = _ROLES.get(request.body)
@@ -99,7 +99,7 @@ def _role(request: RapiRequest) -> Mapping[str, Any]:
 
 
 def _needed(*names: str) -> Static:
-    """Parameters of the address without which it cannot be done."""
+    """Return a function that reads required parameters from the address."""
 
     def needed(request: RapiRequest) -> Mapping[str, Any]:
         found = {name: request.query.last(name) for name in names}
@@ -126,10 +126,10 @@ def _allocatable(request: RapiRequest) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A request about one item that is one operation. path: below that of the item.
+    """A request that submits one operation on an item. path: below that of the item.
 
-    static: parameters that the address gives beside the item. takes_body to without: as of `opcode_of`.
-    tries: whether there is a trial run. several: the parameter that lists items, if the operation is about several.
+    static: reads further parameters from the address. takes_body to without: see `opcode_of`.
+    tries: whether a dry run is possible. several: the parameter with a list of items, if the operation takes several.
     """
 
     method: str
@@ -212,7 +212,7 @@ _CHANGES: Mapping[Items, Sequence[_Change]] = {
 
 
 class ItemChanges:
-    """Requests about one item each, and those that add a group or a network."""
+    """The resources of single items, and those that add a group or a network."""
 
     def __init__(self, targets: Targets, submitter: Submitter) -> None:
         self._targets = targets
@@ -230,7 +230,7 @@ class ItemChanges:
         yield resource(f"{NODES.path}/migrate", {"POST": Verb(self._migrate_node, OPERATORS)})
 
     async def _migrate_node(self, request: RapiRequest) -> Response:
-        """Old clients say in the address how the guests are moved, and nothing else."""
+        """Migrate a node's guests; old clients put the mode into the address, and nothing else."""
         live, mode = request.query.last("live"), request.query.last("mode")
         if live is not None and mode is not None:
             raise RapiError(HTTPStatus.BAD_REQUEST, "Only one of 'live' and 'mode' should be passed")
@@ -263,6 +263,6 @@ class ItemChanges:
 
 
 def _resource_name(items: Items, change: _Change) -> str:
-    """What the trail of reasons calls it, such as `nodes_name_storage_modify`."""
+    """Return the resource's name in the reason trail, such as `nodes_name_storage_modify`."""
     words = [word for word in change.path.replace("-", "_").split("/") if word and not word.startswith("(")]
     return "_".join([items.collection, "name", *words])

@@ -1,4 +1,4 @@
-"""From a request to the operation that it asks for (contracts/ganeti-rapi, 2 and 6)."""
+"""From a request to its operation (contracts/ganeti-rapi, 2 and 6)."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -27,11 +27,11 @@ async def opcode_of(
     needs_body: bool = False,
     without: Collection[str] = (),
 ) -> Op:
-    """The operation with the parameters of the body, and those that the address gives, which no body may.
+    """Make the operation from parameters in the body, and those in the address, which the body must not have.
 
-    resource: what the trail of reasons calls it. renamed: new names of parameters by their old ones.
-    takes_body: whether there may be parameters in the body; otherwise nothing in it counts. needs_body: whether a
-    request without a body is refused. without: what else the body may have. Raises RapiError.
+    resource: its name in the reason trail. renamed: new names of parameters by their old ones.
+    takes_body: whether parameters in the body count. needs_body: whether a request without a body is refused. without:
+    further members that the body may have. Raises RapiError for malformed or missing parameters.
     """
     given = _parameters(request, needs_body=needs_body) if takes_body else {}
     given = of_today({name: value for name, value in given.items() if name not in without}, renamed or {})
@@ -40,7 +40,7 @@ async def opcode_of(
         raise RapiError(HTTPStatus.BAD_REQUEST, f"Can't overwrite static parameters {', '.join(overwritten)}")
     if "reason" in given:
         raise RapiError(HTTPStatus.BAD_REQUEST, "Invalid body parameters: 'reason' is a parameter of the address")
-    # null is as good as nothing: clients send it for whatever they leave out.
+    # null counts as absent: clients send it for parameters that they omit.
     parameters = {name: value for name, value in {**given, **static}.items() if value is not None}
     parameters["reason"] = _reason(request, resource)
     try:
@@ -50,13 +50,13 @@ async def opcode_of(
 
 
 def _read(opcode: type[Op], parameters: Mapping[str, Any]) -> Op:
-    """Raises RapiError, ValidationError."""
+    """Validate the parameters of an operation. Raises RapiError, ValidationError."""
     check_texts(parameters)
     return opcode.read(parameters)
 
 
 def check_texts(value: Any) -> None:
-    """Raises RapiError for a character that PostgreSQL keeps in no text, wherever it is in a body or an address."""
+    """Raise RapiError for a character, anywhere in a body or address, that PostgreSQL cannot store."""
     match value:
         case str() if "\0" in value:
             raise RapiError(HTTPStatus.BAD_REQUEST, f"Invalid body parameters: {value[:100]!r} has a zero character")
@@ -78,7 +78,7 @@ def _parameters(request: RapiRequest, *, needs_body: bool) -> Mapping[str, Any]:
 
 
 def of_today(given: Mapping[str, Any], renamed: Mapping[str, str]) -> Mapping[str, Any]:
-    """Parameters by their names of today. renamed: those by the old ones. Raises RapiError for both of one."""
+    """Rename parameters to their current names. renamed: new names by old. Raises RapiError if both are given."""
     twice = sorted(old for old, new in renamed.items() if old in given and new in given)
     if twice:
         text = f"Parameter '{twice[0]}' was renamed to '{renamed[twice[0]]}': only one of them may be given"
@@ -94,7 +94,7 @@ def _reason(request: RapiRequest, resource: str) -> list[tuple[str, str, int]]:
 
 
 def in_words(error: ValidationError) -> str:
-    """What is wrong with a body, parameter by parameter."""
+    """Describe the errors of a body, parameter by parameter."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     words = [f"{'.'.join(map(str, each['loc'])) or 'the body'}: {each['msg']}" for each in found[:_MOST_NAMED]]
     more = len(found) - len(words)

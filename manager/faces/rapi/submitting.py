@@ -1,4 +1,4 @@
-"""Submits what a request asks for as a job, and answers with its number."""
+"""Submission of a request's operations as a job."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -22,11 +22,11 @@ class Submitter:
         self._access = access
 
     async def submit(self, request: RapiRequest, cell: Cell, *opcodes: OpCode) -> Response:
-        """The number of the job. Raises RapiError, CellUnreachableError."""
+        """Submit a job, and answer with its number. Raises RapiError, CellUnreachableError."""
         return answer(await self.number_of(request, cell, opcodes))
 
     async def number_of(self, request: RapiRequest, cell: Cell, opcodes: Sequence[OpCode]) -> int:
-        """The number of the job; as `submit`. Raises RapiError."""
+        """Submit a job, and return its number. Raises RapiError, CellUnreachableError."""
         submission = JobSubmission(self._access.native.engine(cell), cell)
         asked_by = request_of(request)
         try:
@@ -36,6 +36,6 @@ class Submitter:
 
 
 def request_of(request: RapiRequest) -> RequestContext:
-    """The caller, as jobs and notifications name it."""
+    """Return the context of a request, which names the caller in jobs and notifications."""
     request_id = structlog.contextvars.get_contextvars().get("request_id")
     return RequestContext(request_id, request.caller.user_id or None, request.caller.project_id)

@@ -1,4 +1,4 @@
-"""What changes the tags of cells, instances, nodes, groups and networks (contracts/ganeti-rapi, 4)."""
+"""Changes of tags of cells, instances, nodes, groups and networks (contracts/ganeti-rapi, 4)."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +15,7 @@ from fleetlight.manager.operations.opcodes.tags import TagsDel, TagsSet
 
 
 class TagChanges:
-    """Requests that add and take away tags; they are parameters of the address, and no body counts."""
+    """The resources of tags, which requests name in parameters of the address; bodies are ignored."""
 
     def __init__(self, targets: Targets, submitter: Submitter) -> None:
         self._targets = targets
@@ -28,7 +28,7 @@ class TagChanges:
             yield resource(path, {verb: Verb(partial(self._change, items, op), OPERATORS) for verb, op in verbs})
 
     async def _change(self, items: Items | None, opcode: type[TagsSet | TagsDel], request: RapiRequest) -> Response:
-        """items: None: the tags of the cell itself."""
+        """Add or remove tags. items: None for the tags of the cell itself."""
         name = request.names.get("item", "")
         static = {
             "kind": "cluster" if items is None else items.kind,

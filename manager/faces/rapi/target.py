@@ -1,4 +1,4 @@
-"""In which cell a request of the remote API changes something."""
+"""The cell in which a request of the remote API makes its change."""
 
 from collections.abc import Callable, Collection, Sequence
 from http import HTTPStatus
@@ -23,15 +23,15 @@ from fleetlight.resources.uuids import is_uuid
 
 
 class Targets:
-    """Finds cells; every call raises FleetUnreachableError when the fleet database does not answer."""
+    """Finds cells. Every call raises FleetUnreachableError when the fleet database does not answer."""
 
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
 
     async def only_cell(self, request: RapiRequest, what: str) -> Cell:
-        """The one cell that a request is about which names nothing: that of its address, or the only native one.
+        """Return the cell of a request that names no item: that of its address, or the only native cell.
 
-        Raises RapiError where there are several. what: of which they would each have one.
+        Raises RapiError if there are several. what: the object that each cell has, for the message.
         """
         cells = await self.cells(request)
         if len(cells) != 1:
@@ -40,9 +40,9 @@ class Targets:
         return cells[0]
 
     async def of_instance(self, request: RapiRequest, name: str) -> Cell:
-        """The cell of the instance called `name`; of none the first cell, where the job tells that it is not known.
+        """Return the cell of the instance `name`; if none has it, the first cell, where the job reports the error.
 
-        Raises RapiError where several cells have one, CellDownError where it may be in a cell that is down.
+        Raises RapiError if several cells have one, and CellDownError if it may be in a down cell.
         """
         cells = await self.cells(request)
         if len(cells) == 1:
@@ -53,11 +53,11 @@ class Targets:
         return await self._first(cells, lambda connection: instances_called(connection, name))
 
     async def for_new(self, request: RapiRequest, op: InstanceCreate) -> Cell:
-        """The cell for a new instance: that of its node, if it is to have a certain one, else one with its group.
+        """Return the cell for a new instance: that of its node, if the request names one, else a cell with its group.
 
-        Where there are several, the one with the most room; but that which has an instance of this name, or is about to
-        make it, if there is one: there the job tells that the name is taken, also who asks a second time because the
-        first answer was lost. Raises RapiError, and CellDownError where no cell answers.
+        If a cell has, or is about to make, an instance of this name, it is that cell, where the job reports that the
+        name is taken (as after a repeated request). Otherwise it is the cell with the most room. Raises RapiError, and
+        CellDownError if no cell answers.
         """
         if (node := op.pnode) is not None:
             return await self.of_item(request, lambda connection: nodes_called(connection, node))
@@ -71,7 +71,7 @@ class Targets:
         return await self.with_most_room(cells, op.demand)
 
     async def with_most_room(self, cells: Sequence[Cell], demand: Amount) -> Cell:
-        """The one for new instances. Raises CellDownError where none of several answers."""
+        """Return the cell with the most room for `demand`. Raises CellDownError if none of several answers."""
         if len(cells) == 1:
             return cells[0]
         engine = self._access.native.engine
@@ -85,22 +85,22 @@ class Targets:
         return ranked[0].cell
 
     async def of_item(self, request: RapiRequest, find: Callable[[Connection], Sequence[Any]]) -> Cell:
-        """The cell that finds something; of none the first cell, and of several none, as of `of_instance`.
+        """Return the cell in which `find` finds an item; if there is none, the first cell, as `of_instance` does.
 
-        find: what a native cell has under the name of the request.
+        find: queries a native cell for the item that the request names. Raises RapiError, CellDownError.
         """
         cells = await self.cells(request)
         return cells[0] if len(cells) == 1 else await self._first(cells, find)
 
     async def cell_with(self, request: RapiRequest, find: Callable[[Connection], Sequence[Any]]) -> Cell | None:
-        """The cell that finds something; None of none. Raises what `of_item` raises."""
+        """Return the cell in which `find` finds an item, or None. Raises the errors of `of_item`."""
         return await self._finding(await self.cells(request), find)
 
     async def _first(self, cells: Sequence[Cell], find: Callable[[Connection], Sequence[Any]]) -> Cell:
         return await self._finding(cells, find) or cells[0]
 
     async def _finding(self, cells: Sequence[Cell], find: Callable[[Connection], Sequence[Any]]) -> Cell | None:
-        """Raises RapiError where several find something: the request does not say which is meant."""
+        """Return the cell in which `find` finds an item, or None. Raises RapiError if several do."""
         asked = await self._ask(cells, find)
         found = [cell for cell, answer in asked.answers if answer]
         if not found and asked.down:
@@ -112,7 +112,7 @@ class Targets:
         return found[0] if found else None
 
     async def _answering(self, cells: Sequence[Cell], find: Callable[[Connection], Sequence[Any]]) -> Sequence[Cell]:
-        """The cells that find something, of those that are not down."""
+        """Return the cells in which `find` finds an item, except down ones."""
         return [cell for cell, answer in (await self._ask(cells, find)).answers if answer]
 
     async def _ask(self, cells: Sequence[Cell], find: Callable[[Connection], Sequence[Any]]) -> OfCells[Sequence[Any]]:
@@ -123,7 +123,7 @@ class Targets:
         return await self._access.ask_some(cells, look)
 
     async def cells(self, request: RapiRequest) -> Sequence[Cell]:
-        """The native cells that a request may be about, at least one, by name. Raises RapiError."""
+        """Return the native cells of a request, at least one, by name. Raises RapiError if there is none."""
         cells = [cell for cell in await self._access.ask(self._access.native.cells) if _is_among(cell, request.only)]
         if not cells:
             text = "The cell can only be read" if request.only is not None else "The fleet has no cell of its own"

@@ -1,1 +1,1 @@
-"""The scheduler for programs of administrators: which hosts it would choose, and where there is room."""
+"""The scheduler for programs of administrators: choices of hosts, and allocation candidates."""

@@ -1,4 +1,4 @@
-"""`GET /fleetlight/allocation-candidates`: where in the fleet an amount could be taken, in the shape of placement."""
+"""`GET /fleetlight/allocation-candidates`: hosts of the fleet with room for an amount, in the form of placement."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -52,7 +52,7 @@ class CandidatesHandler:
         self._access = access
 
     async def show(self, request: ApiRequest) -> Response:
-        """Raises BadRequestError; cells that do not answer are missing, and the header says so."""
+        """List candidates, without cells that do not answer, as the header says. Raises BadRequestError."""
         if not request.caller.is_admin:
             raise ForbiddenError("fleetlight:allocation-candidates")
         wanted = _wanted(request)
@@ -71,7 +71,7 @@ class CandidatesHandler:
         return json_answer(document, headers=answered.headers)
 
     def _hosts(self, wanted: Sequence[Collection[str]]) -> tuple[str, ...]:
-        """The hosts that have one of the aggregates of each group."""
+        """Return the hosts that are in one aggregate of each group."""
         aggregates = self._access.fleet.aggregates.all()
         groups = [
             {host for aggregate in aggregates if aggregate.uuid in uuids for host in aggregate.hosts}
@@ -81,7 +81,7 @@ class CandidatesHandler:
 
 
 def _merged(answers: Sequence[tuple[Cell, Sequence[HostCandidate]]]) -> Sequence[HostCandidate]:
-    """The candidates of all cells in the order of the scheduler; what only a cell can compare is left to its order."""
+    """Merge the candidates of all cells in the scheduler's order; ties within a cell keep the cell's order."""
     ranked = [
         (candidate.host.weights[:-1], number, place, candidate)
         for number, (_, candidates) in enumerate(answers)
@@ -130,7 +130,7 @@ def _wanted(request: ApiRequest) -> _Wanted:
 
 
 def _demand(text: str) -> Amount:
-    """`VCPU:2,MEMORY_MB:4096` as an amount. Raises BadRequestError."""
+    """Parse an amount such as `VCPU:2,MEMORY_MB:4096`. Raises BadRequestError."""
     amounts: dict[str, int] = {}
     for part in text.split(","):
         name, _, amount = part.partition(":")

@@ -1,7 +1,7 @@
-"""`POST /fleetlight/select-destinations`: what the scheduler would answer, and claims for callers that hold room.
+"""`POST /fleetlight/select-destinations`: the scheduler's choice of hosts, and claims on request.
 
-The answer is that of contracts/nova-selection, 4. Nothing is claimed unless that is asked for; what is claimed stays so
-until `DELETE /fleetlight/select-destinations/{instance_uuid}`.
+The answer is that of contracts/nova-selection, 4. A claim lasts until
+`DELETE /fleetlight/select-destinations/{instance_uuid}`.
 """
 
 import asyncio
@@ -59,14 +59,14 @@ from fleetlight.resources.amount import Amount
 
 _UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _MOST = 1000
-# A lock of the fleet: whether a uuid has claims must not change while all cells are asked for it.
+# A lock of the fleet: the claims of a uuid must not change while all cells are asked for them.
 _CLAIMS = "claims of programs"
 _Amount = Annotated[int, Field(ge=0, lt=2**31)]
 _Uuid = Annotated[str, Field(pattern=_UUID)]
 
 
 class Size(RequestModel):
-    """What an instance takes up, where no flavor is named; memory and swap in MiB, disks in GiB."""
+    """The size of an instance without a flavor; memory and swap in MiB, disks in GiB."""
 
     vcpus: _Amount
     memory_mb: _Amount
@@ -85,9 +85,9 @@ class Hints(RequestModel):
 class DestinationsBody(RequestModel):
     """The body of `POST /fleetlight/select-destinations`.
 
-    flavor_ref or flavor: how large the instances are. instance_uuids: of instances that there are not; made up unless
-        given. host, node: only there, even if it is disabled. ignore_hosts: not there. alternates: whether hosts are
-        told that may stand in. version: of the Selections. claim: whether the chosen hosts are claimed.
+    flavor_ref or flavor: the size of the instances. instance_uuids: of instances that do not exist; random by default.
+        host, node: the only permitted one, even if disabled. ignore_hosts: excluded hosts. alternates: whether to
+        return alternate hosts. version: of the Selections. claim: whether to claim the chosen hosts.
     """
 
     num_instances: Annotated[int, Field(ge=1, le=_MOST)] = 1
@@ -127,7 +127,7 @@ RELEASE_DESTINATION = ApiOperation(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a body means: `uuids` of the instances, what each takes up, where they may go."""
+    """A checked body: `uuids` of the instances, their size, and their permitted hosts."""
 
     uuids: Sequence[str]
     flavor: dict[str, Any]
@@ -137,7 +137,7 @@ class _Asked:
 
 
 _Way = Sequence[tuple[Cell, Sequence[str]]]
-"""Which instances go to each cell."""
+"""A distribution of instances over cells."""
 
 _Found = Mapping[str, Sequence[Selection]]
 """The Selections of each instance, by its uuid."""
@@ -148,7 +148,7 @@ class DestinationsHandler:
         self._access = access
 
     async def select(self, request: ApiRequest) -> Response:
-        """Raises BadRequestError, ConflictError when no host is valid, CellDownError, NotSupportedError."""
+        """Choose hosts. Raises BadRequestError, ConflictError if no host is valid, CellDownError, NotSupportedError."""
         if not request.caller.is_admin:
             raise ForbiddenError("fleetlight:select-destinations")
         body = await _BODY.read(request)
@@ -162,7 +162,7 @@ class DestinationsHandler:
         return json_answer(await asyncio.to_thread(answer), headers=answered.headers)
 
     async def release(self, request: ApiRequest) -> Response:
-        """Raises NotFoundError when nothing is claimed, or an instance takes it up; CellDownError."""
+        """Release a claim. Raises NotFoundError if there is none, or an instance uses it; CellDownError."""
         if not request.caller.is_admin:
             raise ForbiddenError("fleetlight:select-destinations")
         uuid, native = str(request.http.path_params["instance_uuid"]), self._access.native
@@ -175,7 +175,7 @@ class DestinationsHandler:
         raise NotFoundError(f"Nothing is claimed for {uuid}, or an instance takes it up.")
 
     async def _survey(self, asked: _Asked) -> OfCells[CellCapacity]:
-        """What the cells have that answer in time. Raises NotSupportedError, CellDownError."""
+        """Read the capacity of the cells that answer in time. Raises NotSupportedError, CellDownError."""
         cells = [cell for cell in await self._access.ask(self._access.native.cells) if not cell.disabled]
         if not cells:
             raise NotSupportedError("This fleet has no native cell that could take an instance.")
@@ -189,7 +189,7 @@ class DestinationsHandler:
         return read_capacity(engine, cell, asked.demand, asked.spec, count=len(asked.uuids))
 
     async def _try(self, body: DestinationsBody, asked: _Asked, answered: OfCells[CellCapacity]) -> _Found:
-        """What would be claimed. Raises ConflictError, CellUnreachableError."""
+        """Choose hosts without claims. Raises ConflictError if no host is valid, and CellUnreachableError."""
         engine, attempts = self._access.native.engine, self._max_attempts(body)
         cells = [cell for cell, _ in answered.answers]
         claimed = await self._access.ask_some(cells, lambda cell: claimed_in(engine(cell), cell, asked.uuids))
@@ -213,7 +213,7 @@ class DestinationsHandler:
         with fleet.lock(_CLAIMS, *([] if group is None else [f"server group {group.uuid}"])):
             _refuse_claimed([(cell, claimed_in(engine(cell), cell, asked.uuids)) for cell in cells])
             if group is not None:
-                # Others may have claimed for it since the cells were asked.
+                # Read the group again, since others may have made claims for it meanwhile.
                 spec = replace(asked.spec, group=self._group(group.uuid))
                 asked = replace(asked, spec=with_members(spec, asked.uuids))
                 surveyed = [self._capacity(asked, cell) for cell in cells]
@@ -226,7 +226,7 @@ class DestinationsHandler:
         found: dict[str, Sequence[Selection]] = {}
         try:
             with ExitStack() as transactions:
-                # In one order, so that no two of these transactions wait for each other.
+                # In a fixed order of cells, to avoid deadlocks between such transactions.
                 for cell, uuids in sorted(way, key=lambda part: part[0].uuid):
                     claimed = transactions.enter_context(self._claimed(request, body, asked, cell, uuids))
                     found |= zip(uuids, claimed, strict=True)
@@ -238,7 +238,7 @@ class DestinationsHandler:
         return found
 
     def _give_back(self, way: _Way) -> None:
-        """Give back what was claimed where the transaction had ended when that of another cell failed."""
+        """Release claims in cells whose transactions had ended when that of another cell failed."""
         for cell, uuids in way:
             engine = self._access.native.engine(cell)
             with suppress(CellUnreachableError):
@@ -311,7 +311,7 @@ class DestinationsHandler:
             raise BadRequestError(f"Instance group {uuid} could not be found.") from error
 
     def _record(self, request: ApiRequest, body: DestinationsBody, uuid: str) -> dict[str, Any]:
-        """Of the first instance in a cell, what the announcement tells."""
+        """Make the record of the first instance in a cell, for the announcement."""
         return {
             "uuid": uuid,
             "project_id": request.caller.project_id,
@@ -323,14 +323,14 @@ class DestinationsHandler:
 
 
 def _refuse_claimed(claimed: Sequence[tuple[Cell, Sequence[str]]]) -> None:
-    """As placement refuses a consumer that it knows. claimed: uuids, by cell. Raises ConflictError."""
+    """Raise ConflictError if some uuids have claims, as placement does for a known consumer. claimed: by cell."""
     for cell, uuids in claimed:
         if uuids:
             raise ConflictError(f"{uuids[0]} has claims in cell {cell.name} already: give them back first.")
 
 
 def _ways(asked: _Asked, surveyed: Sequence[CellCapacity]) -> Iterator[_Way]:
-    """The ways to give the instances to cells, the best first."""
+    """Yield the distributions of the instances over cells, the best first."""
     ranked = rank_cells(surveyed, asked.cells)
     for way in ways_to_place(ranked, len(asked.uuids), asked.cells):
         uuids = iter(asked.uuids)
@@ -345,10 +345,10 @@ def _tried(
 
 
 def _answer(body: DestinationsBody, asked: _Asked, found: _Found, names: Mapping[str, str]) -> Mapping[str, Any]:
-    """names: of the cells, by uuid."""
+    """Make the answer. names: of the cells, by uuid."""
     selections = [found[uuid] for uuid in asked.uuids]
     cells = {one[0].cell_uuid for one in selections}
-    # Instances share hosts, and what there is of a node is the same for all of them.
+    # Look each node up once, since instances share hosts.
     nodes = {each.compute_node_uuid: each for one in selections for each in one}
     shown = {uuid: each.at_version(body.version).wrap() for uuid, each in nodes.items()}
     return {

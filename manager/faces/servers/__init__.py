@@ -1,1 +1,1 @@
-"""Servers are created, changed, acted on; what belongs to them, and what was done to them."""
+"""Creation, changes and actions of servers, their parts, and their instance actions."""

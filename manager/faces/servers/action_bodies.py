@@ -1,4 +1,4 @@
-"""The bodies of `POST /servers/{id}/action` that are not free (contracts/nova-rest, 2.3 to 2.6)."""
+"""The bodies of `POST /servers/{id}/action` with a fixed form (contracts/nova-rest, 2.3 to 2.6)."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -47,7 +47,7 @@ class HostBody(RequestModel):
 
 
 class RebuildBody(RequestModel):
-    """Only what is given is set."""
+    """A rebuild; absent fields stay unchanged."""
 
     image_ref: UuidText = Field(alias="imageRef")
     name: Name = ""

@@ -1,6 +1,6 @@
-"""`POST /servers/{id}/action` (contracts/nova-rest, 2.3): which keys there are, and what each does.
+"""`POST /servers/{id}/action` (contracts/nova-rest, 2.3): the keys, and the action of each.
 
-What needs another host or flavor is in `moves`, what makes a server anew in `rebuild`.
+Actions that need another host or flavor are in `moves`, and the rebuild is in `rebuild`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -44,9 +44,9 @@ _LATEST = 1000
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """One key. rule: the short name of its policy. body: what it may hold; None: anything.
+    """One key. rule: the short name of its policy. body: its form; None for any value.
 
-    since, until: the microversions 2.N that have it. is_gone: removed at every microversion.
+    since, until: first and last microversion 2.N with it. is_gone: removed at every microversion.
     """
 
     rule: str
@@ -58,7 +58,7 @@ class _Key:
 
 
 class _AnyAction(Body[Any]):
-    """One of the bodies of all keys, for the OpenAPI document; a request is read by the model of its key alone."""
+    """The union of all keys' bodies, for the OpenAPI document; requests are read by the model of their key."""
 
     def __init__(self, keys: Mapping[str, _Key]) -> None:
         super().__init__(RequestModel)
@@ -97,7 +97,7 @@ class ServerActionHandlers:
         ]
 
     async def act(self, request: ApiRequest) -> Response:
-        """Raises BadRequestError, GoneError, NotInMicroversionError."""
+        """Carry out an action. Raises BadRequestError, GoneError, NotInMicroversionError."""
         document = await read_json(request.http)
         if not isinstance(document, dict) or len(document) != 1:
             raise BadRequestError("Malformed request body: it must have exactly one key, the action")
@@ -212,7 +212,7 @@ class ServerActionHandlers:
         return empty_answer(202)
 
     def _accept_restore(self, request: ApiRequest, server: FoundServer) -> InstanceRow:
-        """Raises QuotaExceededError: a soft-deleted server does not count, so it may not fit any more."""
+        """Accept a restore. Raises QuotaExceededError, since soft-deleted servers do not count against the quota."""
         fleet, record = self._access.fleet, server.row.record
         project_id = str(record["project_id"])
         with fleet.lock(project_lock(project_id)):
@@ -252,7 +252,7 @@ class ServerActionHandlers:
 
 
 def _unsupported_keys() -> dict[str, _Key]:
-    """What a native cell cannot do: its hosts have no consoles, and the fleet no image and no network service."""
+    """Make the keys that native cells do not support: hosts have no consoles, the fleet no image or network service."""
     output, console = "os-console-output", "os-remote-consoles"
     no_console = _unsupported("The hosts of this cell have no consoles.")
     no_images = _unsupported("No image can be made of a server of this cell.")
@@ -283,5 +283,5 @@ async def _no_such_console(_request: ApiRequest, _server: FoundServer, _content:
 
 
 async def _nothing_to_do(_request: ApiRequest, _server: FoundServer, _content: object) -> Response:
-    """Simulated guests know their network."""
+    """Do nothing, since simulated guests need no network information."""
     return empty_answer(202)

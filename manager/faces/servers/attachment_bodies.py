@@ -1,4 +1,4 @@
-"""The bodies of what would attach something to a server, or open its console (contracts/nova-rest, 3.6 and 3.7)."""
+"""The bodies of requests for attachments and consoles of servers (contracts/nova-rest, 3.6 and 3.7)."""
 
 from typing import Annotated, Literal, Self
 
@@ -16,7 +16,7 @@ class _FixedAddress(RequestModel):
 
 
 class _Interface(RequestModel):
-    """One of the two, or none: then it is any network of the project."""
+    """An interface: one of both members, or none for any network of the project."""
 
     net_id: UuidText = ""
     port_id: UuidText = ""

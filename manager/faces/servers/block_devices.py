@@ -1,4 +1,4 @@
-"""The rules of `block_device_mapping_v2` (contracts/nova-rest, 1.3), of which native cells have local disks only."""
+"""The rules of `block_device_mapping_v2` (contracts/nova-rest, 1.3); native cells support only local disks."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ _BUSES = ("fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml")
 
 
 def check_block_devices(devices: Sequence[BlockDevice], image_ref: str, flavor: Flavor) -> None:
-    """Raises BadRequestError for what makes no sense, and NotSupportedError for volumes, which no cell here has."""
+    """Raise BadRequestError for contradictory devices, and NotSupportedError for volumes, which no native cell has."""
     if any(device.virtual_name for device in devices):
         raise _invalid("virtual_name belongs to the old form of block device mappings")
     kept = [device for device in devices if not device.no_device]
@@ -53,7 +53,7 @@ def _check(device: BlockDevice, image_ref: str) -> None:
 
 
 def _check_sizes(disks: Sequence[BlockDevice], flavor: Flavor) -> None:
-    """A flavor says how large new disks may be; without a size it is that of the flavor."""
+    """Raise BadRequestError for new disks that exceed the flavor's; a disk without a size has the flavor's."""
     swaps = [disk for disk in disks if disk.guest_format == _SWAP]
     if sum(disk.volume_size or flavor.ephemeral_gb for disk in disks if disk not in swaps) > flavor.ephemeral_gb:
         raise _invalid("the ephemeral disks are larger than the flavor allows")

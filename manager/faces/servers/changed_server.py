@@ -1,4 +1,4 @@
-"""A server as `PUT` and rebuild answer with it: fewer keys than show until 2.74 (contracts/nova-rest, 2.1)."""
+"""The server in answers to `PUT` and rebuild; until 2.74 it has fewer keys than in show (contracts/nova-rest, 2.1)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from fleetlight.cells.model import InstanceRow
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _AS_SHOWN_SINCE = 75
-# The keys before that, fewer than in show.
+# The keys until 2.74.
 _SINCE = {
     **dict.fromkeys(("id", "name", "status", "user_id", "tenant_id", "hostId", "image", "flavor"), 1),
     **dict.fromkeys(("created", "updated", "addresses", "links", "metadata", "accessIPv4", "accessIPv6"), 1),
@@ -35,7 +35,7 @@ _ADDRESS_KEYS = ("version", "addr")
 async def changed_item(
     request: ApiRequest, row: InstanceRow, host_statuses: HostStatusCache, access: FleetAccess
 ) -> dict[str, Any]:
-    """The item of a server that `request` has just changed."""
+    """Make the item of a server that `request` has just changed."""
 
     def groups_of(project_id: str) -> Sequence[str]:
         return access.fleet.server_groups.of_instance(row.uuid, project_id=project_id)

@@ -50,18 +50,18 @@ _DESCRIPTIONS_SINCE = 19
 _PASSWORD_LENGTH = 12
 _PASSWORD_LETTERS = string.ascii_letters + string.digits
 _DEFAULT_GROUPS = ["default"]
-# They are written in one transaction, and held in memory until then.
+# The servers of a request are written in one transaction, and held in memory until then.
 _MOST_AT_ONCE = 1000
 
 
 def given_or_new(password: SecretStr) -> str:
-    """The password of a server, for the one answer that has it; without one (an empty one) it is made up."""
+    """Return the password of a server for the only answer that has it; a random one if it is empty."""
     return password.get_secret_value() or "".join(secrets.choice(_PASSWORD_LETTERS) for _ in range(_PASSWORD_LENGTH))
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where the new servers shall go. is_forced: the zone named the host, which only an administrator may do."""
+    """The target of new servers. is_forced: the zone named the host, which only administrators may do."""
 
     zone: str | None = None
     host: str | None = None
@@ -71,10 +71,10 @@ class _Target:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """What is wanted, as far as it can be known without the cells.
+    """A request, prepared without asking cells.
 
-    beside: uuids of servers to share a host with. named_project_id: servers that hints name have to be of this project;
-        None: of any. cells: where those and the members of the group are now.
+    beside: uuids of servers to share a host with. named_project_id: the project that servers in hints must have; None
+        for any. cells: the present cells of those servers and of the group's members.
     values: fields of the records of the new servers.
     """
 
@@ -90,7 +90,7 @@ class _Prepared:
 
 
 class _CellsChangedError(Exception):
-    """Since the cells were asked, servers that the new ones share a host with came to others: the `cells` of now."""
+    """Servers that the new ones must share a host with have moved to other cells. cells: the present ones."""
 
     def __init__(self, cells: CellRequestSpec) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class _CellsChangedError(Exception):
 
 
 class ServerCreation:
-    """Accepts new servers: whatever can be refused is refused before anything is written."""
+    """Accepts new servers. All checks precede the first write."""
 
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
@@ -136,12 +136,12 @@ class ServerCreation:
                 rows = await self._access.act_anywhere(partial(self._accept, request, prepared, target, answered))
             except _CellsChangedError as changed:
                 prepared = replace(prepared, cells=changed.cells)
-        # Those of a cell were announced together, and the last one last.
+        # One token per cell suffices: the cell announced its servers together, the last one last.
         await request.hand_out_token(*{row.cell_uuid: row for row in rows}.values())
         return _answer(request, server, rows, password)
 
     def _prepare(self, request: ApiRequest, wanted: CreateServer, target: _Target, count: int) -> _Prepared:
-        """Refuses what can be refused without the cells."""
+        """Make the checks that need no cell."""
         fleet, server = self._access.fleet, wanted.server
         project_id = request.caller.project_id
         if project_id is None:
@@ -151,7 +151,7 @@ class ServerCreation:
         self._access.check_image(server.image_ref)
         check_flavor_of_server(flavor)
         limits = fleet.quotas.limits(project_id)
-        # No caller makes the API prepare more than could be accepted.
+        # Check first, so that the API does not prepare more servers than it could accept.
         check(limits, {}, {"instances": count, "metadata_items": len(server.metadata)})
         if count > _MOST_AT_ONCE:
             raise BadRequestError(f"One request can create {_MOST_AT_ONCE} servers at most; send several.")
@@ -176,13 +176,13 @@ class ServerCreation:
         return _Prepared(project_id, flavor, limits, group_uuid, beside, named_project_id, spec, cells, values)
 
     async def _survey(self, target: _Target, prepared: _Prepared, count: int) -> OfCells[CellCapacity]:
-        """What the cells have that may take new servers. Raises NotSupportedError, CellDownError, BadRequestError."""
+        """Read the capacity of possible cells. Raises NotSupportedError, CellDownError, BadRequestError."""
         native, spec = self._access.native, prepared.spec
         cells = [cell for cell in await self._access.ask(native.cells) if not cell.disabled]
         if not cells:
             raise NotSupportedError("This fleet has no native cell that could take a new server.")
         demand = demand_of(prepared.flavor.payload())
-        # That of a host that is forced need not be there.
+        # The zone of a forced host need not exist.
         zone = None if target.is_forced else target.zone
         answered = await self._access.ask_until_enough(
             cells,
@@ -198,10 +198,10 @@ class ServerCreation:
     def _accept(
         self, request: ApiRequest, prepared: _Prepared, target: _Target, answered: OfCells[CellCapacity]
     ) -> Sequence[InstanceRow]:
-        """answered: the cells that may take new servers. Raises _CellsChangedError when others have to be asked."""
+        """Write the servers to a cell. answered: possible cells. Raises _CellsChangedError if others must be asked."""
         fleet, native, values = self._access.fleet, self._access.native, prepared.values
         project_id, group_uuid, count = prepared.project_id, prepared.group_uuid, len(values)
-        # Servers of other projects that hints name are an administrator's; workers look them up once more.
+        # Only administrators may name servers of other projects in hints; workers look these up again.
         is_by_administrator = prepared.named_project_id is None
         parameters = {
             "host": target.host,
@@ -209,7 +209,7 @@ class ServerCreation:
             "count": count,
             "is_by_administrator": is_by_administrator,
         }
-        # From here on others must not add to what is counted, nor to the group whose members decide on the cell.
+        # From here on, lock the project's usage, and the group, whose members decide on the cell.
         locks = [project_lock(project_id), *([] if group_uuid is None else [f"server group {group_uuid}"])]
         with fleet.lock(*locks):
             group = self._group(request, group_uuid)
@@ -229,7 +229,7 @@ class ServerCreation:
             for way in ways_to_place(ranked, count, cells):
                 left = iter(values)
                 parts = [(acceptance_in(native, fleet, cell), list(islice(left, part))) for cell, part in way]
-                # Others may have taken the room since the cells were asked; then the next way may have it.
+                # If others have taken the room meanwhile, try the next distribution.
                 with suppress(NoValidHostError):
                     return create_in_several(parts, parameters, request.origin)
             return acceptance_in(native, fleet, ranked[0].cell).create(values, parameters, request.origin)
@@ -257,7 +257,7 @@ def _no_group(uuid: str) -> BadRequestError:
 
 
 def _count(server: NewServer) -> int:
-    """How many servers: as many as can be had up to `max_count`; we create all or none. Raises BadRequestError."""
+    """Return the number of servers: `max_count`, all or none of which are created. Raises BadRequestError."""
     least = server.min_count or 1
     most = server.max_count or least
     if least > most:
@@ -268,7 +268,7 @@ def _count(server: NewServer) -> int:
 
 
 def _target(server: NewServer) -> _Target:
-    """Raises BadRequestError."""
+    """Return the target of new servers. Raises BadRequestError for a contradictory one."""
     zone, host, node = server.availability_zone or None, server.host, server.hypervisor_hostname
     if zone is None or ":" not in zone:
         return _Target(zone, host, node)
@@ -282,7 +282,7 @@ def _target(server: NewServer) -> _Target:
 
 
 def _check_sources(server: NewServer, flavor: Flavor, count: int) -> None:
-    """Raises BadRequestError and NotSupportedError (volumes)."""
+    """Check image and block devices. Raises BadRequestError, and NotSupportedError for volumes."""
     if server.block_device_mapping and server.block_device_mapping_v2:
         raise BadRequestError("Using different block_device_mapping syntaxes is not allowed in the same request.")
     check_block_devices(server.block_device_mapping_v2, server.image_ref, flavor)
@@ -294,7 +294,7 @@ def _check_sources(server: NewServer, flavor: Flavor, count: int) -> None:
 
 
 def _check_files(server: NewServer, limits: Mapping[str, int]) -> None:
-    """Raises QuotaExceededError."""
+    """Raise QuotaExceededError for too many or too large files."""
     files = server.personality
     check(limits, {}, {"injected_files": len(files)})
     for file in files:
@@ -315,7 +315,7 @@ def _group_of(hints: Mapping[str, Any]) -> str | None:
 
 
 def _check_target(target: _Target, surveyed: Sequence[CellCapacity], down: Sequence[Cell]) -> None:
-    """Raises BadRequestError for a zone, host or node that there is not, CellDownError for one that may be `down`."""
+    """Raise BadRequestError for an unknown zone, host or node, and CellDownError if it may be in a cell of `down`."""
     if not any(now.has_zone for now in surveyed):
         raise BadRequestError("The requested availability zone is not available")
     if any(now.has_host for now in surveyed):
@@ -327,7 +327,7 @@ def _check_target(target: _Target, surveyed: Sequence[CellCapacity], down: Seque
 
 
 def _common_values(request: ApiRequest, wanted: CreateServer, flavor: Flavor, target: _Target) -> dict[str, Any]:
-    """What all new servers of a request have in common, as fields of their records."""
+    """Make the fields that the records of all servers of a request share."""
     server, caller = wanted.server, request.caller
     zone = None if target.is_forced else target.zone
     names = [group.name for group in server.security_groups if group.name]
@@ -385,7 +385,7 @@ def _answer(request: ApiRequest, server: NewServer, rows: Sequence[InstanceRow],
 
 
 def check_networks(networks: Sequence[Network] | Literal["auto", "none"], count: int) -> None:
-    """Raises BadRequestError for what makes no sense, or names a port, since there are none."""
+    """Raise BadRequestError for contradictory networks, and for ports, which do not exist."""
     if isinstance(networks, str):
         return
     for network in networks:
@@ -400,7 +400,7 @@ def check_networks(networks: Sequence[Network] | Literal["auto", "none"], count:
 
 
 def addresses_of(networks: Sequence[Network] | Literal["auto", "none"], instance_uuid: str) -> list[dict[str, Any]]:
-    """The fixed addresses of an instance: one for each network, all simulated, or one of the project's."""
+    """Make simulated fixed addresses of an instance: one per network, or one in the project's network."""
     if networks == "none":
         return []
     if isinstance(networks, str) or not networks:

@@ -18,7 +18,7 @@ _MAX_USER_DATA = 65_535
 
 
 def _as_text(value: object) -> object:
-    """A flavor may be named by a number, and by a URL, of which the last element counts."""
+    """Convert a flavor's reference: a number, or a URL whose last element counts, to text."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -32,7 +32,7 @@ def _is_ipv4(text: str) -> str:
 
 
 def _canonical_ipv6(text: str) -> str:
-    """An address as Nova keeps it: short, in small letters, what stands for an IPv4 address with dots."""
+    """Format an address like Nova: short, in lower case, an embedded IPv4 address with dots."""
     address = IPv6Address(text)
     if address.scope_id is not None:
         raise PydanticCustomError("scoped_address", "must not name an interface")
@@ -40,7 +40,7 @@ def _canonical_ipv6(text: str) -> str:
 
 
 def _is_address(text: str) -> str:
-    """Kept as it was written."""
+    """Check an address, and keep it as written."""
     (_canonical_ipv6 if ":" in text else _is_ipv4)(text)
     return text
 
@@ -52,7 +52,7 @@ def _are_unique(texts: list[str]) -> list[str]:
 
 
 def decoded(content: SecretStr) -> bytes:
-    """What base64 `content` stands for. Lenient about characters that are none of base64, as Nova is."""
+    """Decode base64, ignoring other characters, like Nova."""
     return base64.b64decode(content.get_secret_value())
 
 
@@ -85,12 +85,12 @@ _Column = Annotated[str, Field(max_length=255)]
 _ConnectionInfo = Annotated[str, Field(max_length=16_777_215)]
 _DeviceName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[a-zA-Z0-9._/\-]*$")]
 _SourceId = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[a-zA-Z0-9._\-]*$")]
-# How many there may be is for the quota to say.
+# The quota limits the number.
 _HowMany = Annotated[BodyInteger, Field(ge=1)]
 
 
 class Network(RequestModel):
-    """One network interface that is asked for."""
+    """A requested network interface."""
 
     uuid: UuidText = ""
     port: UuidText | None = None
@@ -100,7 +100,7 @@ class Network(RequestModel):
 
 
 class SecurityGroup(RequestModel):
-    """One without a name means nothing."""
+    """A security group; one without a name has no effect."""
 
     name: Name = ""
 
@@ -180,7 +180,7 @@ class NewServer(RequestModel):
 
 
 class SchedulerHints(RequestModel):
-    """Hints; those that are not known here are kept too."""
+    """Scheduler hints; unknown ones are stored, too."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, hide_input_in_errors=True)
 
@@ -208,7 +208,7 @@ class CreateServer(RequestModel):
 
     @property
     def same_hosts(self) -> Collection[str]:
-        """Uuids of the servers with which the new ones share a host."""
+        """Uuids of the servers with which the new ones must share a host."""
         hint = self.scheduler_hints.get("same_host") or []
         return [hint] if isinstance(hint, str) else hint
 

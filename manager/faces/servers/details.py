@@ -1,4 +1,4 @@
-"""What handlers of metadata and tags have in common: reading a server, and changing what is noted down about it."""
+"""Shared by the handlers of metadata and tags: reading a server, and changing its record without a job."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -18,21 +18,21 @@ _STATES = ("active", "paused", "suspended", "stopped")
 
 
 async def find_readable(access: FleetAccess, request: ApiRequest, rule: str) -> FoundServer:
-    """The server that the address names, for a caller that may read it."""
+    """Find the server in the address, for a caller that may read it. Raises the errors of `find_server`."""
     server = await find_server(access, request)
     request.authorize(full_name(rule))
     return server
 
 
 async def read_record(access: FleetAccess, request: ApiRequest, rule: str, read: Callable[[Record], T]) -> T:
-    """What `read` makes of the record of the server that the address names, for a caller that may read it.
+    """Return the result of `read` for the record of the server in the address, for a caller that may read it.
 
-    Raises UnreadableRowError when the row is damaged where `read` looks.
+    Raises UnreadableRowError if the row is damaged in fields that `read` needs.
     """
     row = (await find_readable(access, request, rule)).row
     try:
         return read(row.record)
-    except Exception as error:  # it is about this row
+    except Exception as error:  # any error here is about this row
         raise damaged_row(row, error) from error
 
 
@@ -46,10 +46,10 @@ async def change_record(
     respects_lock: bool,
     announces_always: bool = False,
 ) -> Record:
-    """Set what `decide` makes of the record, while no other request can change it; returns the record after it.
+    """Set the values that `decide` returns for the locked record; returns the record afterwards.
 
-    action: the word for it in a refusal. announces_always: as for `Acceptance.revise`.
-    Raises StateConflictError for a state in which that is not allowed.
+    action: its name in a refusal. announces_always: see `Acceptance.revise`.
+    Raises StateConflictError if the server's state forbids the change.
     """
 
     def decide_if_allowed(record: Record) -> Mapping[str, Any]:

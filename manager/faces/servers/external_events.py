@@ -1,7 +1,7 @@
-"""`POST /os-server-external-events`: what other services have done for servers, and `nova refresh-network`.
+"""`POST /os-server-external-events`: reports of other services about servers, and `nova refresh-network`.
 
-No host of a native cell waits for any of it, and none has networks or volumes that it would have to look at anew. So an
-event changes nothing, as with those drivers of Nova that have no use for it.
+Hosts of native cells wait for no events, and have no networks or volumes to refresh. So an event has no effect, as with
+drivers of Nova that ignore it.
 """
 
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ class ExternalEventHandlers:
         ]
 
     async def create(self, request: ApiRequest) -> Response:
-        """200 when each event has reached its host, 207 when one has not; each says by itself what became of it."""
+        """Answer 200 if each event has reached its host, 207 if some have not; each event has its own status."""
         events = (await _EVENTS.read(request)).events
         if _SERVICE not in request.caller.roles:
             request.authorize("os_compute_api:os-server-external-events:create")
@@ -78,9 +78,9 @@ class ExternalEventHandlers:
         return json_answer({"events": answers}, HTTPStatus.OK if is_whole else HTTPStatus.MULTI_STATUS)
 
     async def _hosts_of(self, uuids: set[str]) -> Mapping[str, str | None]:
-        """The hosts of those servers that there are; None for one that has none, or is in a cell that is only read.
+        """Return the hosts of existing servers; None for one without a host, or in a read-only cell.
 
-        Raises CellDownError: only that cell could say whether its servers are there.
+        Raises CellDownError if the cell of a server does not answer.
         """
         native = self._access.native
         cell_uuids = await self._access.ask(partial(self._access.fleet.cells_of, uuids))

@@ -1,4 +1,4 @@
-"""`/servers/{id}/os-instance-actions` (contracts/nova-rest, 3.4): what was done to a server, also to a deleted one."""
+"""`/servers/{id}/os-instance-actions` (contracts/nova-rest, 3.4): the actions on a server, even if deleted."""
 
 import hashlib
 from collections.abc import Sequence
@@ -85,7 +85,7 @@ class InstanceActionHandlers:
         actions = await self._access.ask_cell(server.cell, partial(self._log(server).actions, server.uuid))
         paging = paging_of(request, self._access.max_limit, since=_PAGES_SINCE)
         if paging.has_next:
-            # The marker is a position: it may have been updated since, and be none that is wanted any more.
+            # Cut at the marker first: it may have been updated since, and not match the filter any more.
             actions = _changed_between(_after_marker(actions, paging.marker), since, before)[: paging.limit]
         path = f"servers/{server.uuid}/os-instance-actions"
         link = next_link(request, "links", path, paging, [action.request_id for action in actions])
@@ -99,7 +99,7 @@ class InstanceActionHandlers:
         if found is None:
             raise NotFoundError(f"Action for request_id {wanted} on instance {server.uuid} not found")
         action, events = found
-        # As the instance is after what the answer says of it.
+        # Read the instance after its actions, so that its row includes their effects.
         row = await self._access.ask_cell(server.cell, partial(self._access.native.find, server.cell, server.uuid))
         await request.hand_out_token(row or server.row)
         item = _item(request, action)
@@ -126,7 +126,7 @@ def _changed_between(
 
 
 def _after_marker(actions: Sequence[InstanceAction], marker: str | None) -> Sequence[InstanceAction]:
-    """Raises MarkerNotFoundError."""
+    """Return the actions after the marker. Raises MarkerNotFoundError."""
     if marker is None:
         return actions
     for position, action in enumerate(actions):
@@ -150,7 +150,7 @@ def _item(request: ApiRequest, action: InstanceAction) -> dict[str, Any]:
 
 
 def _event(request: ApiRequest, event: InstanceActionEvent, project_id: str | None) -> dict[str, Any]:
-    # As for servers: a caller who may not know the host sees that two are the same, and no more.
+    # As for servers: callers that may not see the host get only a hash, to compare hosts.
     text = f"{project_id}{event.host}".encode()
     values: dict[str, Any] = {
         "event": event.event,

@@ -1,4 +1,4 @@
-"""Finding the server that an address names, with what accepts orders for it."""
+"""Lookup of the server in an address, with the Acceptance of its cell."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from fleetlight.manager.operations.native_cells import acceptance_in
 
 @dataclass(frozen=True, slots=True)
 class FoundServer(server_lookup.FoundServer):
-    """acceptance: of the cell."""
+    """A found server. acceptance: of its cell."""
 
     acceptance: Acceptance
 
 
 async def find_server(access: FleetAccess, request: ApiRequest, *, also_deleted: bool = False) -> FoundServer:
-    """As fleetlight.api.shared.server_lookup has it."""
+    """As fleetlight.api.shared.server_lookup.find_server, with the same errors."""
     found = await server_lookup.find_server(access, request, also_deleted=also_deleted)
     return FoundServer(found.cell, found.row, acceptance_in(access.native, access.fleet, found.cell))

@@ -148,14 +148,14 @@ class MigrationHandlers:
         return json_answer({"migration": _live_item(request, await self._one(request, server))})
 
     async def force_complete(self, request: ApiRequest) -> Response:
-        """A simulated host moves a guest in one step, so there is never a time in which it could be hurried."""
+        """Refuse: a simulated host moves a guest in one step, which cannot be hurried. Raises NotFoundError."""
         await FORCE_COMPLETE.read(request)
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:migrations:force_complete")
         raise _not_found(request, server)
 
     async def abort(self, request: ApiRequest) -> Response:
-        """As for `force_complete`: no migration waits long enough to be stopped. Raises NotFoundError."""
+        """Refuse as in `force_complete`: no migration waits long enough to be aborted. Raises NotFoundError."""
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:migrations:delete")
         raise _not_found(request, server)
@@ -173,7 +173,7 @@ class MigrationHandlers:
         return await self._access.ask_cell(server.cell, page)
 
     async def _position_of(self, marker: str) -> tuple[int, str]:
-        """Raises MarkerNotFoundError, and CellDownError when it may be in a cell that does not answer."""
+        """Find the marker's position. Raises MarkerNotFoundError, and CellDownError if it may be in a down cell."""
         found = await self._access.find_in_cells(lambda cell: self._log(cell).find(marker))
         if found is None:
             raise MarkerNotFoundError(marker)
@@ -188,7 +188,7 @@ def _order(migration: Migration) -> tuple[int, str]:
 
 
 def _query(request: ApiRequest) -> MigrationQuery:
-    """What the query string asks for. Raises ParameterError, BadRequestError."""
+    """Parse the query string. Raises ParameterError, BadRequestError."""
     values: dict[str, Any] = {name: request.query.last(name) for name in _FILTERS if name in request.query}
     if request.minor >= _UUIDS_SINCE:
         values["changes_since"] = time_of(request, "changes-since")
@@ -220,7 +220,7 @@ def _item(request: ApiRequest, migration: Migration) -> dict[str, Any]:
 
 
 def _live_item(request: ApiRequest, migration: Migration) -> dict[str, Any]:
-    """One that is under way. How far a simulated guest is is not measured."""
+    """Show a running migration, without progress, which simulated hosts do not measure."""
     values = {
         **_common(request, migration),
         "server_uuid": migration.instance_uuid,

@@ -1,4 +1,4 @@
-"""The actions that another host or another flavor is needed for (contracts/nova-rest, 2.3 to 2.6).
+"""The actions that need another host or flavor (contracts/nova-rest, 2.3 to 2.6).
 
 They are `resize`, `revertResize`, `migrate`, `os-migrateLive`, `evacuate` and `unshelve`.
 """
@@ -70,7 +70,7 @@ class MoveActions:
         return empty_answer(202)
 
     async def evacuate(self, request: ApiRequest, server: FoundServer, content: bodies.EvacuateBody) -> Response:
-        """Raises BadRequestError, NotFoundError."""
+        """Evacuate a server. Raises BadRequestError, NotFoundError."""
         is_forced = _is_forced(content)
         require_ready(request, server, "evacuate")
         nodes = await self._nodes(server)
@@ -104,7 +104,7 @@ class MoveActions:
         nodes = await self._nodes(server) if host or values else ()
 
         def check(record: Record) -> None:
-            """The zone that the server is pinned to may be another one by now."""
+            """Check the zone again, since the server may be pinned to another one by now."""
             if values:
                 _require_zone(record, values[_PINNED], nodes)
             if host:
@@ -116,7 +116,7 @@ class MoveActions:
         return empty_answer(202)
 
     def _accept_resize(self, request: ApiRequest, server: FoundServer, content: bodies.ResizeBody) -> InstanceRow:
-        """Raises BadRequestError, ConflictError, and QuotaExceededError for more than the project may have."""
+        """Accept a resize. Raises BadRequestError, ConflictError, and QuotaExceededError."""
         flavor = self._new_flavor(request, server, content.flavor_ref)
         self._check_host_is_up(server)
         parameters = {"flavor": flavor.payload(), "flavor_number": flavor.number}
@@ -124,7 +124,7 @@ class MoveActions:
         return self._accept_flavor(request, server, "resize", values, parameters)
 
     def _accept_revert(self, request: ApiRequest, server: FoundServer) -> InstanceRow:
-        """Raises QuotaExceededError: after a resize to less, what was there before may not fit any more."""
+        """Accept a revert. Raises QuotaExceededError: the larger old flavor may not fit the quota any more."""
         parameters = {"flavor": flavor_before_resize(self._access.native, server.cell, server.uuid)}
         return self._accept_flavor(request, server, "revertResize", {}, parameters)
 
@@ -136,7 +136,7 @@ class MoveActions:
         values: dict[str, Any],
         parameters: dict[str, Any],
     ) -> InstanceRow:
-        """parameters: with the payload of the flavor that the server is about to have."""
+        """Accept a change of flavor. parameters: with the payload of the new flavor. Raises QuotaExceededError."""
         fleet, native, record = self._access.fleet, self._access.native, server.row.record
         project_id = str(record["project_id"])
         with fleet.lock(project_lock(project_id)):
@@ -145,7 +145,7 @@ class MoveActions:
             return server.acceptance.accept(server.uuid, order)
 
     def _new_flavor(self, request: ApiRequest, server: FoundServer, flavor_id: str) -> Flavor:
-        """Raises BadRequestError."""
+        """Find the new flavor. Raises BadRequestError if it is unknown, or the present one."""
         flavor = named_flavor(self._access, request, flavor_id)
         if flavor.disabled:
             raise BadRequestError("Unable to resize to a disabled flavor.")
@@ -158,7 +158,7 @@ class MoveActions:
         return await self._access.ask_cell(server.cell, lambda: nodes_in(self._access.native, server.cell).nodes())
 
     def _check_host_is_up(self, server: FoundServer) -> None:
-        """Raises ConflictError: a guest cannot be moved off a host that does not answer, only evacuated."""
+        """Raise ConflictError if the host is down: its guests can only be evacuated."""
         host = str(server.row.record["host"])
         services = nodes_in(self._access.native, server.cell).services(host=host)
         if not all(service.is_up for service in services):
@@ -192,13 +192,13 @@ def _require_host_in_zone(record: Record, host: str, zone: str | None, nodes: Se
 
 
 def _require_offloaded(record: Record, what: str) -> None:
-    """Raises ConflictError: a server that is still on a host comes back there."""
+    """Raise ConflictError if the shelved server is still on a host, to which it returns."""
     if record["vm_state"] != "shelved_offloaded":
         raise ConflictError(f"A {what} can be given only for a server that is shelved and offloaded.")
 
 
 def _is_forced(content: bodies.LiveMigrationBody | bodies.EvacuateBody) -> bool:
-    """Whether the zone does not count (until 2.67). Raises BadRequestError without a host."""
+    """Whether the host is forced, so that its zone does not count (until 2.67). Raises BadRequestError without one."""
     if content.force and not content.host:
         raise BadRequestError("Can't force to a non-provided destination")
     return content.force

@@ -1,7 +1,7 @@
-"""How handlers of actions turn to the cell of a server: first whether the server can take the action, then the order.
+"""Orders of action handlers to the cell of a server, after a check of the server's state.
 
-Nova looks at lock and state of a server before anything that a body names (contracts/nova-rest, section 0). The order
-itself is checked again by the cell, which decides.
+Nova checks the lock and state of a server before the objects that a body names (contracts/nova-rest, section 0). The
+cell checks the order again when it accepts it.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from fleetlight.resources.fields import Record
 
 
 def rule(name: str) -> str:
-    """The full name of a policy."""
+    """Return the full name of a policy."""
     return f"os_compute_api:{name}"
 
 
@@ -29,21 +29,19 @@ def order_of(
     values: Mapping[str, Any] | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Order:
-    """What the caller wants to be done. See fleetlight.manager.operations.actions.accepting.Order."""
+    """Make the order of a request. See fleetlight.manager.operations.actions.accepting.Order."""
     return Order(action, values or {}, parameters or {}, request.origin, request.caller.is_admin)
 
 
 def require_ready(request: ApiRequest, server: FoundServer, action: str) -> None:
-    """Raise what keeps the server, as it was found, from `action` (a name in
-    fleetlight.manager.operations.actions.server_actions).
-    """
+    """Raise StateConflictError if the state or lock of the found server forbids `action` (a key of ACTIONS)."""
     refuse_unless_allowed(ACTIONS[action], server.row.record, is_admin=request.caller.is_admin)
 
 
 async def change(
     access: FleetAccess, request: ApiRequest, server: FoundServer, change_it: Callable[[], InstanceRow]
 ) -> InstanceRow:
-    """The server after `change_it`, which the answer hands out a token for."""
+    """Run `change_it`; returns the server afterwards, for which the answer has a token."""
     row = await access.act(server.cell, change_it)
     await request.hand_out_token(row)
     return row
@@ -56,5 +54,5 @@ async def accept(
     order: Order,
     check: Callable[[Record], None] = lambda _record: None,
 ) -> InstanceRow:
-    """The server once its cell has accepted `order`. check: as for `Acceptance.accept`."""
+    """Have the cell accept `order`; returns the server afterwards. check: see `Acceptance.accept`."""
     return await change(access, request, server, partial(server.acceptance.accept, server.uuid, order, check))

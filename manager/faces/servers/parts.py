@@ -1,7 +1,7 @@
-"""What else belongs to a server: addresses, interfaces, volumes and the like (contracts/nova-rest, 3.3, 3.6 and 3.7).
+"""Parts of a server: addresses, interfaces, volumes and the like (contracts/nova-rest, 3.3, 3.6 and 3.7).
 
-A fleet has neither a network nor a volume service, and its hosts no consoles: what exists of these is shown, and what
-would need them gets 501.
+A fleet has no network or volume service, and its hosts no consoles: handlers show the parts in the record, and answer
+501 to requests that would need those.
 """
 
 from functools import partial
@@ -150,12 +150,12 @@ class ServerPartHandlers:
         return json_answer({label: addresses[label]})
 
     async def security_groups(self, request: ApiRequest) -> Response:
-        """Names are all that is known of them, and no list of groups can be made of names alone."""
+        """Answer with an empty list, since a fleet only knows the names of security groups."""
         await find_readable(self._access, request, "os-security-groups:list")
         return json_answer({"security_groups": []})
 
     async def clear_password(self, request: ApiRequest) -> Response:
-        """No password is kept, so there is none to forget."""
+        """Answer with success, since no password is stored."""
         await find_readable(self._access, request, "os-server-password:clear")
         return empty_answer(204)
 
@@ -186,7 +186,7 @@ class ServerPartHandlers:
         raise NotSupportedError("The hosts of this cell have no consoles.")
 
     def _shows(self, rule: str, document: dict[str, Any]) -> Handler:
-        """The same answer for every server that the caller may see."""
+        """Make a handler with the same answer for every server that the caller may see."""
 
         async def show(request: ApiRequest) -> Response:
             await find_readable(self._access, request, rule)
@@ -226,7 +226,7 @@ def _volume(request: ApiRequest, record: Record, volume: dict[str, Any]) -> dict
         "tag": volume["tag"],
         "delete_on_termination": volume["delete_on_termination"],
         "attachment_id": None,
-        # Rows of block devices have no uuid here; this one is the same each time.
+        # Block devices have no uuid here, so derive a stable one.
         "bdm_uuid": str(uuid5(UUID(record["uuid"]), volume["volume_id"])),
     }
     return _VOLUME.of(request.minor, values)

@@ -53,7 +53,7 @@ class RebuildAction:
 
 
 def _rebuilt_values(content: RebuildBody) -> dict[str, Any]:
-    """The fields of the record that a rebuild sets: those that were given."""
+    """Return the given fields, which a rebuild sets in the record."""
     names = {
         "image_ref": "image_ref",
         "name": "display_name",

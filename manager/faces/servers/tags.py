@@ -26,7 +26,7 @@ _TAGS = Body[list[str]](Tags, "tags")
 
 
 class ServerTagHandlers:
-    """A locked server may be tagged."""
+    """The handlers. They change tags of locked servers, too."""
 
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
@@ -127,7 +127,7 @@ def _tags(record: Record) -> list[str]:
 
 
 async def _refuse_body(request: ApiRequest) -> None:
-    """The address says all. Raises BadRequestError for a body that is neither empty nor null."""
+    """Raise BadRequestError for a body that is neither empty nor null."""
     if (await read_bytes(request.http)).strip() not in {b"", b"null"}:
         raise BadRequestError("Malformed request body: it must be empty")
 

@@ -28,7 +28,7 @@ _Zone = Annotated[str, Field(min_length=1, max_length=255)] | None
 
 
 class _Changes(RequestModel):
-    """Only what is given is set."""
+    """Changes of a server; absent fields stay unchanged."""
 
     name: Name = ""
     access_ip_v4: AccessIPv4 = Field(default="", alias="accessIPv4")
@@ -39,7 +39,7 @@ class _Changes(RequestModel):
     pinned_availability_zone: Annotated[_Zone, Since(104)] = None
 
     def record_values(self) -> dict[str, Any]:
-        """The fields of a record that change."""
+        """Return the fields of the record that change."""
         given = self.model_dump(exclude_unset=True)
         values = {_RECORD_NAMES.get(name, name): value for name, value in given.items()}
         if "auto_disk_config" in values:
@@ -55,7 +55,7 @@ _PINNED = "pinned_availability_zone"
 
 
 class ServerChangeHandlers:
-    """soft_deletes: whether what is deleted can be restored for a while."""
+    """The handlers. soft_deletes: whether deleted servers can be restored for a while."""
 
     def __init__(self, access: FleetAccess, host_statuses: HostStatusCache, *, soft_deletes: bool) -> None:
         self._access = access
@@ -98,7 +98,7 @@ class ServerChangeHandlers:
     async def delete(self, request: ApiRequest) -> Response:
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:delete")
-        # What is on no host has nothing that could be kept.
+        # A server without a host has nothing to keep.
         is_soft = self._soft_deletes and server.row.record["host"] is not None
         action = "softDelete" if is_soft else "delete"
         order = Order(action, request=request.origin, is_admin=request.caller.is_admin)
@@ -108,7 +108,7 @@ class ServerChangeHandlers:
 
 
 def _check_pin(wanted: str | None, record: Record) -> None:
-    """Raises ConflictError for a zone that the server is not in, or is not pinned to."""
+    """Raise ConflictError if `wanted` is neither the server's zone nor the one that it is pinned to."""
     pinned = record["pinned_availability_zone"]
     if wanted is not None and wanted != (pinned or record["availability_zone"]):
         raise ConflictError(f"Cannot pin server {record['uuid']} to availability zone {wanted}.")
