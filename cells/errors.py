@@ -2,29 +2,29 @@
 
 CellError
 ├── CellUnreachableError     the cell did not answer, or not in time; other cells are not affected
-│   └── UnreadableRowError       one of its rows is damaged; for what needs that row it is as if the cell were away
-├── CommitLogError           the log of a cell's database cannot be read, or does not have every change
+│   ├── UnreadableRowError       one of its rows is damaged; code that needs that row treats the cell as down
+│   └── CellHangsError           it hung before, and is not queried until it answers a probe
+├── CommitLogError           the log of a cell's database cannot be read, or lacks changes
 ├── UpstreamError            the compute API of other software does not answer, or not as one should
-│   └── CellHangsError       it did not answer before, and is not asked until a probe was answered
 ├── FleetUnreachableError    the fleet database did not answer
-│   └── FleetUnusableError       it is not what is configured, or not made ready: it has to be repaired, not waited for
+│   └── FleetUnusableError       it is another database, or lacks tables, so that an operator must act
 ├── NewerTablesError         a newer version of this program has upgraded the database
 ├── MixedTablesError         a backup was restored over tables of a newer version
-├── DatabaseUrlError         the configured URL is not one of a database that can be used
+├── DatabaseUrlError         the configured URL is not that of a usable database
 ├── UnknownCellError         no cell with that name or uuid
 ├── CellConflictError        a cell with that name exists, and is another one
 ├── CellInUseError           a cell that is not disabled, or is still being relayed, cannot be removed
-├── InvalidValueError        a value that the field of an instance cannot hold
-├── InstanceExistsError      an instance with that uuid is there already
+├── InvalidValueError        the field of an instance cannot have this value
+├── InstanceExistsError      an instance with that uuid exists already
 ├── InstanceNotFoundError    no such instance, or it is deleted
 ├── ChangeNotFoundError      the instance never had that revision
-├── PastNotKeptError         the cell does not know any more what it was like at that moment
+├── PastNotKeptError         the cell no longer knows its instances as of that moment
 ├── HostNotFoundError        no such host, service or node
 ├── HostInUseError           instances use the host, so it cannot be removed, or change its zone
 ├── ZoneTakenError           the host is in another zone already
 ├── AggregateInUseError      the aggregate has hosts, so it cannot be removed
 ├── ResourceNotFoundError    no such flavor, key pair, server group …
-├── ResourceExistsError      there is such a flavor, key pair … already
+├── ResourceExistsError      such a flavor, key pair … exists already
 ├── QuotaExceededError       a project would have more than its quota allows
 ├── InvalidKeyError          the text is not a key of its type
 ├── NoValidHostError         no host may take the instance and has room for it

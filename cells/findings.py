@@ -19,7 +19,7 @@ class FindingKind(StrEnum):
     LOOSE_ALLOCATION = "allocation-without-instance"  # a missing instance has resources of a node allocated
     OVERALLOCATED_NODE = "node-overallocated"  # more of a node is allocated than it has
     HOST_WITHOUT_AGENT = "host-without-agent"  # a host has no agent, although others of its cell have one
-    CELL_RESTORED = "cell-restored"  # a cell's database was restored from a backup, and nobody has acknowledged it
+    CELL_RESTORED = "cell-restored"  # a cell's database was restored from a backup, which no operator has acknowledged
     MAPPING_ELSEWHERE = "mapping-elsewhere"  # a row whose mapping names another cell
     MAPPING_NOT_COMPARED = "mapping-not-compared"  # a cell's mappings have not been compared for long
     MAPPING_REPAIRED = "mapping-repaired"  # a mapping without a row, or a row without one, was repaired lately

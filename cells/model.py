@@ -291,9 +291,9 @@ class ConfirmsInstances(Protocol):
 class LogPosition(msgspec.Struct, frozen=True):
     """A position between two commits in the log of a database server.
 
-    file, offset: where. gtid: the numbers of the last commits before it, by which the server shows that its log is
-    still the same. number: how many commits are before it. started_at: when the server was started, in seconds: one
-    that was killed, or whose files were restored, may have lost rows of which its log still tells.
+    gtid: of the last commits before it, which proves that the server still has the same log. number: of commits before
+    it. started_at: when the server was started, in seconds, since a server that was killed, or whose files were
+    restored, may have lost rows that are still in its log.
     """
 
     file: str
@@ -309,13 +309,11 @@ Positions = Mapping[str, LogPosition]
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """Which instances of a cell may differ from what was read of them before.
+    """Instances of a cell that may have changed since the last hints; rows that are read later have these changes.
 
-    uuids: instances that were touched; None: any may have been. at: the moment (microseconds) up to which nothing else
-    was committed; None: other instances may differ too. Rows that are read after this was taken have all that these
-    commits have made of them.
-    positions, number: up to where in the logs those commits go, and as of LogPosition in that of the cell's own
-    database; empty and None without a log.
+    uuids: the touched instances; None for any. at: the moment (microseconds) up to which no others were touched; None
+    if others may have been. positions: of the last of these commits, by log; empty without a log. number: as in
+    LogPosition, in the log of the cell's own database; None without one.
     """
 
     uuids: frozenset[str] | None

@@ -27,8 +27,7 @@ _QUESTIONS = {"sqlite": "PRAGMA data_version", "postgresql": "SELECT pg_current_
 class Commits:
     """Detects commits to the database of `engine`, by any process, since the last look at its tables.
 
-    longest_rest_s: after this time a look is due in any case, since somebody may have replaced the files of the
-    database.
+    longest_rest_s: after this time a look is due in any case, since the files of the database may have been replaced.
     """
 
     def __init__(self, engine: Engine, longest_rest_s: float = 10.0) -> None:

@@ -1,7 +1,7 @@
 """Alembic migrations of the fleet database (`fleet/`) and of cell databases (`cell/`).
 
-`upgrade_fleet` and `upgrade_cell` bring a database up to date; every process may call them at its start. What was
-released is frozen: a migration names its columns itself and does not import `fleetlight.cells.tables`.
+`upgrade_fleet` and `upgrade_cell` upgrade a database; every process may call them at its start. A released migration is
+frozen: it defines its columns itself, and does not import `fleetlight.cells.tables`.
 """
 
 from collections.abc import Collection
@@ -15,28 +15,28 @@ from fleetlight.cells.database.locks import wait_for_lock
 from fleetlight.cells.errors import MixedTablesError, NewerTablesError
 
 _HERE = Path(__file__).parent
-# SQLSTATEs of PostgreSQL that say that a table, a column or what hangs on it is there, or is not: all of class 42 but a
-# missing right, and what others depend on.
+# SQLSTATEs of PostgreSQL for a table, a column or a dependent object that exists, or is missing: class 42 without
+# missing rights, and objects on which others depend.
 _CLASS_OF_NAMES, _MISSING_RIGHT, _DEPENDED_ON = "42", "42501", "2BP01"
 
 
 def upgrade_fleet(engine: Engine) -> None:
-    """Bring the fleet database to the newest schema; idempotent. Raises NewerTablesError and MixedTablesError."""
+    """Upgrade the fleet database to the newest schema; idempotent. Raises NewerTablesError and MixedTablesError."""
     _upgrade(engine, "fleet")
 
 
 def upgrade_cell(engine: Engine) -> None:
-    """Bring a cell database to the newest schema; idempotent. Raises NewerTablesError and MixedTablesError."""
+    """Upgrade a cell database to the newest schema; idempotent. Raises NewerTablesError and MixedTablesError."""
     _upgrade(engine, "cell")
 
 
 def newer_revision_of_fleet(engine: Engine) -> str | None:
-    """The revision of the fleet database when a newer version than this one has upgraded it."""
+    """The revision of the fleet database if a newer version than this one has upgraded it; else None."""
     return _newer_revision(engine, "fleet")
 
 
 def newer_revision_of_cell(engine: Engine) -> str | None:
-    """The revision of a cell database when a newer version than this one has upgraded it."""
+    """The revision of a cell database if a newer version than this one has upgraded it; else None."""
     return _newer_revision(engine, "cell")
 
 
@@ -46,12 +46,12 @@ def newest_revision(schema: str) -> str:
 
 
 def is_newer(revision: str, schema: str) -> bool:
-    """Whether a newer version than this one has made tables of that revision."""
+    """Whether only newer versions than this one have tables of that revision."""
     return revision not in _known_revisions(schema)
 
 
 def written_revision(connection: Connection, schema: str) -> str | None:
-    """The revision of the tables that are there; None where `fleetlight database upgrade` has made none."""
+    """The revision of the existing tables; None if `fleetlight database upgrade` has created none."""
     name = f"fleetlight_{schema}_version"
     if not inspect(connection).has_table(name):
         return None
@@ -67,12 +67,12 @@ def _newer_revision(engine: Engine, schema: str) -> str | None:
 
 
 def _known_revisions(schema: str) -> Collection[str]:
-    # Without Alembic, which takes long to import: a script is called as its revision.
+    # Not by Alembic, which takes long to import: the file of a script has the name of its revision.
     return {script.stem for script in (_HERE / schema / "versions").glob(f"{schema}_*.py")}
 
 
 def _upgrade(engine: Engine, schema: str) -> None:
-    # Only here: most commands migrate nothing, and would start a tenth later.
+    # Imported here, since most commands migrate nothing, and would start a tenth of a second later.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
     from alembic.script.revision import ResolutionError  # noqa: PLC0415
@@ -81,13 +81,13 @@ def _upgrade(engine: Engine, schema: str) -> None:
     config = Config()
     config.set_main_option("script_location", str(_HERE / schema).replace("%", "%%"))
     with writing(engine) as connection:
-        # Processes that start together migrate one after the other.
+        # Processes that start at once migrate one after the other.
         wait_for_lock(connection, f"migrations {schema}")
         config.attributes["connection"] = connection
         try:
             command.upgrade(config, "head")
         except CommandError as error:
-            # Of the database: the revisions that our own scripts name are all there.
+            # The unknown revision is the database's, since our scripts name only existing ones.
             if isinstance(error.__cause__, ResolutionError):
                 raise NewerTablesError(str(error.__cause__.argument)) from error
             raise
@@ -98,5 +98,5 @@ def _upgrade(engine: Engine, schema: str) -> None:
 
 
 def _is_surprised(sqlstate: str) -> bool:
-    """Whether a migration did not find what its revision has."""
+    """Whether a migration did not find the tables of its revision."""
     return sqlstate == _DEPENDED_ON or (sqlstate.startswith(_CLASS_OF_NAMES) and sqlstate != _MISSING_RIGHT)

@@ -18,7 +18,7 @@ from fleetlight.resources.derived_fields import derived_values
 from fleetlight.resources.fields import Kind, Record, from_microseconds, to_microseconds
 from fleetlight.resources.instance import BLANK_INSTANCE, DERIVED_FIELDS, INSTANCE_FIELDS
 
-# contracts/nova-db, section 9; numbers 2 and 5 were never given out.
+# contracts/nova-db, section 9; numbers 2 and 5 were never used.
 POWER_STATES = {0: "pending", 1: "running", 3: "paused", 4: "shutdown", 6: "crashed", 7: "suspended"}
 POWER_NUMBERS = {word: number for number, word in POWER_STATES.items()}
 _TIMES = tuple(name for name, field in INSTANCE_FIELDS.items() if field.kind is Kind.TIMESTAMP)

@@ -86,7 +86,7 @@ def _loose_allocations(connection: Connection, cell: str, limit: int) -> Iterato
         .limit(limit)
     )
     for uuid, node, memory_mib in connection.execute(statement):
-        evidence = f"{memory_mib} MiB of node '{node}' are taken up by an instance that the cell does not have"
+        evidence = f"{memory_mib} MiB of node '{node}' are allocated to an instance that the cell does not have"
         remedy = "delete its row of `allocations` in the database of the cell"
         yield wrong(uuid, evidence, remedy, kind=FindingKind.LOOSE_ALLOCATION, cell=cell)
 
@@ -103,8 +103,8 @@ def _overallocated_nodes(connection: Connection, cell: str, _limit: int) -> Iter
             if left < 0
         ]
         if over:
-            evidence = f"{', '.join(over)} more are taken up than instances may have there"
-            remedy = f"`fleetlight balance {cell} --execute`, or `fleetlight host set` for what they may have"
+            evidence = f"{', '.join(over)} more are allocated than instances may use there"
+            remedy = f"`fleetlight balance {cell} --execute`, or `fleetlight host set` to let them use more"
             yield wrong(node.name, evidence, remedy, kind=FindingKind.OVERALLOCATED_NODE, cell=cell)
 
 
