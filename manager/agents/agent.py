@@ -1,4 +1,4 @@
-"""Carries out calls: checks them, does nothing twice, and lets one instance change in one way at a time."""
+"""Execution of calls: checks them, carries none out twice, and makes one change of an instance at a time."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Agent:
-    """name: of the node, as its cell calls it. Calls block, and come from any thread."""
+    """Carries out calls. name: of the node in its cell. Calls block; any thread may make them."""
 
     def __init__(self, name: str, driver: Driver, journal: Journal) -> None:
         self.name = name
@@ -30,9 +30,9 @@ class Agent:
         self._under_way = _UniqueKeys()
 
     def call(self, name: str, request: CallRequest) -> Any:
-        """The answer, `[true, payload]` or `[false, text]`.
+        """Carry out a call; returns the answer, `[true, payload]` or `[false, text]`.
 
-        Raises CallRefusedError, and nothing was done then, and CallUnderWayError.
+        Raises CallRefusedError, after which nothing was done, and CallUnderWayError.
         """
         call = CALLS.get(name)
         if call is None:
@@ -51,10 +51,10 @@ class Agent:
             return failed(str(error))
 
     def _change(self, name: str, call: Call, arguments: Arguments, request: CallRequest, key: str) -> Any:
-        """Carry out a call that changes something, unless that was done before.
+        """Carry out a changing call, unless the journal has it already.
 
-        A driver that changes this host in the same transaction does it exactly once. After a crash of the agent any
-        other may do it once more, so what such a driver does is what is wanted to be, and not a difference.
+        A driver that shares the journal's transaction carries it out exactly once. Any other driver may repeat it after
+        a crash of the agent, so its changes set a wanted state instead of applying a difference.
         """
         given, instance = request.arguments, str(getattr(arguments, "instance", ""))
         with self._changing.holding(instance):
@@ -80,7 +80,7 @@ def _arguments(call: Call, given: Mapping[str, Any]) -> Arguments:
 
 
 class _NamedLocks:
-    """A lock for each name that is in use."""
+    """Locks by name, kept while they are in use."""
 
     def __init__(self) -> None:
         self._guard = Lock()
@@ -104,7 +104,7 @@ class _NamedLocks:
 
 
 class _UniqueKeys:
-    """Keys of which each is held by one thread at most."""
+    """Keys, each held by at most one thread."""
 
     def __init__(self) -> None:
         self._guard = Lock()
@@ -112,7 +112,7 @@ class _UniqueKeys:
 
     @contextmanager
     def holding(self, key: str) -> Iterator[None]:
-        """Raises CallUnderWayError: a repeated request does not wait, since each would keep a thread."""
+        """Hold a key in the block. Raises CallUnderWayError instead of waiting, since waiting occupies a thread."""
         with self._guard:
             if key in self._held:
                 raise CallUnderWayError(key)

@@ -1,4 +1,4 @@
-"""Arguments of calls, as pydantic checks them before anything is done."""
+"""Arguments of calls, which pydantic checks before the driver acts."""
 
 from typing import Annotated, Any
 
@@ -6,9 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 MOST_DISKS = 64
 Name = Annotated[str, Field(min_length=1, max_length=255)]
-# Of what a host has files for.
+# A name that may become a file name on a host.
 FileName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$")]
-# An exbibyte: more than any host has, and no more than is kept in one number.
+# Up to an exbibyte: more than any host has, and still within a 64-bit integer of bytes.
 Mebibytes = Annotated[int, Field(gt=0, le=2**40)]
 Processors = Annotated[int, Field(gt=0, le=2**20)]
 HypervisorSpec = tuple[Name, dict[str, Any]]
@@ -16,7 +16,7 @@ HypervisorSpec = tuple[Name, dict[str, Any]]
 
 
 class Arguments(BaseModel):
-    """Of calls without any."""
+    """The arguments of calls without any."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -32,7 +32,7 @@ class SnapshotArguments(Arguments):
 
 
 class NodeInfoArguments(Arguments):
-    """storage_units: types, names and parameters of them."""
+    """storage_units: their types, names and parameters."""
 
     storage_units: list[tuple[Name, Name, list[Any]]] | None = None
     hv_specs: list[HypervisorSpec] | None = None
@@ -58,7 +58,7 @@ class InstanceArguments(Arguments):
 
 
 class GuestArguments(InstanceArguments):
-    """hypervisor: None: whichever the host has. memory: MiB."""
+    """hypervisor: None for the host's default. memory: MiB."""
 
     hypervisor: Name | None = None
     memory: Mebibytes
@@ -66,9 +66,9 @@ class GuestArguments(InstanceArguments):
 
 
 class NewGuestArguments(GuestArguments):
-    """disks: sizes in MiB. start: whether it runs then.
+    """disks: sizes in MiB. start: whether the guest runs afterwards.
 
-    moved: whether its disks are to have what those on another host have.
+    moved: whether its disks must get the contents of those on another host.
     """
 
     disks: Annotated[list[Mebibytes], Field(max_length=MOST_DISKS)] = Field(default_factory=list)
@@ -77,13 +77,13 @@ class NewGuestArguments(GuestArguments):
 
 
 class RebuildArguments(GuestArguments):
-    """start: whether it runs then."""
+    """start: whether the guest runs afterwards."""
 
     start: bool = True
 
 
 class GrowArguments(InstanceArguments):
-    """disk: its index. size: MiB, as it is to be."""
+    """disk: its index. size: new size in MiB."""
 
     disk: Annotated[int, Field(ge=0, lt=MOST_DISKS)]
     size: Mebibytes

@@ -1,6 +1,6 @@
-"""The calls that an agent answers: the arguments of each call, and what it does with its driver.
+"""The calls that an agent answers: the arguments of each, and its execution by the driver.
 
-Which calls only read says fleetlight.manager.agents.rpcs. The shapes of the old calls are those of
+fleetlight.manager.agents.rpcs says which calls only read. The shapes of the old calls are those of
 contracts/ganeti-node-state-cache, 8.
 """
 
@@ -115,7 +115,7 @@ def _vg_list(driver: Driver, _arguments: Arguments) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """arguments: what they have to be. run: what the driver does; returns the payload, which is JSON."""
+    """A call. arguments: their model. run: carries the call out by the driver; returns the payload, which is JSON."""
 
     arguments: type[Arguments]
     run: Callable[[Driver, Any], Any]
@@ -151,9 +151,9 @@ CALLS: Mapping[str, Call] = {
     "blockdev_remove": Call(VolumeArguments, changes.remove_volume),
     "node_powercycle": Call(Arguments, changes.power_cycle),
 }
-"""By name. Every one of them is in fleetlight.manager.agents.rpcs.RPCS."""
+"""The calls by name. Each is also in fleetlight.manager.agents.rpcs.RPCS."""
 
 
 def storage_units(groups: Sequence[str]) -> list[tuple[str, str, list[Any]]]:
-    """The argument of `node_info` that asks for volume groups."""
+    """Make the argument of `node_info` that asks for volume groups."""
     return [(LVM, group, []) for group in groups]

@@ -1,7 +1,7 @@
-"""The certificates by which agents and those that call them know each other.
+"""The certificates by which agents and workers authenticate each other.
 
-One authority for each cell. An agent's certificate is for being called (serverAuth) and names its node; that of a
-worker is for calling (clientAuth). So a host that was broken into cannot call the agents of others.
+Each cell has one authority. An agent's certificate permits only being called (serverAuth), and names its node; a
+worker's permits only calling (clientAuth). So a compromised host cannot call the agents of other hosts.
 """
 
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from fleetlight.manager.agents.errors import CertificateError
 
 AUTHORITY_LIFETIME = timedelta(days=3650)
 LIFETIME = timedelta(days=365)
-# Of the lifetime; later a certificate is due for its successor.
+# The share of its lifetime after which a certificate is due for renewal.
 _DUE_AFTER = 2 / 3
-# Clocks of two hosts differ.
+# Allows for different clocks of hosts.
 _BACKDATED = timedelta(minutes=10)
 _LONGEST_COMMON_NAME = 64
 
 
 class Role(Enum):
-    """What a certificate is for."""
+    """The purpose of a certificate."""
 
     AGENT = ExtendedKeyUsageOID.SERVER_AUTH
     WORKER = ExtendedKeyUsageOID.CLIENT_AUTH
@@ -43,7 +43,7 @@ class Pair:
 
 
 def new_authority(cell: str, now: datetime) -> Pair:
-    """A new authority for the agents and workers of a cell."""
+    """Make an authority for the agents and workers of a cell."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"Fleetlight node authority of {cell}")
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
@@ -58,9 +58,9 @@ def new_authority(cell: str, now: datetime) -> Pair:
 
 
 def issue(authority: Pair, role: Role, name: str, now: datetime) -> Pair:
-    """A new certificate for a node, or for a worker, called `name`. Raises CertificateError.
+    """Issue a certificate for the node or worker `name`, which ends no later than the authority's.
 
-    It ends with that of the authority, if not before.
+    Raises CertificateError for an unusable authority.
     """
     issuer = _certificate(authority.certificate, "of the authority")
     signer = _key(authority.key, "of the authority")
@@ -84,9 +84,9 @@ def issue(authority: Pair, role: Role, name: str, now: datetime) -> Pair:
 
 
 def is_due(pair: Pair, authority: bytes, now: datetime) -> bool:
-    """Whether a pair needs a successor: it is no pair, is of another authority, or ends before long.
+    """Whether a pair must be renewed: its key does not match, its authority is another one, or it ends soon.
 
-    authority: its certificate, PEM. Raises CertificateError where the certificate is none.
+    authority: its certificate, PEM. Raises CertificateError for a malformed certificate.
     """
     found, issuer = _certificate(pair.certificate, "to renew"), _certificate(authority, "of the authority")
     try:
@@ -99,7 +99,7 @@ def is_due(pair: Pair, authority: bytes, now: datetime) -> bool:
 
 
 def ends_at(certificate: bytes) -> datetime:
-    """When a certificate, PEM, ends. Raises CertificateError."""
+    """Return the end of a certificate, PEM. Raises CertificateError for a malformed one."""
     return _certificate(certificate, "").not_valid_after_utc
 
 
@@ -152,7 +152,7 @@ def _certificate(text: bytes, whose: str) -> x509.Certificate:
 
 
 def _belongs_to(certificate: x509.Certificate, key: bytes) -> bool:
-    """Whether this is the key of a certificate, and not of a new pair of which only one file was written."""
+    """Whether a key matches a certificate; it does not if only one file of a new pair was written."""
     try:
         return _key(key, "to renew").public_key() == certificate.public_key()
     except CertificateError:

@@ -1,4 +1,4 @@
-"""The calls that change something, each by its driver."""
+"""The changing calls: each passes its arguments to the driver."""
 
 from fleetlight.manager.agents.arguments import (
     Arguments,

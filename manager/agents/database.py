@@ -1,4 +1,4 @@
-"""The one file in which an agent keeps what has to outlive it: SQLite, of Python itself."""
+"""The agent's database: one SQLite file, by Python's own module, for everything that must survive a restart."""
 
 import os
 import sqlite3
@@ -13,23 +13,23 @@ _FILE = "agent.db"
 
 
 class AgentDatabase:
-    """One connection, which threads take in turns. Raises AgentError when the file cannot be used."""
+    """One connection, which threads use in turn. Raises AgentError when the file cannot be used."""
 
     def __init__(self, folder: Path) -> None:
-        """folder: of the agent; made if it is not there."""
+        """folder: of the agent; created if missing."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._guard = RLock()
         path = folder / _FILE
         try:
-            # For its owner alone, whatever the umask; what SQLite lays beside it gets the same rights.
+            # Readable only by its owner, whatever the umask; SQLite gives its other files the same rights.
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             try:
-                # A power cut must not take back what was answered.
+                # A power cut must not undo answered changes.
                 self._connection.execute("PRAGMA synchronous = FULL")
                 self._connection.execute("PRAGMA journal_mode = WAL")
-                # Two agents on one folder would be two truths; the second one ends here.
+                # A second agent on the same folder fails here, or both would carry out calls.
                 self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
                 with self.transaction() as connection:
                     connection.execute("CREATE TABLE IF NOT EXISTS agent (folder_is_used INTEGER)")
@@ -42,9 +42,9 @@ class AgentDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All of it, or nothing; one inside of another is part of it.
+        """Run the block in a transaction; a nested one is part of the outer.
 
-        Raises DriverError when the file cannot be read or written, as on a disk that is full.
+        Raises DriverError when the file cannot be read or written, as on a full disk.
         """
         with self._guard:
             if self._connection.in_transaction:
@@ -55,7 +55,7 @@ class AgentDatabase:
                 yield self._connection
                 self._connection.execute("COMMIT")
             except BaseException as error:
-                # Some errors of SQLite have ended it, and others, as of COMMIT itself, have not.
+                # Some errors of SQLite end the transaction, and others, such as one of COMMIT, do not.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 if isinstance(error, sqlite3.Error):

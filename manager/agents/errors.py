@@ -1,16 +1,16 @@
-"""Errors of hosts, and of certificates.
+"""Errors of agents and of certificates.
 
 AgentError
-├── CertificateError         a file has no certificate or key, or not the one that belongs to the other
-├── CallRefusedError         no such call, or arguments that it does not take: nothing was done
-├── CallUnderWayError        the call of that key is being carried out
-└── DriverError              the host cannot do it; the text is the answer
-    └── UnknownGuestError        it has no such guest
+├── CertificateError         a file has no certificate or key, or both do not match
+├── CallRefusedError         the call or its arguments are invalid; nothing was done
+├── CallUnderWayError        an earlier request with the key is still being carried out
+└── DriverError              the host cannot carry out the call; the text is the answer
+    └── UnknownGuestError        the host has no such guest
 """
 
 
 class AgentError(Exception):
-    """Something is wrong on a host, or with what it shows of itself."""
+    """An error of a host's agent, or of its certificate."""
 
 
 class CertificateError(AgentError):
@@ -18,22 +18,22 @@ class CertificateError(AgentError):
 
 
 class CallRefusedError(AgentError):
-    """The call cannot be made as it came."""
+    """The agent refuses the call, and has done nothing."""
 
 
 class CallUnderWayError(AgentError):
-    """The call with this key is being carried out, for a request that came before."""
+    """An earlier request with this key is still being carried out."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"the call with the key '{key}' is under way")
 
 
 class DriverError(AgentError):
-    """The host could not do what it was called for."""
+    """The host could not carry out the call."""
 
 
 class UnknownGuestError(DriverError):
-    """The host has no guest called `name`."""
+    """The host has no guest named `name`."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no instance '{name}' here")

@@ -1,4 +1,4 @@
-"""Journal of the changing calls that were carried out, so that none is carried out twice (docs/decisions/0022)."""
+"""Journal of executed changing calls, so that none is carried out twice (docs/decisions/0022)."""
 
 import hashlib
 import json
@@ -10,9 +10,9 @@ from typing import Any
 from fleetlight.manager.agents.database import AgentDatabase
 from fleetlight.manager.agents.errors import CallRefusedError
 
-# A worker asks again within minutes. So many last for days on a busy host.
+# Entries of days on a busy host, while a worker repeats a call within minutes.
 _KEPT = 100_000
-# No worker is held up for longer, between the moment at which it looks at a job and its call.
+# The longest delay of a worker between reading a job and its call.
 _HELD_UP_S = 3600.0
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS done_calls "
@@ -24,13 +24,13 @@ _TABLES = (
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A call that was carried out, with what it has answered."""
+    """An executed call with its answer."""
 
     payload: Any
 
 
 class Journal:
-    """Lives in the database of the agent, so that a driver that keeps its guests there changes both at once."""
+    """The journal, in the agent's database, so that a driver with its guests there changes both in one transaction."""
 
     def __init__(self, database: AgentDatabase) -> None:
         self._database = database
@@ -39,7 +39,7 @@ class Journal:
                 connection.execute(table)
 
     def find(self, key: str, name: str, arguments: Mapping[str, Any]) -> Done | None:
-        """The call of that key. Raises CallRefusedError if it was another one."""
+        """Find the executed call with a key. Raises CallRefusedError if name or arguments differ."""
         with self._database.transaction() as connection:
             row = connection.execute("SELECT digest, payload FROM done_calls WHERE key = ?", (key,)).fetchone()
         if row is None:
@@ -49,11 +49,11 @@ class Journal:
         return Done(json.loads(row[1]))
 
     def begin(self, instance: str, order: int) -> None:
-        """Note that something of `order` begins on an instance; those of the oldest of too many are forgotten.
+        """Note that a call of `order` begins on an instance; forgets the oldest of too many instances.
 
-        A worker that was held up may ask for what was given up meanwhile, as for a guest that is deleted by now. Raises
-        CallRefusedError if something of a higher order was asked for not long ago: later, a lower one is of a cell that
-        was restored.
+        Raises CallRefusedError if a call of a higher order came recently: then a delayed worker sends a call that was
+        given up meanwhile, such as for a guest that is deleted by now. Much later, a lower order comes from a restored
+        cell.
         """
         now = time.time()
         with self._database.transaction() as connection:
@@ -69,7 +69,7 @@ class Journal:
             connection.execute("DELETE FROM begun_orders WHERE number <= ?", ((number or 0) - _KEPT,))
 
     def add(self, key: str, name: str, arguments: Mapping[str, Any], payload: Any) -> None:
-        """Note that a call was carried out; the oldest of too many are forgotten."""
+        """Record an executed call; forgets the oldest of too many."""
         with self._database.transaction() as connection:
             number = connection.execute(
                 "INSERT INTO done_calls (key, digest, payload) VALUES (?, ?, ?)",

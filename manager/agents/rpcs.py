@@ -1,7 +1,7 @@
-"""Every call that nodes know, with what it means for what is remembered of their state.
+"""Every call of nodes, with its effect on the cached state of nodes.
 
-This table is the one place that says so (contracts/ganeti-node-state-cache, 5). A call that is not in it counts as one
-that changes the node it goes to: being read-only has to be declared.
+This table alone decides that (contracts/ganeti-node-state-cache, 5). An unknown call counts as one that changes its
+node: read-only calls must be declared.
 """
 
 from collections.abc import Mapping
@@ -10,17 +10,17 @@ from enum import StrEnum
 
 
 class Effect(StrEnum):
-    """What a call may change of the state of nodes."""
+    """The effect that a call may have on the state of nodes."""
 
     READS = "reads"  # proven to be read-only
     CONFIGURES = "configures"  # writes files of the cluster's configuration, which no snapshot shows
-    CHANGES = "changes"  # the node that it goes to
-    CHANGES_ALL = "changes all"  # other nodes too
+    CHANGES = "changes"  # changes its node
+    CHANGES_ALL = "changes all"  # changes other nodes, too
 
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """timeout_s: how long the node may take, unless the caller says otherwise."""
+    """A call. timeout_s: default time limit of the node."""
 
     effect: Effect
     timeout_s: float = 60.0
@@ -34,7 +34,7 @@ def _all(effect: Effect, timeout_s: float, names: str) -> dict[str, Rpc]:
 
 
 RPCS: Mapping[str, Rpc] = {
-    # The whole state at once, which the cache is made of.
+    # The whole state at once, for the cache.
     **_all(Effect.READS, _FAST_S, "node_snapshot"),
     # Import and export.
     **_all(Effect.READS, _FAST_S, "impexp_status export_info export_list"),
@@ -44,7 +44,7 @@ RPCS: Mapping[str, Rpc] = {
         "import_start export_start impexp_abort impexp_cleanup finalize_export export_remove",
     ),
     **_all(Effect.CONFIGURES, _FAST_S, "x509_cert_create x509_cert_remove"),
-    # Operating systems and storage providers; validating one runs a script of it.
+    # Operating systems and storage providers; validating one runs its script.
     **_all(Effect.READS, _FAST_S, "os_diagnose extstorage_diagnose"),
     **_all(Effect.CHANGES, _NORMAL_S, "os_validate os_export"),
     # Nodes.
@@ -84,7 +84,7 @@ RPCS: Mapping[str, Rpc] = {
         _HOURS_S,
         "accept_instance instance_migrate instance_finalize_migration_dst instance_finalize_migration_src",
     ),
-    # What Ganeti does in several calls, or does not do. Each is one, so that no half of it is taken for the whole.
+    # Work for which Ganeti has several calls, or none. One call each, so that none is left half done.
     **_all(
         Effect.CHANGES,
         _SLOW_S,
@@ -120,21 +120,21 @@ RPCS: Mapping[str, Rpc] = {
         "node_change_master_netmask upload_file upload_file_single write_ssconf_files",
     ),
 }
-"""By name. Those that agents of ours answer are in fleetlight.manager.agents.calls."""
+"""The calls by name. Our agents answer those of fleetlight.manager.agents.calls."""
 
 _UNDECLARED = Rpc(Effect.CHANGES, _NORMAL_S)
 
 
 def rpc(name: str) -> Rpc:
-    """The entry of a call; of an unknown one that of a call that changes its node."""
+    """Return the entry of a call; an unknown one counts as changing its node."""
     return RPCS.get(name, _UNDECLARED)
 
 
 def effect_of(name: str, *, is_strict: bool = False) -> Effect:
-    """What a call may change; never CONFIGURES.
+    """Return the effect of a call; never CONFIGURES.
 
-    is_strict: whether writing the configuration counts as changing the node, as the source document would have it. It
-    would empty what is remembered of master candidates with each step of a job, and cannot change what that shows.
+    is_strict: whether writing the configuration counts as changing the node, as in the source document. That would drop
+    the cached state of master candidates at each step of a job, though it cannot change it.
     """
     effect = rpc(name).effect
     if effect is Effect.CONFIGURES:

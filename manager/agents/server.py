@@ -1,4 +1,4 @@
-"""The agent over HTTPS: a client without a certificate of a worker of this cell gets no further than the handshake."""
+"""The agent over HTTPS; the TLS handshake refuses clients without a certificate of a worker of the cell."""
 
 import asyncio
 import socket
@@ -28,16 +28,16 @@ _log = structlog.get_logger(__name__)
 _LARGEST_REQUEST = 1024 * 1024
 _SHUTDOWN_TIMEOUT_S = 10
 _LOOK_INTERVAL_S = 1.0
-# Longer than the period in which nodes are asked for all they know, so that connections are used again.
+# Longer than the interval of snapshots, so that connections are reused.
 _KEEP_ALIVE_S = 900
-# A worker sends a call at once; a client that does not keeps a connection that others may need.
+# A worker sends a call at once; a slower client would occupy a connection that others need.
 _REQUEST_TIMEOUT_S = 30
-# Half of the threads: guests that end slowly must not keep the host from saying how it is.
+# Half of the threads, so that slow changes do not delay reports of the host's state.
 _MOST_CHANGES = 20
 
 
 def application(agent: Agent) -> Starlette:
-    """What is served."""
+    """Make the application of an agent."""
     changes = asyncio.Semaphore(_MOST_CHANGES)
 
     async def about(_request: Request) -> JSONResponse:
@@ -91,7 +91,7 @@ async def serve_agent(
     *,
     on_ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Answer calls at `listener` until `stop` is set; those under way are answered first, for some seconds."""
+    """Answer calls at `listener` until `stop` is set, and then finish running ones for some seconds."""
     config = uvicorn.Config(
         application(agent),
         http=_Connection,
@@ -114,9 +114,9 @@ async def serve_agent(
 
 
 class _Connection(H11Protocol):
-    """One that is ended if a request does not come as a whole in time, and at once when the agent ends.
+    """A connection that is aborted if a request does not arrive in time, and at once when the agent ends.
 
-    To end it politely takes an answer of the other side, which does not look at a connection that it keeps for later.
+    A clean end would need the other side, which does not read from connections that it keeps for later.
     """
 
     _deadline: asyncio.TimerHandle | None = None
@@ -158,7 +158,7 @@ class _Connection(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals alone and says when it accepts connections."""
+    """A uvicorn server without signal handlers, which reports when it accepts connections."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -179,7 +179,7 @@ async def _stop_when_told(server: uvicorn.Server, stop: asyncio.Event) -> None:
 
 
 async def _follow_files(tls: RenewedContext) -> None:
-    """Show a new certificate as soon as there is one; says once what is wrong with the files."""
+    """Use new certificates as soon as they are written; logs each fault of the files once."""
     told = None
     while True:
         await asyncio.sleep(_LOOK_INTERVAL_S)
@@ -188,7 +188,7 @@ async def _follow_files(tls: RenewedContext) -> None:
             if tls.renew():
                 _log.info("agent.certificate_renewed")
         except CertificateError as error:
-            # Of the two files one may be written already.
+            # Only one of both files may be written yet.
             reason = str(error)
             if reason != told:
                 _log.warning("agent.certificate_unusable", reason=reason)

@@ -1,7 +1,7 @@
-"""TLS on both ends of a call: each side shows a certificate, and checks that of the other.
+"""TLS for both ends of a call: each side presents a certificate, and checks that of the other.
 
-Files may be replaced while a process runs: the next connection is made with what they hold then, and those that are
-open go on. An authority that was trusted at the start stays so until the process ends.
+Files may be replaced while a process runs: later connections use the new ones, and open connections go on. An authority
+that was trusted at the start stays trusted until the process ends.
 """
 
 import ssl
@@ -14,7 +14,7 @@ from fleetlight.manager.agents.errors import CertificateError
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files. certificate, key: what we show. trusted: the authorities of the other side."""
+    """PEM files. certificate, key: our own. trusted: the authorities of the other side."""
 
     certificate: Path
     key: Path
@@ -22,10 +22,10 @@ class TlsFiles:
 
 
 class RenewedContext:
-    """A context that follows its files. is_server: for the side that is called, which asks for certificates too."""
+    """A TLS context that follows its files. is_server: for the called side, which demands certificates, too."""
 
     def __init__(self, files: TlsFiles, *, is_server: bool) -> None:
-        """Raises CertificateError for files that cannot be used."""
+        """Raises CertificateError for unusable files."""
         self._files = files
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -34,11 +34,11 @@ class RenewedContext:
         _load(self.context, files)
 
     def renew(self) -> bool:
-        """Take what has changed in the files; whether anything has. Raises CertificateError, and keeps what it had."""
+        """Load changed files; returns whether any had changed. Raises CertificateError, and keeps the old ones then."""
         stamp = self._stamp()
         if stamp == self._seen:
             return False
-        # First elsewhere: half of a new pair must not get into the context that is in use.
+        # Load into another context first, so that half of a new pair does not get into the one in use.
         _load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), self._files)
         _load(self.context, self._files)
         self._seen = stamp

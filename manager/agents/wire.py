@@ -1,8 +1,8 @@
 """The protocol between an agent and its caller (contracts/ganeti-node-state-cache, 2, 3 and 7).
 
-`POST /v1/calls/NAME` with `{"arguments": {...}, "key": "..."}` is answered by `[true, PAYLOAD]` or `[false, TEXT]`,
-with status 200 when the call was made, whatever came of it, 202 when the one of that key is being made, or has to wait
-for others, and 4xx when it was not made. `GET /v1` names the agent.
+`POST /v1/calls/NAME` with `{"arguments": {...}, "key": "..."}` is answered by `[true, PAYLOAD]` or `[false, TEXT]`. The
+status is 200 if the call was carried out, even if it failed; 202 if a call with the key is running, or must wait for
+others; and 4xx if it was refused. `GET /v1` names the agent.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,7 +14,7 @@ VERSION = 1
 ROOT = f"/v{VERSION}"
 CALLS = f"{ROOT}/calls/"
 PORT = 1811
-"""Where agents listen, as those of Ganeti do."""
+"""The port of agents, which is that of Ganeti's."""
 
 CACHE_REQ_HV = "hv"
 CACHE_REQ_DISKINFO = "diskinfo"
@@ -23,18 +23,18 @@ FLAGS: Collection[str] = frozenset({CACHE_REQ_HV, CACHE_REQ_DISKINFO, CACHE_REQ_
 
 NODE_DATA = "node"
 INSTANCES_DATA = "instances"
-"""The two parts of what is known by a hypervisor; both are of one moment."""
+"""The keys of the two parts of a hypervisor's state, which are of one moment."""
 
 Snapshot = Mapping[str, Any]
-"""By flag: of `hv` by hypervisor NODE_DATA and INSTANCES_DATA; of `diskinfo` by volume group vg_size and vg_free, in
-MiB, both null for one that is not there; of `bootid` the text."""
+"""The state of a node, by flag. `hv`: by hypervisor, NODE_DATA and INSTANCES_DATA. `diskinfo`: by volume group, vg_size
+and vg_free in MiB, both null for a missing one. `bootid`: a text."""
 
 
 class CallRequest(BaseModel):
     """The body of a call.
 
-    key: of a call that changes something; the same key is carried out once. order: the revision of the instance that it
-        is made for; what has a lower one than something that was just asked for comes too late, and is refused.
+    key: of a changing call; the agent carries out a key once. order: the revision of the instance that the call serves;
+        the agent refuses a call with a lower order than a recent one as too late.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -45,7 +45,7 @@ class CallRequest(BaseModel):
 
 
 UNDER_WAY = 202
-"""The status of an answer that says no more than that the call is being made, or has to be made again."""
+"""The status of an answer to a call that is running, or must be repeated."""
 
 
 def succeeded(payload: Any) -> Sequence[Any]:

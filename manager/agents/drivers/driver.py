@@ -1,4 +1,4 @@
-"""The interface of drivers: what an agent asks of the host that it runs on."""
+"""The interface of drivers, by which an agent controls its host."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,7 +11,7 @@ RUNNING, SHUT_DOWN = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class GuestState:
-    """An instance as its hypervisor has it. memory: MiB. time: seconds of processor time."""
+    """The state of an instance in its hypervisor. memory: MiB. time: seconds of processor time."""
 
     memory: int
     vcpus: int
@@ -24,7 +24,7 @@ class GuestState:
 
 @dataclass(frozen=True, slots=True)
 class HypervisorState:
-    """What one hypervisor of the host says at one moment.
+    """The report of one hypervisor of the host at one moment.
 
     node: memory_total, memory_free, memory_dom0 (MiB), cpu_total, cpu_nodes, cpu_sockets, cpu_dom0. guests: by name.
     """
@@ -42,31 +42,31 @@ class VolumeGroup:
 
 
 class Driver(Protocol):
-    """Calls block, come from several threads, and raise DriverError.
+    """A driver. Its calls block, come from several threads, and raise DriverError.
 
-    is_transactional: whether `changing` takes back what was changed when the process ends inside of it.
+    is_transactional: whether `changing` undoes its changes if the process dies in the block.
     """
 
     is_transactional: ClassVar[bool]
 
     @property
     def hypervisors(self) -> Collection[str]:
-        """Those that can be asked for."""
+        """Return the names of the host's hypervisors."""
         ...
 
     def before(self, call: str) -> None:
-        """Called first for each call, with nothing locked; may raise DriverError."""
+        """Prepare for a call, without locks; may raise DriverError, which fails the call."""
 
     def changing(self) -> AbstractContextManager[object]:
-        """What a change and the note that it was made happen in."""
+        """Return the context in which a change and its entry in the journal are made."""
         ...
 
     def boot_id(self) -> str: ...
 
     def hypervisor(self, name: str) -> HypervisorState:
-        """Node and guests of the same moment, since the free memory depends on the guests.
+        """Report node and guests as of one moment, since the free memory depends on the guests.
 
-        Of a hypervisor that the host does not have there is nothing: cells ask all of their nodes for all they know.
+        Empty for a hypervisor that the host lacks, since cells ask all nodes for all of their hypervisors.
         """
         ...
 
@@ -83,19 +83,19 @@ class Driver(Protocol):
         starts: bool,
         is_moved: bool,
     ) -> None:
-        """Make a guest with its disks, which have these sizes in MiB; nothing of what is there already.
+        """Make a guest and its disks (sizes in MiB); leave existing ones as they are.
 
-        hypervisor: None: whichever the host has. is_moved: whether the disks have to have what those elsewhere have.
+        hypervisor: None for the host's default. is_moved: whether the disks must get the contents of those elsewhere.
         """
 
     def remove(self, name: str) -> None:
-        """End a guest, and remove it with the disks that it was made with; nothing, if it is not there."""
+        """End a guest, and remove it and its original disks; do nothing if it does not exist."""
 
     def start(self, hypervisor: str | None, name: str, *, memory: int, vcpus: int) -> None:
-        """Nothing, if it runs."""
+        """Start a guest; do nothing if it runs."""
 
     def shut_down(self, name: str, *, timeout_s: float) -> None:
-        """Let a guest end, and end it after `timeout_s`; nothing, if it is not there."""
+        """Ask a guest to shut down, and end it after `timeout_s`; do nothing if it does not exist."""
 
     def reboot(self, name: str) -> None: ...
 
@@ -104,50 +104,50 @@ class Driver(Protocol):
     def unpause(self, name: str) -> None: ...
 
     def suspend(self, name: str) -> None:
-        """Let a guest end, so that it goes on where it was when it is started."""
+        """Save a guest's state and end it, so that a start resumes it."""
 
     def rescue(self, hypervisor: str | None, name: str, *, memory: int, vcpus: int) -> None:
-        """Start a guest with another system than its own, to repair that."""
+        """Start a guest with a rescue system, to repair its own."""
 
     def unrescue(self, hypervisor: str | None, name: str, *, memory: int, vcpus: int) -> None:
-        """Start a guest with its own system."""
+        """Start a guest with its own system again."""
 
     def rebuild(self, hypervisor: str | None, name: str, *, memory: int, vcpus: int, starts: bool) -> None:
-        """Put a new system on the disks of a guest."""
+        """Install a new system on a guest's disks."""
 
     def keep_contents(self, name: str) -> None:
-        """Keep elsewhere what the disks of a guest have."""
+        """Copy the contents of a guest's disks to another place."""
 
     def set_memory(self, name: str, memory: int) -> None: ...
 
     def accept(self, hypervisor: str | None, name: str, *, memory: int, vcpus: int) -> None:
-        """Be ready for a guest that is to come from another host."""
+        """Prepare for a guest that will arrive from another host."""
 
     def send_away(self, name: str, target: str) -> None:
-        """Move a guest to `target`, which is ready for it."""
+        """Migrate a guest to `target`, which is prepared for it."""
 
     def finish_arrival(self, name: str, *, has_succeeded: bool) -> None:
-        """Not has_succeeded: the guest does not come; what has arrived is not sent back, which is a failure."""
+        """Finish a guest's arrival. has_succeeded: False if it does not come; fails if it has arrived already."""
 
     def finish_departure(self, name: str, *, has_succeeded: bool) -> None: ...
 
     def grow_disk(self, name: str, index: int, size: int) -> None:
-        """size: MiB, as it is to be; nothing, if it is as large."""
+        """Grow a disk to `size` MiB; do nothing if it has that size."""
 
     def create_volume(self, volume_group: str, name: str, size: int) -> None: ...
 
     def remove_volume(self, volume_group: str, name: str) -> None: ...
 
     def power_cycle(self) -> None:
-        """Restart the host: its guests end, and it has another boot id."""
+        """Restart the host: its guests end, and its boot id changes."""
 
 
 def disk_name(guest: str, index: int) -> str:
-    """What the volume of a disk is called."""
+    """Return the name of a disk's volume."""
     return f"{guest}.disk{index}"
 
 
 def is_disk_of(guest: str, volume: str) -> bool:
-    """Whether a volume is called as one of the disks of a guest."""
+    """Whether a volume has the name of a guest's disk."""
     index = volume.removeprefix(f"{guest}.disk")
     return index.isdecimal() and volume == disk_name(guest, int(index))

@@ -1,9 +1,8 @@
 """A real host, by libvirt: its guests are domains, its volume groups are storage pools.
 
-It uses libvirt's own Python binding: the extra `libvirt`, which is built against Debian's libvirt-dev. A change is what
-is wanted to be, and not a difference, since it may be made once more (fleetlight.manager.agents.agent). What would
-carry the contents of disks, or the memory of guests, to another place is refused, and so is restarting the host under
-its guests.
+It uses libvirt's own Python binding: the extra `libvirt`, which is built against Debian's libvirt-dev. A change sets a
+wanted state, since it may be repeated (fleetlight.manager.agents.agent). The driver refuses to carry contents of disks,
+or memory of guests, to another place, and to restart the host under its guests.
 """
 
 import time
@@ -28,13 +27,13 @@ from fleetlight.manager.agents.drivers.driver import (
 from fleetlight.manager.agents.errors import AgentError, DriverError, UnknownGuestError
 
 HYPERVISORS: Mapping[str, str] = {"qemu": "kvm"}
-"""Ganeti's names of those that libvirt calls otherwise."""
+"""Ganeti's names of hypervisors, by libvirt's, where they differ."""
 _FIRST = ord("a")
 _LETTERS = 26
 
 
 def domain_xml(hypervisor: str, name: str, memory: int, vcpus: int, disks: Sequence[str]) -> str:
-    """The definition of a domain. memory: MiB. disks: paths of its volumes."""
+    """Make the definition of a domain. memory: MiB. disks: paths of its volumes."""
     domain = Element("domain", type=hypervisor)
     SubElement(domain, "name").text = name
     SubElement(domain, "memory", unit="MiB").text = str(memory)
@@ -52,7 +51,7 @@ def domain_xml(hypervisor: str, name: str, memory: int, vcpus: int, disks: Seque
 
 
 def _device(index: int) -> str:
-    """vda, … vdz, vdaa, …"""
+    """Return the name of a disk's device: vda, … vdz, vdaa, …"""
     beyond, letter = divmod(index, _LETTERS)
     return "vd" + ("" if beyond == 0 else chr(_FIRST + beyond - 1)) + chr(_FIRST + letter)
 
@@ -68,9 +67,9 @@ _CARRIES_NOTHING = "this host does not fill or keep disks: its driver is libvirt
 
 
 class LibvirtDriver:
-    """uri: of libvirt, as in qemu:///system. pool: where the disks of new guests are made.
+    """The driver. uri: of libvirt, such as qemu:///system. pool: the storage pool for disks of new guests.
 
-    Raises AgentError without its binding.
+    Raises AgentError without libvirt's binding.
     """
 
     is_transactional: ClassVar[bool] = False
@@ -82,7 +81,7 @@ class LibvirtDriver:
             raise AgentError(
                 "libvirt's Python binding is not installed: pip install 'fleetlight[libvirt]', which needs libvirt-dev"
             ) from error
-        # It would print what is raised as well.
+        # By default libvirt prints each error that it raises, too.
         self._libvirt.registerErrorHandler(lambda _context, _error: None, None)
         self._uri = uri
         self._pool_name = pool
@@ -94,7 +93,7 @@ class LibvirtDriver:
         return (self._said(_hypervisor_of),)
 
     def before(self, call: str) -> None:
-        """There is nothing to do."""
+        """Do nothing."""
 
     def changing(self) -> AbstractContextManager[object]:
         return nullcontext()
@@ -228,7 +227,7 @@ class LibvirtDriver:
         raise DriverError(_MOVES_NOTHING)
 
     def finish_arrival(self, name: str, *, has_succeeded: bool) -> None:
-        # One that was refused is over already.
+        # A refused arrival has ended already.
         if has_succeeded:
             raise DriverError(_MOVES_NOTHING)
 
@@ -281,7 +280,7 @@ class LibvirtDriver:
         return HypervisorState(node, guests)
 
     def _guests(self, connection: Any) -> Iterator[tuple[str, GuestState]]:
-        """By name. What was removed since it was listed is left out, and does not cost what is said of the others."""
+        """Yield the guests by name, without those that were removed since they were listed."""
         for domain in connection.listAllDomains():
             try:
                 yield domain.name(), self._guest(domain)
@@ -295,7 +294,7 @@ class LibvirtDriver:
         return GuestState(memory_kib // _KIB_IN_MIB, vcpus, state, time_ns / _NANOSECONDS)
 
     def _switch(self, name: str, state: int, change: Callable[[Any], object]) -> None:
-        """Bring a domain into a state of libvirt's, unless it is in that."""
+        """Bring a domain into a state of libvirt's, unless it is in that state."""
 
         def switch(connection: Any) -> None:
             domain = self._domain(connection, name)
@@ -311,7 +310,7 @@ class LibvirtDriver:
         return domain
 
     def _found(self, connection: Any, name: str) -> Any:
-        """The domain called so; None if there is none."""
+        """Find a domain by name; None if there is none."""
         try:
             return connection.lookupByName(name)
         except self._libvirt.libvirtError as error:
@@ -332,7 +331,7 @@ class LibvirtDriver:
             raise DriverError(f"this host has the hypervisor {', '.join(self.hypervisors)}, and not '{name}'")
 
     def _said(self, ask: Callable[[Any], Any]) -> Any:
-        """What `ask` finds out by a connection, which is made again when it was lost. Raises DriverError."""
+        """Run `ask` with a connection, and reconnect if it was lost. Raises DriverError."""
         try:
             with self._guard:
                 if self._opened is None or not self._opened.isAlive():
@@ -344,13 +343,13 @@ class LibvirtDriver:
 
 
 def _hypervisor_of(connection: Any) -> str:
-    """As Ganeti calls it."""
+    """Return Ganeti's name of the hypervisor."""
     found = str(connection.getType()).lower()
     return HYPERVISORS.get(found, found)
 
 
 def _volume(pool: Any, name: str, size: int) -> Any:
-    """The volume of a pool, made unless it is there. size: MiB. Raises DriverError if it has another one."""
+    """Find or make a volume of a pool. size: MiB. Raises DriverError if it exists with another size."""
     if name not in pool.listVolumes():
         return pool.createXML(f"<volume><name>{escape(name)}</name><capacity unit='MiB'>{size}</capacity></volume>", 0)
     volume = pool.storageVolLookupByName(name)

@@ -1,6 +1,6 @@
-"""A simulated host: guests and volumes are rows of the agent's database, so they outlive its process.
+"""A simulated host: guests and volumes are rows of the agent's database, so they survive its process.
 
-How slow it is, and what fails, says `behaviour.json` in the folder of the agent, which is read before each call:
+The file `behaviour.json` in the agent's folder, read before each call, sets delays and failures of calls:
 `{"node_snapshot": {"delay_s": 0.2}, "instance_start": {"failure": "no memory"}, "*": {"delay_s": 0.01}}`.
 """
 
@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS volumes (
 
 
 class Behaviour(BaseModel):
-    """How the host takes one call. delay_s: before anything is done. failure: the text with which it fails then."""
+    """The behaviour of one call. delay_s: wait before it. failure: text with which it then fails."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -47,12 +47,12 @@ class Behaviour(BaseModel):
 
 
 class _Behaviours(RootModel[dict[str, Behaviour]]):
-    """By the names of calls; `*` is for all that are not named."""
+    """Behaviours by names of calls; `*` applies to all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostSize:
-    """What the host has. memory_mib, disk_mib: as whole MiB; the host itself takes none of them."""
+    """The capacity of the host. memory_mib, disk_mib: all of it is for guests."""
 
     vcpus: int = 16
     memory_mib: int = 65_536
@@ -60,7 +60,7 @@ class HostSize:
 
 
 class SimulatedDriver:
-    """A host with one volume group. hypervisors: they share its memory; the first is that of guests that name none."""
+    """A host with one volume group. hypervisors: they share its memory; the first is the default of guests."""
 
     is_transactional: ClassVar[bool] = True
 
@@ -167,7 +167,7 @@ class SimulatedDriver:
         self._update(name, "started_at = ?", time.time())
 
     def pause(self, name: str) -> None:
-        # It keeps its memory, so all that a snapshot shows of it stays as it is.
+        # A paused guest keeps its memory, so a snapshot shows it unchanged.
         self._require(name)
 
     def unpause(self, name: str) -> None:
@@ -191,7 +191,7 @@ class SimulatedDriver:
                 self.start(hypervisor, name, memory=memory, vcpus=vcpus)
 
     def keep_contents(self, name: str) -> None:
-        """Disks have no contents."""
+        """Do nothing, since simulated disks have no contents."""
 
     def set_memory(self, name: str, memory: int) -> None:
         with self._database.transaction() as connection:
@@ -202,7 +202,7 @@ class SimulatedDriver:
         self._add_guest(self._known_hypervisor(hypervisor), name, memory, vcpus, is_arriving=True)
 
     def send_away(self, name: str, target: str) -> None:
-        # It runs here until the other side says that it has arrived.
+        # The guest runs here until its arrival is confirmed.
         self._update(name, "is_leaving = ?", 1)
 
     def finish_arrival(self, name: str, *, has_succeeded: bool) -> None:
@@ -264,7 +264,7 @@ class SimulatedDriver:
             if known is not None:
                 if is_arriving and not known[0]:
                     raise DriverError(f"instance '{name}' runs here already")
-                # What was to come from another host and is started here instead is here.
+                # A guest that was arriving and is started here instead has arrived.
                 self._update(name, "is_arriving = ?", int(is_arriving))
                 return
             self._check_memory(connection, name, memory)
@@ -300,7 +300,7 @@ class SimulatedDriver:
         return name or self._hypervisors[0]
 
     def _size_of(self, connection: Connection, volume: str) -> int | None:
-        """In MiB."""
+        """Return the size of a volume in MiB; None if it does not exist."""
         statement = "SELECT size FROM volumes WHERE volume_group = ? AND name = ?"
         found = connection.execute(statement, (self._volume_group, volume)).fetchone()
         return None if found is None else int(found[0])
