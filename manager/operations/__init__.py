@@ -1,1 +1,1 @@
-"""What changes native cells: jobs and their worker, actions of servers, scheduling, simulation."""
+"""Changes of native cells: jobs and their worker, actions of servers, scheduling, simulation."""

@@ -1,4 +1,4 @@
-"""The worker of a native cell: the engine of jobs, with the vocabulary and the nodes that there are."""
+"""The worker of a native cell: the engine of jobs with all vocabularies and the cell's nodes."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class SimulatedHosts:
-    """The hosts of a cell that has no others: each call succeeds, for its rows are all that there is of an instance."""
+    """The hosts of a cell without agents: each call succeeds, since instances are only rows there."""
 
     def call(self, call: NodeCall, key: str) -> None:
-        """There is nothing to do."""
+        """Do nothing."""
 
 
 def new_worker(
@@ -41,7 +41,7 @@ def new_worker(
     metrics: WorkerMetrics | None = None,
     traces: "Traces | None" = None,
 ) -> Worker:
-    """As `Worker`. rpcs: what calls the agents of hosts, in the process; None: jobs of hosts with an agent wait."""
+    """Make a Worker. rpcs: calls the agents of hosts; None: jobs of hosts with an agent wait."""
     rpcs = rpcs or NodeRpcs(NodesSettings())
     nodes = RefreshingHosts(engine, cell, rpcs, CellHosts(engine, cell, rpcs, SimulatedHosts()))
     return Worker(

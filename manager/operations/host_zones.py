@@ -1,8 +1,8 @@
 """Aggregates and the zones of their hosts (contracts/nova-rest, 4.7).
 
-The zone of a host is kept once, with its service, where claims look at it. An aggregate with a zone brings its hosts
-into that zone, and a host that leaves the last such aggregate is in the default zone again. A host in another zone than
-the default one cannot be brought into a second one, nor can a host with instances change its zone.
+The zone of a host is stored with its service, where claims read it. An aggregate with a zone brings its hosts into that
+zone; a host that leaves the last such aggregate returns to the default zone. A host outside of the default zone cannot
+get a second zone, and a host with instances cannot change its zone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,8 +39,8 @@ class _Host:
 class HostZones:
     """Changes of aggregates that concern hosts.
 
-    Calls block, and raise CellUnreachableError when a cell that may have one of the hosts does not answer. A host
-    changes its zone before that is written down, so what was cut off in the middle can be asked for again.
+    Calls block, and raise CellUnreachableError when a cell that may have one of the hosts does not answer. Hosts change
+    their zone before the aggregate is written, so that an interrupted change can be repeated.
     """
 
     def __init__(self, fleet: Fleet, native: NativeCells) -> None:
@@ -49,8 +49,8 @@ class HostZones:
         self._native = native
 
     def add_host(self, number: int, host: str) -> Aggregate:
-        """Raises ResourceNotFoundError, HostNotFoundError, ResourceExistsError for a host that it has already,
-        ZoneTakenError and HostInUseError.
+        """Add a host. Raises ResourceNotFoundError, HostNotFoundError, ResourceExistsError if the aggregate has the
+        host already, ZoneTakenError and HostInUseError.
         """
         with self._fleet.lock(_LOCK):
             aggregate = self._aggregates.find(number)
@@ -63,7 +63,7 @@ class HostZones:
             return self._aggregates.find(number)
 
     def remove_host(self, number: int, host: str) -> Aggregate:
-        """Raises ResourceNotFoundError, also for a host that it does not have, and HostInUseError."""
+        """Remove a host. Raises ResourceNotFoundError, also if the aggregate lacks the host, and HostInUseError."""
         with self._fleet.lock(_LOCK):
             aggregate = self._aggregates.find(number)
             if host not in aggregate.hosts:
@@ -75,9 +75,9 @@ class HostZones:
     def change(
         self, number: int, *, name: str | None = None, metadata: Mapping[str, str | None] | None = None
     ) -> Aggregate:
-        """Give it another name, and change items of its metadata, which a null removes.
+        """Rename an aggregate, and change items of its metadata; null removes an item.
 
-        Raises ResourceNotFoundError, ResourceExistsError for the name of another one, ZoneTakenError, HostInUseError.
+        Raises ResourceNotFoundError, ResourceExistsError if another has the name, ZoneTakenError, HostInUseError.
         """
         with self._fleet.lock(_LOCK):
             aggregate = self._aggregates.find(number)
@@ -91,7 +91,7 @@ class HostZones:
             return self._aggregates.change(number, name or aggregate.name, wanted)
 
     def _bring(self, hosts: Mapping[str, _Host], zone: str, from_: Aggregate | None = None) -> None:
-        """from_: the aggregate whose zone the hosts may leave for this one, if no other aggregate holds them there."""
+        """Bring hosts into a zone. from_: an aggregate whose zone they may leave if no other holds them there."""
         for name, host in hosts.items():
             is_free = host.zone == DEFAULT_ZONE or (
                 from_ is not None and host.zone == from_.zone and not self._is_held(name, from_)
@@ -101,7 +101,7 @@ class HostZones:
         self._set_zone(hosts.values(), zone)
 
     def _release(self, names: Iterable[str], aggregate: Aggregate) -> None:
-        """Hosts that no other aggregate holds in the zone of this one go back to the default zone."""
+        """Return hosts to the default zone, unless another aggregate holds them in the zone of this one."""
         if aggregate.zone is None:
             return
         leaving = self._find(name for name in names if not self._is_held(name, aggregate))
@@ -117,7 +117,7 @@ class HostZones:
 
     def _set_zone(self, hosts: Iterable[_Host], zone: str) -> None:
         changing = [host for host in hosts if host.zone != zone]
-        # Looked at before the first is changed; each is looked at again under its lock.
+        # Check all before the first change; each change checks again under its lock.
         for host in changing:
             if host.node.instance_count:
                 raise HostInUseError(host.node.service.host)
@@ -125,7 +125,7 @@ class HostZones:
             nodes_in(self._native, host.cell).set_zone(host.node.service.uuid, zone)
 
     def _find(self, names: Iterable[str]) -> Mapping[str, _Host]:
-        """Those of the hosts that there are."""
+        """Return the existing ones of these hosts."""
         wanted, found = set(names), dict[str, _Host]()
         unreachable: CellUnreachableError | None = None
         for cell in self._native.cells() if wanted else ():

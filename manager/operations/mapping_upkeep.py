@@ -1,6 +1,4 @@
-"""Keeping the mappings of a native cell equal to its rows while one of its workers runs
-(fleetlight.cells.fleet.adoption).
-"""
+"""Upkeep of a native cell's mappings: a worker compares them with the cell's rows (fleetlight.cells.fleet.adoption)."""
 
 import structlog
 
@@ -16,10 +14,10 @@ _log = structlog.get_logger(__name__)
 
 
 class MappingUpkeep:
-    """Compares the mappings of one cell with its rows at the start, and every `interval_s` after that.
+    """Compares the mappings of one cell with its rows, at the start and every `interval_s`.
 
-    Of several workers of a cell one does it. A fleet database that has forgotten the last comparison went back to an
-    older copy, so that the next one begins at once.
+    Of several workers of a cell only one compares. If the fleet database lacks the last comparison, it went back to an
+    older copy, and the next comparison begins at once.
     """
 
     def __init__(
@@ -34,10 +32,9 @@ class MappingUpkeep:
         self._recorded_at: int | None = None
 
     def step(self) -> int:
-        """Compare a page if it is time to; returns AT_ONCE while there are more pages
-        (fleetlight.manager.operations.jobs.maintenance).
+        """Compare a page if due; returns AT_ONCE while there are more pages (operations.jobs.maintenance).
 
-        Raises CellUnreachableError. While the fleet database is away nothing is compared: jobs go on without it.
+        Raises CellUnreachableError. Does nothing while the fleet database is away, without which jobs go on.
         """
         try:
             return self._compare()
@@ -76,6 +73,6 @@ class MappingUpkeep:
         known = self._fleet.compared_mappings.of(self._cell.uuid)
         if known is None or self._recorded_at is None or known.compared_at < self._recorded_at:
             return True
-        # By another worker too.
+        # The last comparison may be another worker's.
         self._recorded_at = known.compared_at
         return self._fleet.clock() - known.compared_at >= self._interval_s * MICROSECONDS_PER_SECOND

@@ -1,6 +1,6 @@
-"""What changes native cells, of those that an application has open (fleetlight.cells.fan_out.native_cells).
+"""Changes of the native cells that an application has open (fleetlight.cells.fan_out.native_cells).
 
-Everything raises CellUnreachableError: at once when the address of the cell cannot be used.
+Each function raises CellUnreachableError: at once if the address of the cell cannot be used.
 """
 
 from collections.abc import Mapping
@@ -16,17 +16,17 @@ from fleetlight.manager.operations.instances.instance_migrations import finished
 
 
 def nodes_in(native: NativeCells, cell: Cell) -> CellNodes:
-    """The hosts of `cell`."""
+    """Return the hosts of `cell`."""
     return CellNodes(native.engine(cell), cell)
 
 
 def acceptance_in(native: NativeCells, fleet: Fleet, cell: Cell) -> Acceptance:
-    """What accepts orders for `cell`."""
+    """Return the Acceptance of `cell`."""
     return Acceptance(native.engine(cell), fleet, cell, max_attempts=native.max_attempts)
 
 
 def flavor_before_resize(native: NativeCells, cell: Cell, instance_uuid: str) -> Mapping[str, Any] | None:
-    """The flavor (Nova's FlavorPayload) that a resized instance gets back when reverted. Raises NotResizedError."""
+    """Return the flavor (FlavorPayload) that a revert restores. Raises NotResizedError if there is no resize."""
     with cell_failures(cell.name), native.engine(cell).connect() as connection:
         flavor: Mapping[str, Any] | None = finished_migration(connection, instance_uuid).old_instance["flavor"]
     return flavor

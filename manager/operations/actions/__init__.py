@@ -1,1 +1,1 @@
-"""What is done to instances of native cells: accepted, queued, and carried out step by step."""
+"""Actions on instances of native cells: accepted, queued, and carried out step by step."""

@@ -1,7 +1,7 @@
-"""Accepting what callers want to do with instances: one transaction that checks, announces and queues.
+"""Acceptance of orders: one transaction checks the instance, announces the change, and queues a job.
 
-The row of the instance is locked before its state is looked at, so of two callers that meet one is refused.
-What was accepted is carried out by a worker (fleetlight.manager.operations.cell_worker).
+The transaction locks the instance's row before it checks its state, so of two concurrent callers one is refused. A
+worker carries accepted orders out (fleetlight.manager.operations.cell_worker).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -62,21 +62,21 @@ from fleetlight.resources.query_fields.ganeti import is_offline, own_value
 _CREATE = "create"
 _DELETING = "deleting"
 _SOFT_DELETING = "soft-deleting"
-# They would have the guest run, if only for a moment.
+# Actions that would run the guest, at least for a moment.
 _RUN_THE_GUEST = frozenset({"os-start", "reboot SOFT", "reboot HARD", "rescue", "rebuild", "unshelve", "restore"})
-# They would leave the copies of mirrored disks behind, which have to be on two nodes of one group.
+# Actions that would leave the copies of mirrored disks behind, which must be on two nodes of one group.
 _LEAVE_THE_HOST = frozenset({*(action.name for action in MOVES), "shelve", "shelveOffload"})
-# Refused in the general form while the instance is locked (contracts/nova-rest, 2.3).
+# Actions that a lock refuses with the general message (contracts/nova-rest, 2.3).
 _WITHOUT_A_WORD_FOR_LOCKED = {"changePassword", "restore"}
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a caller wants to be done. action: its name in fleetlight.manager.operations.actions.server_actions.
+    """An order of a caller. action: its name in fleetlight.manager.operations.actions.server_actions.
 
-    values: fields of the record that are set at once. parameters: JSON for the steps. request: of the caller.
-    is_admin: whether locks do not count, and hints may name instances of any project.
-    depends_on: numbers of jobs of the cell that have to succeed before.
+    values: fields of the record to set at once. parameters: JSON for the steps. request: of the caller.
+    is_admin: whether locks are ignored, and hints may name instances of any project.
+    depends_on: numbers of the cell's jobs that must succeed first.
     """
 
     action: str
@@ -90,8 +90,8 @@ class Order:
 class Acceptance:
     """Accepts orders for one native cell.
 
-    Every call raises CellUnreachableError when its database does not answer, and those about an instance raise
-    InstanceNotFoundError for one that is not there (any more), and StateConflictError when it cannot do it now.
+    Every call raises CellUnreachableError when the cell's database does not answer. Calls about an instance raise
+    InstanceNotFoundError if it does not exist (any more), and StateConflictError if its state forbids the action.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Acceptance:
         *,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
     ) -> None:
-        """max_attempts: how many hosts a creation or a cold move may try."""
+        """max_attempts: number of hosts that a creation or a cold move may try."""
         self._engine = engine
         self._fleet = fleet
         self.cell = cell
@@ -118,11 +118,11 @@ class Acceptance:
         *,
         needs_hosts: bool = False,
     ) -> Sequence[InstanceRow]:
-        """Accept the creation of instances, all or none; they are there at once, with their hosts, and being built.
+        """Accept the creation of instances, all or none; they exist at once, with their hosts, in state `building`.
 
-        instances_values: fields of their records, as for `new_record`; they differ in nothing that the scheduler looks
-        at. parameters: JSON for the steps of each. needs_hosts: whether nothing is accepted when not all of them find a
-        host, instead of instances that end in error.
+        instances_values: fields of their records, see `new_record`; equal in all fields that the scheduler uses.
+        parameters: JSON for the steps of each. needs_hosts: accept none if not all find a host, instead of instances
+        that end in error.
         Raises InvalidValueError, UnknownFieldError (fleetlight.resources.errors), PayloadError
         (fleetlight.notifications.errors), InstanceExistsError, FleetUnreachableError, and NoValidHostError as
         `needs_hosts` says.
@@ -139,7 +139,7 @@ class Acceptance:
         *,
         needs_hosts: bool,
     ) -> Iterator[Callable[[], Sequence[InstanceRow]]]:
-        """As `create`, in a transaction that ends with the block: hosts are claimed before it begins.
+        """As `create`, in a transaction around the block, which claims hosts before the block begins.
 
         Yields the function that accepts the instances; if the block fails, nothing is accepted.
         """
@@ -154,7 +154,7 @@ class Acceptance:
             "node": None,
         }
         wanted = [new_record({**values, **unbuilt}, now) for values in instances_values]
-        # Addresses come with the network, which a host sets up.
+        # The host sets up the network later, and with it the addresses.
         addresses = {record["uuid"]: record["ip_addresses"] for record in wanted}
         rows = [InstanceRow(self.cell.uuid, FIRST_REVISION, {**record, "ip_addresses": []}) for record in wanted]
         announced = outbox.announcements(
@@ -171,7 +171,7 @@ class Acceptance:
         def write() -> Sequence[InstanceRow]:
             nonlocal may_be_mapped
             may_be_mapped = True
-            # Before the rows, as in Nova: without it no API would find the instance.
+            # Like Nova, write mappings before rows: without one no API would find the instance.
             self._fleet.add_mappings([InstanceMapping.of(row, now) for row in rows])
             add_rows(connection, rows)
             outbox.append(connection, announced)
@@ -197,7 +197,7 @@ class Acceptance:
             with cell_failures(self.cell.name), writing(self._engine) as connection:
                 selections = self._select_destinations(connection, rows, spec, needs_hosts=needs_hosts)
                 yield write
-                # A cell that fails from here on may have them all the same.
+                # If the cell fails from here on, it may still have the rows.
                 may_be_there = True
         except IntegrityError as error:
             raise InstanceExistsError([row.uuid for row in rows]) from error
@@ -209,7 +209,7 @@ class Acceptance:
     def _select_destinations(
         self, connection: Connection, rows: Sequence[InstanceRow], spec: RequestSpec, *, needs_hosts: bool
     ) -> Sequence[Sequence[Wrapped]]:
-        """The Selections of each instance, wrapped, whose first is claimed; none of any when not all find a host."""
+        """Claim hosts; returns each instance's wrapped Selections, the claimed one first; empty if some find none."""
         demand = demand_of(rows[0].record["flavor"])
         uuids = [row.uuid for row in rows]
         try:
@@ -221,25 +221,24 @@ class Acceptance:
         return [[selection.wrap() for selection in selections] for selections in found]
 
     def accept(self, uuid: str, order: Order, check: Callable[[Record], None] = lambda _record: None) -> InstanceRow:
-        """Accept an action; returns the instance as it is then.
+        """Accept an action; returns the instance afterwards.
 
-        A deletion of what is being deleted changes nothing, nor does an evacuation of that, or of what is evacuated.
-
-        check: as for `unlock`; only asked about an instance that can take the action.
-        Raises NotResizedError when there is nothing to confirm or revert, and what `check_values` raises.
+        Deleting an instance that is being deleted changes nothing, nor does evacuating it, or one being evacuated.
+        check: see `unlock`; called only if the instance's state permits the action.
+        Raises NotResizedError when there is nothing to confirm or revert, and the errors of `check_values`.
         """
         row, _ = self._accept(uuid, order, check)
         return row
 
     def submit(self, uuid: str, order: Order) -> int:
-        """As `accept`, of an action that never finds itself under way; returns the number of its job in the cell."""
+        """As `accept`, for an action that never meets itself; returns the number of its job in the cell."""
         _, job_id = self._accept(uuid, order, lambda _record: None)
         if job_id is None:
             raise ValueError(f"{order.action} on {uuid} needs no job")
         return job_id
 
     def _accept(self, uuid: str, order: Order, check: Callable[[Record], None]) -> tuple[InstanceRow, int | None]:
-        """The instance, and the number of the job; None where nothing has to be done."""
+        """Accept an action; returns the instance, and the number of the job, None if there is nothing to do."""
         action = ACTIONS[order.action]
         check_values(order.values)
         parameters = dict(order.parameters)
@@ -254,7 +253,7 @@ class Acceptance:
                 return instance.row, None
             now = self._clock()
             if action.replaces_others:
-                # Hosts may have something of it by now, or be about to.
+                # The jobs that are given up may have left parts of the instance on hosts.
                 notes = notes_of(connection, uuid)
                 parameters["other_hosts"] = [each["destination"]["host"] for each in notes if "destination" in each]
                 self._give_up_jobs(instance, action, now)
@@ -285,7 +284,7 @@ class Acceptance:
             return instance.row, job_id
 
     def update(self, uuid: str, values: Mapping[str, Any], request: RequestContext) -> InstanceRow:
-        """Set fields of the record, in whatever state, also of a locked instance. Raises what `check_values` raises."""
+        """Set fields of the record, in any state, even if locked. Raises the errors of `check_values`."""
         return self.revise(uuid, lambda _record: values, request)
 
     def revise(
@@ -296,10 +295,10 @@ class Acceptance:
         *,
         announces_always: bool = False,
     ) -> InstanceRow:
-        """Set the fields that `decide` makes of the record while no other transaction can change it.
+        """Set the fields that `decide` returns for the locked record. An error of `decide` leaves it unchanged.
 
-        announces_always: also when the instance has these values already; else that changes nothing, as in Nova.
-        decide may raise whatever the caller understands; then nothing is changed. Raises what `check_values` raises.
+        announces_always: announce the instance even if it has these values already; by default, like in Nova, that
+        changes nothing. Raises the errors of `decide` and `check_values`.
         """
         with cell_failures(self.cell.name), writing(self._engine) as connection:
             instance = _locked_server(connection, self.cell, uuid)
@@ -317,7 +316,7 @@ class Acceptance:
             return instance.row
 
     def lock(self, uuid: str, *, by: str, reason: str | None, request: RequestContext) -> InstanceRow:
-        """by: "owner" or "admin". An owner's lock on what is locked already changes nothing."""
+        """Lock an instance. by: "owner" or "admin". An owner's lock on a locked instance changes nothing."""
         with cell_failures(self.cell.name), writing(self._engine) as connection:
             instance = _locked_server(connection, self.cell, uuid)
             if instance.record["locked"] and by == "owner":
@@ -328,7 +327,7 @@ class Acceptance:
     def unlock(
         self, uuid: str, *, request: RequestContext, check: Callable[[Record], None] = lambda _record: None
     ) -> InstanceRow:
-        """check: is given the record, which no other transaction can change meanwhile, and may raise as in `revise`."""
+        """Unlock an instance. check: gets the locked record, and may raise as `decide` of `revise`."""
         with cell_failures(self.cell.name), writing(self._engine) as connection:
             instance = _locked_server(connection, self.cell, uuid)
             check(instance.record)
@@ -338,7 +337,7 @@ class Acceptance:
             )
 
     def reset_state(self, uuid: str, vm_state: str, *, request: RequestContext) -> InstanceRow:
-        """An administrator says what the state is: "active" or "error". What is under way is given up."""
+        """Set the state to "active" or "error" for an administrator, and give up the instance's jobs."""
         with cell_failures(self.cell.name), writing(self._engine) as connection:
             instance = _locked_server(connection, self.cell, uuid)
             self._give_up_jobs(instance, None, self._clock())
@@ -356,7 +355,7 @@ class Acceptance:
         record: str,
         work: str | None = None,
     ) -> InstanceRow:
-        """A change that needs no worker, with its instance action. work: the event of that, if it has one."""
+        """Make a change without a job, and record its instance action. work: the event of that, if it has one."""
         now = self._clock()
         instance.change(event_type, values, now, publisher_id=self._publisher(PublisherService.API), request=request)
         [action_id] = begin_actions(instance.connection, [instance.uuid], record, request, now)
@@ -372,7 +371,7 @@ class Acceptance:
         give_back_claims(connection, instance.record)
 
     def _give_up_resize(self, instance: LockedInstance, now: int) -> None:
-        """The resize of an instance that is not resized any more cannot be confirmed or reverted: it stays."""
+        """Give up the resize of an instance that is not resized any more: nothing can confirm or revert it."""
         with suppress(NotResizedError):
             give_up_migration(instance.connection, finished_migration(instance.connection, instance.uuid).id, now)
         release_except(instance.connection, instance.uuid, instance.record["node"])
@@ -403,12 +402,12 @@ def create_in_several(
     parameters: Mapping[str, Any],
     request: RequestContext,
 ) -> Sequence[InstanceRow]:
-    """As `Acceptance.create` with hosts, of the instances that each cell gets: all have hosts, or nothing is accepted.
+    """As `Acceptance.create` with `needs_hosts`, in several cells: all instances get hosts, or none is accepted.
 
-    Raises what that raises. A cell that fails when its transaction ends, behind that of another one, has none of them.
+    Raises the same errors. A cell whose commit fails after that of another cell gets none of its instances.
     """
     with ExitStack() as transactions:
-        # In one order, so that no two of these wait for each other.
+        # In a fixed order of cells, to avoid deadlocks.
         writes = {
             acceptance.cell.name: transactions.enter_context(
                 acceptance.creating(values, parameters, request, needs_hosts=True)
@@ -417,13 +416,13 @@ def create_in_several(
         }
         rows: dict[str, InstanceRow] = {}
         for cell, write in writes.items():
-            with cell_failures(cell):  # or it would pass for one of the last cell, whose transaction ends first
+            with cell_failures(cell):  # or the error would seem to be of the last cell, whose transaction ends first
                 rows |= {row.uuid: row for row in write()}
     return [rows[each["uuid"]] for _, values in parts for each in values]
 
 
 def _locked_server(connection: Connection, cell: Cell, uuid: str) -> LockedInstance:
-    """The instance, locked. Raises InstanceNotFoundError for a reservation too, which is no server."""
+    """Lock an instance. Raises InstanceNotFoundError also for a reservation, which is no server."""
     instance = LockedInstance.lock(connection, cell, uuid)
     if instance.record["forthcoming"]:
         raise InstanceNotFoundError(uuid)
@@ -431,14 +430,17 @@ def _locked_server(connection: Connection, cell: Cell, uuid: str) -> LockedInsta
 
 
 def refuse_unless_allowed(action: Action, record: Record, *, is_admin: bool) -> None:
-    """Raise what keeps an instance with `record` from `action`, in the order in which Nova looks at it."""
+    """Raise StateConflictError if the state or lock of an instance forbids `action`, checked in Nova's order.
+
+    Raises InstanceNotFoundError while it is being scheduled.
+    """
     uuid, vm_state, task_state = record["uuid"], record["vm_state"], record["task_state"]
     if action.respects_lock and record["locked"] and not is_admin:
         if action.name in _WITHOUT_A_WORD_FOR_LOCKED:
             raise InvalidTransitionError(uuid, action.word, None)
         raise InstanceLockedError(uuid)
     if vm_state == "building" and task_state == "scheduling" and not action.replaces_others:
-        # Nova does not have it in a cell yet.
+        # Nova would not have the instance in a cell yet.
         raise InstanceNotFoundError(uuid)
     if action.needs_host and record["host"] is None:
         raise InstanceNotReadyError(uuid)
@@ -455,7 +457,7 @@ def refuse_unless_allowed(action: Action, record: Record, *, is_admin: bool) -> 
 
 
 def _is_done_anyway(action: Action, record: Record, under_way: Collection[str]) -> bool:
-    """Whether an action that replaces others finds itself under way, or a deletion, which only another one replaces."""
+    """Whether a replacing action is running already, or a deletion is, which no other action replaces."""
     if record["task_state"] == _DELETING or action.name in under_way:
         return True
     return record["task_state"] == _SOFT_DELETING and action.task != _DELETING

@@ -1,4 +1,4 @@
-"""The elements of the table of actions: an action, and the usual forms of its steps."""
+"""The elements of the table of actions: an action, and common forms of steps."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,25 +24,25 @@ from fleetlight.notifications.event_types import INSTANCE_UPDATE, OF_INSTANCES
 IDLE: Collection[str | None] = (None,)
 ANY_TASK: Collection[str | None] = ()
 WORK = "work"
-"""The note that says which event of the instance action is under way."""
+"""The note with the running event of the instance action."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
     """One action.
 
-    word: what refusals call it. record: what instance actions call it; None: they do not mention it.
-    vm_states: where it is allowed; empty: everywhere. task_states: likewise, None stands for idle.
+    word: its name in refusals. record: its name in instance actions; None: not recorded.
+    vm_states: where it is allowed; empty: everywhere. task_states: likewise; None stands for idle.
     needs_host, needs_launch: whether the instance must be on a host, must have run once.
-    respects_lock: whether a lock stops all callers but administrators.
-    task: the task_state at acceptance; None: it stays. event_type: how the acceptance is announced.
-    migration: type and first status of the migration that begins with it.
-    continues: the status that the migration which waits to be confirmed gets.
-    failure: what is set when a step fails, besides the fault; failure_event: what is announced then.
-    replaces_others: whether what is under way is given up.
-    rescheduling: those of the steps at which another host is tried, all of them again, when the chosen one fails.
-    reschedule_event: what is announced then; rescheduled: what is set then.
-    undo: what takes from hosts what a call that failed has left there; None: nothing can be left.
+    respects_lock: whether a lock stops callers that are no administrators.
+    task: the task_state at acceptance; None keeps it. event_type: the notification of the acceptance.
+    migration: type and first status of the migration that it begins.
+    continues: the new status of the migration that waits to be confirmed.
+    failure: fields to set when a step fails, besides the fault; failure_event: the notification then.
+    replaces_others: whether it cancels running actions.
+    rescheduling: the steps that are repeated with another host when they fail on the chosen one.
+    reschedule_event: the notification then; rescheduled: fields to set then.
+    undo: step that removes the remains of a failed call from hosts; None: nothing can remain.
     """
 
     name: str
@@ -74,9 +74,9 @@ def announcing(
     source: PublisherService = PublisherService.COMPUTE,
     effects: Collection[Effect] = (),
 ) -> Step:
-    """A step with one notification (contracts/nova-notifications, section 5).
+    """Make a step with one notification (contracts/nova-notifications, section 5).
 
-    values: what is set. source: what announces it. effects: what else is done, before the values are set.
+    values: fields to set. source: the announcing service. effects: further effects, before the values are set.
     """
     return Step(partial(_announce, event_type, values, source, effects))
 
@@ -94,7 +94,7 @@ def _announce(
     else:
         announce_request(task, event_type, publisher)
     if task.record["deleted"]:
-        # Before the commit: the mapping says "deleted, or about to be", and no later step would say it.
+        # Before the commit: the mapping means "deleted, or about to be", and no later step would set it.
         task.fleet.mark_queued_for_delete(task.cell.uuid, [task.instance.uuid])
 
 
@@ -103,12 +103,12 @@ def start(base: str, *effects: Effect, source: PublisherService = PublisherServi
 
 
 def end(base: str, *effects: Effect, source: PublisherService = PublisherService.COMPUTE, **values: Any) -> Step:
-    """The last of a pair. The task is over, unless `values` say something else."""
+    """Make the last step of a pair, which ends the task unless `values` set another one."""
     return announcing(f"instance.{base}.end", {"task_state": None, **values}, source, effects)
 
 
 def progress(**values: Any) -> Step:
-    """A change of state that has no event of its own."""
+    """Make a step that changes the state without an event of its own."""
     return announcing(INSTANCE_UPDATE, values)
 
 
@@ -117,8 +117,8 @@ def exists(source: PublisherService = PublisherService.COMPUTE) -> Step:
 
 
 def scheduling(*choose: Effect) -> tuple[Step, Step]:
-    """The scheduler is asked for a host. choose: what claims one, or finds what was claimed before; without it, the
-    instance stays where it is, and nothing is claimed.
+    """Make the steps that schedule. choose: claims a host, or reads an earlier claim; without it the instance stays on
+    its host, without a claim.
     """
     select = "scheduler.select_destinations"
     return (
@@ -128,7 +128,7 @@ def scheduling(*choose: Effect) -> tuple[Step, Step]:
 
 
 def work(event: str, *steps: Step, source: PublisherService = PublisherService.COMPUTE) -> tuple[Step, ...]:
-    """`steps` as one event of the instance action (contracts/nova-rest, 3.4). source: whose host the event names."""
+    """Wrap `steps` as one event of the instance action (contracts/nova-rest, 3.4). source: the event has its host."""
     return tuple(replace(step, run=partial(_run_in_event, event, source, step.run)) for step in steps)
 
 
@@ -146,12 +146,12 @@ def calling(
     *,
     host: Callable[[Task], str | None] = current_host,
 ) -> Step:
-    """`step`, once the host has done what it is called for. parameters, host: as of `host_call`."""
+    """Make `step` wait for a call of the host to succeed. parameters, host: see `host_call`."""
     return replace(step, call=host_call(name, parameters, host))
 
 
 def on_destination(*steps: Step) -> tuple[Step, ...]:
-    """`steps`, each of which fails unless the destination is up."""
+    """Make each of `steps` fail unless the destination is up."""
     return tuple(replace(step, run=partial(_run_on_destination, step.run)) for step in steps)
 
 
@@ -170,7 +170,7 @@ def start_and_end(
     word: str | None = None,
     **options: Any,
 ) -> Action:
-    """An action that is a start and an end on one host."""
+    """Make an action of two steps, start and end, on one host."""
     word = word or name
     steps = work(f"compute_{word}_instance", start(base), calling(word, end(base, **result)))
     return Action(name, word, word, steps, vm_states, task=task, **options)

@@ -1,4 +1,4 @@
-"""What steps do besides changing their instance: hosts that are claimed and given back, migrations that move on."""
+"""Effects of steps besides changes of the instance: claims of hosts, their release, and progress of migrations."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,25 +26,25 @@ from fleetlight.manager.operations.scheduling.select_destinations import claim_a
 from fleetlight.notifications.payloads.selection import Selection
 
 SELECTIONS = "selections"
-"""Parameter of a creation: the wrapped Selections of its instance. Note of any job: those that are left to try."""
+"""Parameter of a creation: its instance's wrapped Selections. Note of any job: the Selections left to try."""
 MAX_ATTEMPTS = "max_attempts"
-"""Parameter: how many hosts may be tried, the first one included."""
+"""Parameter: largest number of hosts to try, including the first."""
 TRIED = "tried"
 """Note: the hosts that have failed."""
 
 
 def choose_host(task: Task) -> None:
-    """Claim a host for what the job is about, another one than it is on, and remember it as its destination."""
+    """Claim another host for the job's instance, and note it as the destination."""
     _choose_host(task, max_attempts=1)
 
 
 def choose_host_and_alternates(task: Task) -> None:
-    """As `choose_host`, and remember which hosts to try if that one fails."""
+    """As `choose_host`, and note the hosts to try if that one fails."""
     _choose_host(task, max_attempts=task.parameters.get(MAX_ATTEMPTS, 1))
 
 
 def take_selections(task: Task) -> None:
-    """Remember the host that was claimed when the creation was accepted. Raises NoValidHostError if there was none."""
+    """Note the host that was claimed at the acceptance of a creation. Raises NoValidHostError if there was none."""
     selections = _read_selections(task.parameters[SELECTIONS] or ())
     if not selections:
         raise NoValidHostError(_spec_of(task).unsupported)
@@ -53,9 +53,9 @@ def take_selections(task: Task) -> None:
 
 
 def go_to_next_host(task: Task, reason: Exception) -> None:
-    """Claim the next alternate that can be claimed, and give back the host that has failed for `reason`.
+    """Claim the next alternate with room, and release the claim on the host that failed for `reason`.
 
-    Raises MaxRetriesExceededError behind the last one; what was claimed then stays so.
+    Raises MaxRetriesExceededError after the last one, and keeps the claim then.
     """
     uuid, parameters = task.instance.uuid, task.parameters
     failed = str(destination_of(task)["host"])
@@ -76,7 +76,7 @@ def go_to_next_host(task: Task, reason: Exception) -> None:
 
 
 def require_destination_up(task: Task) -> None:
-    """Raises NodeCallError when the host that was chosen went down meanwhile."""
+    """Raise NodeCallError if the chosen host went down meanwhile."""
     host = str(destination_of(task)["host"])
     statement = select(services.c.forced_down).where(services.c.host == host, services.c.binary == COMPUTE)
     if task.connection.scalar(statement) is not False:
@@ -92,13 +92,13 @@ def _choose_host(task: Task, *, max_attempts: int) -> None:
 
 
 def _spec_of(task: Task) -> RequestSpec:
-    """Where the instance may go, which is not where it was when the action began."""
+    """Make the request spec of the instance, without its host at the beginning of the action."""
     origin = task.parameters.get("origin", task.record)["host"]
     return request_spec(task.fleet, {**task.record, "host": origin}, task.parameters)
 
 
 def _aim_at(task: Task, chosen: Selection, alternates: Sequence[Selection], host: Host | None = None) -> None:
-    """Remember the destination and what is left to try. host: of `chosen`, for the job's migration if it has one."""
+    """Note the destination and the alternates left. host: of `chosen`, for the job's migration if it has one."""
     task.notes["destination"] = {
         "host": chosen.service_host,
         "node": chosen.nodename,
@@ -122,7 +122,7 @@ def _read_selections(wrapped: Sequence[Mapping[str, Any]]) -> list[Selection]:
 
 
 def queue_for_delete(*, queued: bool) -> Effect:
-    """Say in the mapping that the instance is about to be deleted, or that it is not any more."""
+    """Make an effect that marks the mapping as about to be deleted, or removes the mark."""
 
     def effect(task: Task) -> None:
         task.fleet.mark_queued_for_delete(task.cell.uuid, [task.instance.uuid], queued=queued)
@@ -131,33 +131,33 @@ def queue_for_delete(*, queued: bool) -> Effect:
 
 
 def give_back_all(task: Task) -> None:
-    """The instance takes up nothing any more."""
+    """Release all claims of the instance."""
     release_except(task.connection, task.instance.uuid, None)
 
 
 def give_up_addresses(task: Task) -> None:
-    """What the interfaces of the instance had is free for others."""
+    """Release the addresses of the instance's interfaces."""
     give_up_interfaces(task.connection, task.instance.uuid)
 
 
 def give_back_others(task: Task) -> None:
-    """The instance takes up nothing but what it does of the node that it is on, before the step."""
+    """Release all claims of the instance except those on its node before the step."""
     release_except(task.connection, task.instance.uuid, task.record["node"])
 
 
 def give_back_origin(task: Task) -> None:
-    """The instance takes up nothing but what it does of its destination."""
+    """Release all claims of the instance except those on its destination."""
     release_except(task.connection, task.instance.uuid, destination_of(task)["node"])
 
 
 def aim_back(task: Task) -> None:
-    """The destination of a resize that is reverted is the host that it came from."""
+    """Note the original host as the destination of a reverted resize."""
     old = migration_of(task).old_instance
     task.notes["destination"] = {name: old[name] for name in ("host", "node", "availability_zone")}
 
 
 def migration_is(status: str) -> Effect:
-    """The job's migration moves on."""
+    """Make an effect that sets the status of the job's migration."""
 
     def effect(task: Task) -> None:
         if task.job.migration_id is not None:
@@ -167,7 +167,7 @@ def migration_is(status: str) -> Effect:
 
 
 def confirm_what_waits(task: Task) -> None:
-    """Take the resize that waits to be confirmed for this job's: a deletion confirms it, if there is one."""
+    """Adopt the resize that waits to be confirmed, if any, as the job's migration: a deletion confirms it."""
     with suppress(NotResizedError):
         migration = finished_migration(task.connection, task.instance.uuid)
         task.job.migration_id = migration.id
@@ -175,7 +175,7 @@ def confirm_what_waits(task: Task) -> None:
 
 
 def migration_of(task: Task) -> Migration:
-    """The migration of a job. Raises LookupError if it has none."""
+    """Return the migration of a job. Raises LookupError if it has none."""
     if task.job.migration_id is None:
         raise LookupError(f"job {task.job.id} ({task.job.operation}) has no migration")
     return read_migration(task.connection, task.job.migration_id)

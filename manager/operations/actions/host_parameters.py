@@ -1,6 +1,6 @@
-"""Calls of hosts by steps about an instance, and what hosts get to know of it.
+"""Calls of hosts by steps, and their parameters about the instance.
 
-fleetlight.manager.operations.nodes.host_calls has the other end.
+fleetlight.manager.operations.nodes.host_calls carries the calls out.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ _OFF = frozenset({"stopped", "shelved"})
 
 
 def current_host(task: Task) -> str:
-    """Where the instance is, or is about to be."""
+    """Return the host on which the instance is, or will be."""
     return host_of(task, PublisherService.COMPUTE)
 
 
@@ -27,9 +27,9 @@ def host_call(
     parameters: Callable[[Task], Mapping[str, Any]] = lambda _task: {},
     host: Callable[[Task], str | None] = current_host,
 ) -> MakeCall:
-    """The call of a host for something that concerns the instance of a step.
+    """Make the call of a host about a step's instance.
 
-    parameters: what it gets beside the instance. host: which one; None: none is called.
+    parameters: further parameters. host: returns the host to call; None for no call.
     """
 
     def call(task: Task) -> NodeCall | None:
@@ -43,9 +43,9 @@ def host_call(
 
 
 def guest_of(record: Record, flavor: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Hypervisor (None: whichever the host has), memory (MiB), vcpus and disks (MiB each).
+    """Return hypervisor (None for the host's default), memory (MiB), vcpus and disks (MiB each) of a guest.
 
-    flavor: that it gets, if it is not that of the record.
+    flavor: the new flavor, if it differs from that of the record.
     """
     given = flavor or record["flavor"] or {}
     return {
@@ -57,13 +57,13 @@ def guest_of(record: Record, flavor: Mapping[str, Any] | None = None) -> dict[st
 
 
 def with_copies(task: Task) -> Mapping[str, Any]:
-    """The nodes that have copies of mirrored disks, and those that something may be left on."""
+    """Return the nodes with copies of mirrored disks, and those that may have remains of the instance."""
     copies: Sequence[str] = own_value(task.record, "snodes") or ()
     return {"other_hosts": [*copies, *task.parameters.get("other_hosts", ())]}
 
 
 def moved_guest(task: Task) -> Mapping[str, Any]:
-    """As a move or resize makes it, and whether it runs behind that."""
+    """Return the guest of a move or resize, and whether it runs afterwards."""
     return {"guest": guest_of(task.record, task.parameters.get("flavor")), "start": _ran(task)}
 
 
@@ -72,7 +72,7 @@ def evacuated_guest(task: Task) -> Mapping[str, Any]:
 
 
 def back_from_target(task: Task) -> Mapping[str, Any]:
-    """What undoes a move to the destination."""
+    """Return the parameters that undo a move to the destination."""
     return {"target_host": destination_of(task)["host"], "start": _ran(task), "keeps_disks": False}
 
 
@@ -81,7 +81,7 @@ def to_target(task: Task) -> Mapping[str, Any]:
 
 
 def reverted_guest(task: Task) -> Mapping[str, Any]:
-    """As it was before it was resized; it leaves the host that it is on."""
+    """Return the guest as it was before its resize, and the host that it leaves."""
     old = migration_of(task).old_instance
     return {
         "guest": guest_of(task.record, old["flavor"]),
@@ -95,7 +95,7 @@ def rebuilt_guest(task: Task) -> Mapping[str, Any]:
 
 
 def host_left_behind(task: Task) -> str | None:
-    """The host that an instance had before it was resized; None if no resize waits to be confirmed."""
+    """Return the host before a resize; None if no resize waits to be confirmed."""
     return None if task.job.migration_id is None else migration_of(task).old_instance["host"]
 
 

@@ -45,7 +45,7 @@ from fleetlight.manager.operations.jobs.vocabulary import Step
 
 
 def _cold_migration() -> tuple[Step, ...]:
-    """A host is looked for; the scheduling of a move is two events of its instance action."""
+    """Make the steps that schedule a move, which are two events of its instance action."""
     began, ended = scheduling(choose_host_and_alternates)
     return (
         *work("cold_migrate", began, source=PublisherService.CONDUCTOR),
@@ -54,7 +54,7 @@ def _cold_migration() -> tuple[Step, ...]:
 
 
 def _move(name: str, migration_type: str) -> Action:
-    """A cold migration, with another flavor or without."""
+    """Make the action of a cold migration, with or without another flavor."""
     preparation = work(
         "compute_prep_resize",
         *on_destination(

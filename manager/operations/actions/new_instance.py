@@ -1,4 +1,4 @@
-"""The record of an instance that is being created: what was given, checked, and Nova's defaults for the rest."""
+"""The record of a new instance: given values, checked, and Nova's defaults for the rest."""
 
 import re
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ _NOT_IN_A_HOSTNAME = re.compile(r"[^a-z0-9-]+")
 
 
 def new_record(given: Mapping[str, Any], now: int) -> dict[str, Any]:
-    """A complete record. Whatever is `given` wins, nulls too; `now` in microseconds since the epoch.
+    """Make a complete record. `given` values override defaults, even nulls. now: microseconds since the epoch.
 
     Raises UnknownFieldError (fleetlight.resources.errors) and InvalidValueError.
     """
@@ -88,7 +88,7 @@ def new_record(given: Mapping[str, Any], now: int) -> dict[str, Any]:
 
 
 def completed_flavor(flavor: Mapping[str, Any]) -> dict[str, Any]:
-    """A flavor with Nova's defaults for what it leaves out. Raises InvalidValueError for one without its sizes."""
+    """Complete a flavor with Nova's defaults. Raises InvalidValueError for a flavor without sizes."""
     missing = _FLAVOR_REQUIRED - flavor.keys()
     if missing:
         raise InvalidValueError("flavor", dict(flavor), f"also {', '.join(sorted(missing))}")
@@ -96,7 +96,7 @@ def completed_flavor(flavor: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _completed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The nested values among `given`, with defaults for what their parts leave out."""
+    """Return the nested values of `given`, completed with defaults."""
     completed: dict[str, Any] = {}
     if given.get("flavor"):
         completed["flavor"] = completed_flavor(given["flavor"])
@@ -107,9 +107,9 @@ def _completed(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_values(values: Mapping[str, Any]) -> None:
-    """Raises UnknownFieldError or InvalidValueError unless a record can hold these `values`.
+    """Raise UnknownFieldError or InvalidValueError unless a record can hold `values`.
 
-    SQLite would take any value in any column, and then neither compare nor order it as the other sources do.
+    SQLite would accept any value in any column, and then compare and order it differently from other sources.
     """
     for name, value in values.items():
         field = INSTANCE_FIELDS.require(name, "set")
@@ -122,7 +122,7 @@ def check_values(values: Mapping[str, Any]) -> None:
                 raise InvalidValueError(name, value, expected)
             if field.kind in _RANGES and value not in _RANGES[field.kind]:
                 raise InvalidValueError(name, value, f"{expected}, in the range that can be stored")
-            # Other spellings would be other instances in some places and the same one in others.
+            # Other spellings of a uuid would be equal in some stores, and different in others.
             if name == "uuid" and not _UUID.fullmatch(str(value)):
                 raise InvalidValueError(name, value, "a uuid in lower case, with dashes")
         if not _is_storable(value):
@@ -130,7 +130,7 @@ def check_values(values: Mapping[str, Any]) -> None:
 
 
 def _is_storable(value: Any) -> bool:
-    """Whether every text in it is one that both databases and JSON can hold."""
+    """Whether both databases and JSON can store every text in a value."""
     match value:
         case str():
             return not _UNSTORABLE.search(value)
@@ -143,5 +143,5 @@ def _is_storable(value: Any) -> bool:
 
 
 def hostname_of(display_name: str | None, uuid: str) -> str:
-    """Nova's rule in short: the name in lower case, what a host name cannot hold replaced, else one of the uuid."""
+    """Derive a host name like Nova: the name in lower case, with invalid characters replaced, or else from the uuid."""
     return _NOT_IN_A_HOSTNAME.sub("-", (display_name or "").lower()).strip("-")[:63] or f"Server-{uuid}"

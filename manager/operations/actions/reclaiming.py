@@ -1,4 +1,4 @@
-"""Deleting for good what was deleted some time ago and can still be restored (contracts/nova-rest, 2.2)."""
+"""Final deletion of soft-deleted instances after some time (contracts/nova-rest, 2.2)."""
 
 from uuid import uuid4
 
@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Reclaimer:
-    """interval_s: how long a deleted instance can be restored (`fleet.reclaim_instance_interval_s`)."""
+    """Deletes soft-deleted instances for good. interval_s: `fleet.reclaim_instance_interval_s`."""
 
     def __init__(
         self, acceptance: Acceptance, engine: Engine, cell: Cell, interval_s: float, clock: Clock = system_clock
@@ -31,14 +31,14 @@ class Reclaimer:
         self._clock = clock
 
     def reclaim(self) -> int:
-        """Order the deletion of the instances whose time is over, at most AT_ONCE; returns how many there were.
+        """Order the deletion of due instances, at most AT_ONCE; returns their number.
 
         Raises CellUnreachableError.
         """
         due = self._due()
         for uuid in due:
             try:
-                # Locks do not count: the owner has deleted it.
+                # As administrator, so that locks do not count: the owner has deleted the instance.
                 self._acceptance.accept(uuid, Order("delete", request=RequestContext(f"req-{uuid4()}"), is_admin=True))
             except (InstanceNotFoundError, StateConflictError) as error:
                 _log.info("reclaim.not_now", cell=self._cell.name, instance=uuid, reason=str(error))

@@ -1,4 +1,4 @@
-"""What the scheduler and the conductor announce: which host was looked for, and that there was none."""
+"""Notifications of the scheduler and the conductor: the request for a host, and its failure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from fleetlight.notifications.versioned import VersionedPayload
 
 
 def to_payload(task: Task, event_type: str, failure: BaseException | None = None) -> VersionedPayload:
-    """The payload of a `scheduler.*` event, or of a `compute_task.*` one for which there is a `failure`."""
+    """Make the payload of a `scheduler.*` event, or of a `compute_task.*` event with its `failure`."""
     spec = _request_spec(task)
     if failure is None:
         return spec
@@ -37,7 +37,7 @@ def to_payload(task: Task, event_type: str, failure: BaseException | None = None
 
 
 def announce_request(task: Task, event_type: str, publisher: str, failure: BaseException | None = None) -> None:
-    """Announce what `to_payload` makes."""
+    """Announce an event with the payload of `to_payload`."""
     payload = to_payload(task, event_type, failure)
     outbox.append_event(
         task.connection, event_type, payload, publisher_id=publisher, at=task.now, request=task.job.request
@@ -54,7 +54,7 @@ def _request_spec(task: Task) -> RequestSpecPayload:
         num_instances=parameters.get("count", 1),
         force_hosts=parameters.get("host"),
         force_nodes=parameters.get("node"),
-        # The host that it failed on last is one more than those that were followed by another.
+        # `tried` lacks the host of the last attempt.
         retry=SchedulerRetriesPayload(num_attempts=len(tried) + 1, hosts=list(tried)) if tried else None,
     )
 
@@ -62,9 +62,9 @@ def _request_spec(task: Task) -> RequestSpecPayload:
 def request_spec_payload(
     record: Mapping[str, Any], flavor: Mapping[str, Any] | None, *, group: ServerGroup | None = None, **fields: Any
 ) -> RequestSpecPayload:
-    """What the scheduler is asked about an instance. record: its fields, or those of them that a request has.
+    """Make the payload of a request spec. record: fields of the instance, or those that a request has.
 
-    fields: of the payload, announced beside those of the record.
+    fields: further fields of the payload.
     """
     given: dict[str, Any] = {
         "instance_uuid": record["uuid"],
@@ -104,7 +104,7 @@ def _group_payload(group: ServerGroup) -> ServerGroupPayload:
 
 
 def hints_as_lists(hints: Mapping[str, Any] | None) -> dict[str, list[str]]:
-    """Hints as they are kept and shown: each value is a list of texts, also a single one."""
+    """Convert hints to the stored and shown form: each value is a list of texts, even a single one."""
     return {
         name: [str(item) for item in (value if isinstance(value, list) else [value])]
         for name, value in (hints or {}).items()

@@ -1,7 +1,7 @@
-"""Every action of an instance: when it is allowed, and the steps that carry it out (contracts/nova-rest, 2.2 and 2.3).
+"""Every action of an instance: when it is allowed, and its steps (contracts/nova-rest, 2.2 and 2.3).
 
-This is the one list of them. What accepts an action is fleetlight.manager.operations.actions.accepting, what carries
-the steps out fleetlight.manager.operations.jobs.worker.
+This is the only list of actions. fleetlight.manager.operations.actions.accepting accepts them, and
+fleetlight.manager.operations.jobs.worker carries their steps out.
 """
 
 from collections.abc import Collection, Mapping
@@ -204,7 +204,7 @@ _ALL = (
     _reboot("reboot HARD", "_hard", ("active", "stopped", "paused", "suspended", "error"), _HARD_REBOOT_TASKS),
     start_and_end("pause", "pause", ("active",), "pausing", {"vm_state": "paused", "power_state": PAUSED}),
     start_and_end("unpause", "unpause", ("paused",), "unpausing", {"vm_state": "active", "power_state": RUNNING}),
-    # A guest that was saved to disk does not run: its hypervisor calls that shut down.
+    # A suspended guest does not run: its hypervisor reports it as shut down.
     start_and_end("suspend", "suspend", ("active",), "suspending", {"vm_state": "suspended", "power_state": SHUT_DOWN}),
     start_and_end("resume", "resume", ("suspended",), "resuming", {"vm_state": "active", "power_state": RUNNING}),
     Action(
@@ -366,4 +366,4 @@ _ALL = (
 )
 
 ACTIONS: Mapping[str, Action] = {action.name: action for action in _ALL}
-"""By name, which is the key of the request's body where there is one."""
+"""The actions by name, which is the key in the request's body, if it has one."""

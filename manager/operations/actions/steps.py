@@ -1,9 +1,9 @@
-"""What the steps of actions read of their `Task`, and which service announces them.
+"""The parameters and notes of a `Task` that steps read, and the service that announces a step.
 
-Its parameters are what was asked for, and `origin` (where the instance was when the action was accepted),
-`is_by_administrator` (whether hints may name instances of other projects); its notes tell later steps `destination`
-(the host that was chosen), `selections` (the hosts that are left to try), `tried` (those that have failed) and `work`
-(the event of the instance action that is under way).
+Parameters are those of the request, `origin` (where the instance was at the acceptance) and `is_by_administrator`
+(whether hints may name instances of other projects). Notes for later steps are `destination` (the chosen host),
+`selections` (the hosts left to try), `tried` (the hosts that have failed) and `work` (the running event of the instance
+action).
 """
 
 from collections.abc import Callable, Mapping
@@ -29,25 +29,25 @@ _ORIGIN = ("vm_state", "task_state", "power_state", "host", "node")
 
 
 def origin_in(record: Record) -> Mapping[str, Any]:
-    """What is kept of a record for `origin_of`."""
+    """Return the fields of a record to store for `origin_of`."""
     return {name: record[name] for name in _ORIGIN}
 
 
 def origin_of(task: Task) -> Mapping[str, Any]:
-    """Fields of the record as they were when the action was accepted, or when an operation of Ganeti began."""
+    """Return fields of the record at the acceptance of the action, or at the begin of an operation of Ganeti."""
     origin: Mapping[str, Any] = task.notes["origin"] if "origin" in task.notes else task.parameters["origin"]
     return origin
 
 
 def destination_of(task: Task) -> Mapping[str, Any]:
-    """The chosen host as fields of a record: host, node, availability_zone."""
+    """Return the chosen host as fields of a record: host, node, availability_zone."""
     destination: Mapping[str, Any] = task.notes["destination"]
     return destination
 
 
 Effect = Callable[[Task], None]
 Values = Mapping[str, Any] | Callable[[Task], Mapping[str, Any]]
-"""Fields of the record to set; a function, where they are known only when the step runs."""
+"""Fields of the record to set, or a function that returns them when the step runs."""
 
 
 def values_of(values: Values, task: Task) -> Mapping[str, Any]:
@@ -55,13 +55,13 @@ def values_of(values: Values, task: Task) -> Mapping[str, Any]:
 
 
 def publisher_id(task: Task, source: PublisherService) -> str:
-    """`<service>:<host>` of the service that announces a step of `task`."""
+    """Return `<service>:<host>` of the service that announces a step of `task`."""
     is_on_a_host = source in {PublisherService.COMPUTE, PublisherService.DESTINATION, PublisherService.ORIGIN}
     return f"{PublisherService.COMPUTE.value if is_on_a_host else source.value}:{host_of(task, source)}"
 
 
 def host_of(task: Task, source: PublisherService) -> str:
-    """The host of the service that announces a step of `task`; services of the cell are on a host called like it."""
+    """Return the host of the service that announces a step of `task`; the cell's own services use its name."""
     cell = task.cell.name
     match source:
         case PublisherService.COMPUTE:

@@ -1,4 +1,4 @@
-"""What steps set when it depends on the instance, and when a step is needed at all."""
+"""Values of steps that depend on the instance, and conditions for steps."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -34,7 +34,7 @@ def was_only_shelved(task: Task) -> bool:
 
 
 def deleted(task: Task) -> Mapping[str, Any]:
-    """The row stays, marked; tags, metadata, volumes and fault go (contracts/nova-db, 1.4)."""
+    """Mark the row as deleted, and clear tags, metadata, volumes and fault (contracts/nova-db, 1.4)."""
     return {
         "deleted": True,
         "deleted_at": task.now,
@@ -54,7 +54,7 @@ def launched(task: Task) -> Mapping[str, Any]:
 
 
 def placed(task_state: str | None) -> Callable[[Task], Mapping[str, Any]]:
-    """On the destination, and with `task_state`."""
+    """Make values that place the instance on the destination, with `task_state`."""
 
     def values(task: Task) -> Mapping[str, Any]:
         launched_on = task.record["launched_on"] or destination_of(task)["host"]
@@ -64,7 +64,7 @@ def placed(task_state: str | None) -> Callable[[Task], Mapping[str, Any]]:
 
 
 def unplaced(task_state: str | None) -> Callable[[Task], Mapping[str, Any]]:
-    """On no host any more, as before one was chosen, and with `task_state`."""
+    """Make values that take the instance off its host, with `task_state`."""
 
     def values(task: Task) -> Mapping[str, Any]:
         zone = task.record["pinned_availability_zone"]
@@ -79,7 +79,7 @@ def networked(task: Task) -> Mapping[str, Any]:
 
 
 def resized_there(task: Task) -> Mapping[str, Any]:
-    """On the destination, with the new flavor if there is one."""
+    """Return values that place the instance on the destination, with the new flavor, if any."""
     values = {**destination_of(task), "task_state": "resize_finish"}
     flavor = task.parameters.get("flavor")
     if flavor is not None:
@@ -117,5 +117,5 @@ def evacuated(task: Task) -> Mapping[str, Any]:
 
 
 def as_before(task: Task) -> Mapping[str, Any]:
-    """After a failure that did the instance no harm."""
+    """Return the values from before the action, after a harmless failure."""
     return {"vm_state": origin_of(task)["vm_state"]}

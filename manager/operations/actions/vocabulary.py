@@ -1,7 +1,7 @@
-"""The actions of servers as operations of jobs: how their failures are recovered from, or show.
+"""The actions of servers as operations of jobs, and the recovery from their failures.
 
-An action locks its instance for itself, from its first step to its last, so those of one instance run one after the
-other, in the order of acceptance.
+An action holds the exclusive lock of its instance from its first step to its last, so actions of one instance run one
+after the other, in the order of acceptance.
 """
 
 from collections.abc import Collection, Mapping
@@ -36,12 +36,12 @@ def _locks(_parameters: Mapping[str, Any], instance_uuid: str | None) -> Collect
 
 
 def _is_deleted(task: Task) -> bool:
-    """Whether there is nothing left to do, which may be so because the simulator, or an operator, has deleted it."""
+    """Whether the instance does not exist any more, since the simulator or an operator may have deleted it."""
     return bool(task.record["deleted"])
 
 
 def _recover(action: Action, task: Task, error: Exception) -> int:
-    """Undo what a host has left of what failed, and then try the next one; raises what the job ends with if not."""
+    """Undo the remains of a failed step on a host, and then try the next host; else raise the error of the job."""
     failed_at = VOCABULARY[action.name].place(task.job.next_step)
     if is_undoing(task):
         error, failed_at = settled(task, error)
@@ -52,9 +52,9 @@ def _recover(action: Action, task: Task, error: Exception) -> int:
 
 
 def _try_next_host(action: Action, task: Task, error: Exception, failed_at: int) -> int:
-    """Go on with the next alternate after a host has failed, and announce it; raises what the job ends with if not.
+    """Continue with the next alternate after a host has failed, and announce it; else raise the error of the job.
 
-    A host of which it is not known what it has done may run the instance, so no other one is tried.
+    No other host is tried if the outcome on the host is unknown, since it may run the instance.
     """
     places = [place for place, step in enumerate(action.steps) if step in action.rescheduling]
     if failed_at not in places or task.record["deleted"]:
@@ -78,9 +78,9 @@ def _announce_failed_host(action: Action, task: Task) -> None:
 
 
 def _show_failure(action: Action, task: Task, error: Exception) -> None:
-    """Let the instance show what happened."""
+    """Set the instance's state and fault after a failure."""
     if isinstance(error, NodeCallError) and not error.is_certain:
-        # It is not known whether it runs, or where.
+        # The outcome is unknown: the instance may run, on either host.
         failure: Mapping[str, Any] = {"vm_state": "error"}
     elif isinstance(error, JobCanceledError) and origin_of(task)["vm_state"] != "building":
         failure = as_before(task)
@@ -107,4 +107,4 @@ def _show_failure(action: Action, task: Task, error: Exception) -> None:
 
 
 VOCABULARY: Vocabulary = {name: _operation(action) for name, action in ACTIONS.items()}
-"""By the names of actions."""
+"""The operations by names of actions."""

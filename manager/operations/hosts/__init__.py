@@ -1,1 +1,1 @@
-"""What changes the hosts of native cells: services, nodes, inventories, addresses of agents."""
+"""Changes of the hosts of native cells: services, nodes, inventories, addresses of agents."""

@@ -1,4 +1,4 @@
-"""Where the agents of a native cell answer, as operators set it."""
+"""The addresses of a native cell's agents, which operators set."""
 
 from collections.abc import Collection, Sequence
 
@@ -26,14 +26,14 @@ class AgentAddresses:
             return read_agents(connection)
 
     def of(self, hosts: Collection[str]) -> Sequence[AgentAddress]:
-        """Those of some hosts, or nodes called so or with that uuid; a host without an agent is left out."""
+        """Return the agents of some hosts, given by host, node name or uuid; leaves out hosts without agent."""
         with cell_failures(self._cell.name), self._engine.connect() as connection:
             return read_agents(connection, hosts)
 
     def set(self, host: str, address: str | None) -> None:
-        """Let the agent at `address` do the work of a host, or (None) let the host be simulated.
+        """Set the address of a host's agent; None: simulate the host.
 
-        Raises HostNotFoundError.
+        Raises HostNotFoundError for an unknown host.
         """
         is_of_host = compute_nodes.c.service_id.in_(select(services.c.id).where(services.c.host == host))
         statement = update(compute_nodes).where(is_of_host).values(agent_address=address)

@@ -1,6 +1,6 @@
-"""The hosts of a native cell, and what operators change of them.
+"""The hosts of a native cell, and changes of them by operators.
 
-A service is up unless an operator forced it down: simulated hosts have no agent whose signs of life could stop.
+A service is up unless an operator forced it down, since simulated hosts have no heartbeat.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -43,7 +43,7 @@ _SERVICE_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class NewHost:
-    """A host that joins a cell. node: its hypervisor's name; like the host unless given."""
+    """A host that joins a cell. node: its hypervisor's name; by default that of the host."""
 
     host: str
     capacity: Amount
@@ -61,35 +61,35 @@ class CellNodes:
         self._clock = clock
 
     def services(self, *, host: str | None = None, binary: str | None = None) -> Sequence[ComputeService]:
-        """Every service, or those of a host or with a binary, by host."""
+        """Read all services, or those of a host or with a binary, ordered by host."""
         given = ((services.c.host, host), (services.c.binary, binary))
         wanted = [column == value for column, value in given if value is not None]
         return self._services(*wanted)
 
     def service(self, service_id: str | int) -> ComputeService | None:
-        """The service with this uuid, or with the number that stands for it."""
+        """Find the service with this uuid or number."""
         found = self._services(_has_id(services.c.uuid, service_id))
         return found[0] if found else None
 
     def nodes(self) -> Sequence[ComputeNode]:
-        """Every node with what is used of it, in the order in which they joined."""
+        """Read all nodes with their usage, in the order in which they joined."""
         return self._nodes()
 
     def nodes_named_like(self, part: str) -> Sequence[ComputeNode]:
-        """The nodes whose hypervisors have `part` in their names, in capital or small letters."""
+        """Find the nodes whose hypervisors have `part` in their names, ignoring case."""
         return self._nodes(func.lower(compute_nodes.c.hypervisor_hostname).contains(part.lower(), autoescape=True))
 
     def nodes_of(self, hosts: Collection[str]) -> Sequence[ComputeNode]:
-        """The nodes of some hosts."""
+        """Read the nodes of some hosts."""
         return self._nodes(services.c.host.in_(hosts))
 
     def node(self, node_id: str | int) -> ComputeNode | None:
-        """The node with this uuid, or with the number that stands for it."""
+        """Find the node with this uuid or number."""
         found = self._nodes(_has_id(compute_nodes.c.uuid, node_id))
         return found[0] if found else None
 
     def servers_on(self, hosts: Collection[str]) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """Uuid and name of the servers that are not deleted, by host; a host without any is left out."""
+        """Read uuids and names of servers by host, without deleted ones, and without hosts that have none."""
         columns = (instances.c.host, instances.c.uuid, instances.c.display_name)
         statement = (
             select(*columns)
@@ -103,7 +103,7 @@ class CellNodes:
         return found
 
     def used_by_projects(self, host: str) -> Mapping[str, Amount]:
-        """What the instances of each project take up of a host, by project."""
+        """Sum up the usage of a host by project."""
         project = func.coalesce(instances.c.project_id, "").label("project")
         statement = (
             select(project, *ALLOCATED)
@@ -118,9 +118,9 @@ class CellNodes:
             return {project: Amount.of_gib(*sums) for project, *sums in connection.execute(statement)}
 
     def add_hosts(self, hosts: Sequence[NewHost]) -> None:
-        """Add hosts with one node each, in the oldest group; those that are there (by their name) stay as they are.
+        """Add hosts with one node each, in the oldest group, and announce each as `hypervisor.create`.
 
-        Each is announced as `hypervisor.create`.
+        Existing hosts (by name) stay unchanged.
         """
         now, added = self._clock(), []
         with cell_failures(self._cell.name), writing(self._engine) as connection:
@@ -171,9 +171,9 @@ class CellNodes:
         disabled_reason: str | None = None,
         forced_down: bool | None = None,
     ) -> ComputeService:
-        """Set what operators may set; announced as `service.update` if that changes anything.
+        """Update a service, and announce it as `service.update` if that changes anything.
 
-        disabled, forced_down: None leaves it as it is; the reason goes with `disabled`.
+        disabled, forced_down: None keeps the value; the reason belongs to `disabled`.
         Raises HostNotFoundError for an unknown service.
         """
         now = self._clock()
@@ -189,9 +189,9 @@ class CellNodes:
             return change_service(connection, uuid, values, now)
 
     def set_zone(self, uuid: str, zone: str) -> None:
-        """Bring the host of a service into another zone; announced as `service.update` if that changes anything.
+        """Move the host of a service into another zone, and announce `service.update` if that changes anything.
 
-        Raises HostNotFoundError, and HostInUseError while instances use a node: they are in the zone of their host.
+        Raises HostNotFoundError, and HostInUseError while instances use a node, since they are in the host's zone.
         """
         now = self._clock()
         with cell_failures(self._cell.name), writing(self._engine) as connection:
@@ -201,7 +201,7 @@ class CellNodes:
                 change_service(connection, uuid, {"availability_zone": zone}, now)
 
     def remove_service(self, uuid: str) -> None:
-        """Remove a service and its nodes, each announced as `hypervisor.delete`.
+        """Remove a service and its nodes, and announce each as `hypervisor.delete`.
 
         Raises HostNotFoundError, and HostInUseError while instances use a node.
         """
@@ -233,7 +233,7 @@ def _locked_service(connection: Connection, uuid: str) -> Row[Any]:
 def _require_unused(connection: Connection, service: Row[Any]) -> None:
     """Raise HostInUseError while instances use a node of `service`; until the transaction ends, none can claim one."""
     nodes = select(compute_nodes.c.id).where(compute_nodes.c.service_id == service.id)
-    # Locked as for a claim.
+    # Lock the rows like a claim.
     connection.execute(nodes.with_for_update()).all()
     used = select(allocations.c.node_id).where(allocations.c.node_id.in_(nodes)).limit(1)
     if connection.execute(used).one_or_none() is not None:
@@ -241,9 +241,9 @@ def _require_unused(connection: Connection, service: Row[Any]) -> None:
 
 
 def change_service(connection: Connection, uuid: str, values: Mapping[str, object], now: int) -> ComputeService:
-    """Write values of a service, in the transaction of the caller.
+    """Write values of a service in the caller's transaction.
 
-    It is announced as `service.update`, and its nodes as `hypervisor.update`.
+    Announces it as `service.update`, and its nodes as `hypervisor.update`.
     """
     statement = update(services).where(services.c.uuid == uuid).values(**values, updated_at=now)
     service = to_service(connection.execute(statement.returning(services)).one())

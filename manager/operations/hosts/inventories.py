@@ -1,4 +1,4 @@
-"""How much of a node instances may take up: without what is reserved, by its ratios; and the traits of a node."""
+"""Inventories of nodes: reserved amounts and allocation ratios; and traits of nodes."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ from fleetlight.cells.tables import compute_nodes, node_traits, services
 
 @dataclass(frozen=True, slots=True)
 class InventoryChange:
-    """What is set of the nodes of some hosts; what is not named stays as it is.
+    """A change of some hosts' nodes; sizes that it does not name stay unchanged.
 
-    reserved: amounts by size (`vcpus`, `memory_mib`, `disk_gib`). ratios: how much of what is left instances may take
-        up, by size; in thousandths, below them nothing counts. traits: all that the nodes have from now on.
+    reserved: amounts by size (`vcpus`, `memory_mib`, `disk_gib`). ratios: allocation ratios of the rest by size,
+        rounded to thousandths. traits: the complete new set of traits.
     """
 
     reserved: Mapping[str, int] = field(default_factory=dict)
@@ -26,16 +26,16 @@ class InventoryChange:
 
 
 class Inventories:
-    """Those of one native cell. Calls raise CellUnreachableError when its database does not answer."""
+    """The inventories of one native cell. Calls raise CellUnreachableError when its database does not answer."""
 
     def __init__(self, engine: Engine, cell: Cell) -> None:
         self._engine = engine
         self._cell = cell
 
     def change(self, hosts: Collection[str], change: InventoryChange) -> None:
-        """Set it for the nodes of all these hosts, or of none: raises HostNotFoundError for one that there is not.
+        """Change the nodes of all these hosts. Instances stay even if they exceed the new inventory.
 
-        Instances that are there stay, also beyond what the nodes have for them then. Raises HostNotFoundError.
+        Raises HostNotFoundError, and changes nothing, if a host does not exist.
         """
         values = {f"reserved_{size}": amount for size, amount in change.reserved.items()}
         values |= {f"{size}_permille": int(Fraction(str(ratio)) * 1000) for size, ratio in change.ratios.items()}
@@ -45,7 +45,7 @@ class Inventories:
             .where(services.c.host.in_(hosts))
         )
         with cell_failures(self._cell.name), writing(self._engine) as connection:
-            # Locked as for a claim, so that none is made by what was before.
+            # Lock the rows like a claim, so that no concurrent claim uses the old inventory.
             found = connection.execute(of_hosts.order_by(compute_nodes.c.id).with_for_update(of=compute_nodes)).all()
             missing = set(hosts) - {row.host for row in found}
             if missing:

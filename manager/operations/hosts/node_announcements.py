@@ -1,8 +1,8 @@
-"""The announcement of each change of a node of a native cell.
+"""Announcements of changes of a native cell's nodes.
 
-A node changes with its row, its service, its group, the parameters of the cell, and what it was found to be. What
-writes one of these calls `announce_changed_nodes` in the same transaction: the rows of the nodes are locked there, so
-that their revisions are in commit order, and read after that.
+A node changes with its row, its service, its group, the cell's parameters, and observations of it. Code that writes one
+of these calls `announce_changed_nodes` in the same transaction, which locks the rows of the nodes before it reads them,
+so that their revisions are in commit order.
 """
 
 from collections.abc import Collection, Sequence
@@ -26,7 +26,7 @@ def announce_new_nodes(connection: Connection, ids: Collection[int], now: int) -
 
 
 def announce_changed_nodes(connection: Connection, now: int, *conditions: ColumnElement[bool]) -> None:
-    """Announce that nodes have changed in this transaction: those that fulfil conditions on `compute_nodes` alone.
+    """Announce the nodes that match `conditions`, on `compute_nodes` only, as changed in this transaction.
 
     now: microseconds. Raises PayloadError.
     """
@@ -36,7 +36,7 @@ def announce_changed_nodes(connection: Connection, now: int, *conditions: Column
 
 
 def announce_removed_nodes(connection: Connection, now: int, *conditions: ColumnElement[bool]) -> None:
-    """As `announce_changed_nodes`, of nodes that this transaction removes after that."""
+    """As `announce_changed_nodes`, for nodes that this transaction is about to remove. Raises PayloadError."""
     for part in _lock(connection, conditions):
         _raise_revisions(connection, part)
         removed = read_stored_nodes(connection, compute_nodes.c.id.in_(part))
@@ -44,7 +44,7 @@ def announce_removed_nodes(connection: Connection, now: int, *conditions: Column
 
 
 def _lock(connection: Connection, conditions: Sequence[ColumnElement[bool]]) -> Sequence[Sequence[int]]:
-    """The numbers of the rows, in parts, locked in the order in which claims lock them."""
+    """Lock the rows in the order in which claims lock them; returns their numbers, in parts."""
     ids = select(compute_nodes.c.id).where(*conditions).order_by(compute_nodes.c.id).with_for_update()
     return list(batched(connection.scalars(ids).all(), _AT_ONCE))
 

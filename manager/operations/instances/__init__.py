@@ -1,1 +1,1 @@
-"""What changes the instances of native cells: the row under its lock, the record of actions, migrations."""
+"""Changes of the instances of native cells: the locked row, instance actions, migrations."""

@@ -1,6 +1,6 @@
-"""The record of what was done to instances (contracts/nova-rest, 3.4); it outlives them.
+"""The record of actions on instances (contracts/nova-rest, 3.4), which outlives them.
 
-An action is what a request asked for, found by the id of that request; its events are the parts of the work.
+An action belongs to a request, and is found by the request's id; its events are the parts of the work.
 """
 
 import traceback as tracebacks
@@ -49,7 +49,7 @@ class InstanceActionEvent:
 
 @dataclass(frozen=True, slots=True)
 class ActionProgress:
-    """How far an action is. is_under_way: its job has not ended. details: what callers see of a failure."""
+    """The progress of an action. is_under_way: its job has not ended. details: the failure as shown to callers."""
 
     is_under_way: bool
     has_failed: bool
@@ -64,14 +64,14 @@ class InstanceActionLog:
         self._cell = cell
 
     def actions(self, instance_uuid: str) -> Sequence[InstanceAction]:
-        """Every action of an instance, the newest first: the one that was asked for last, whenever each was updated."""
+        """Read the actions of an instance, by time of the request, newest first."""
         columns = instance_actions.c
         statement = select(instance_actions).where(columns.instance_uuid == instance_uuid).order_by(columns.id.desc())
         with cell_failures(self._cell.name), self._engine.connect() as connection:
             return [_read(InstanceAction, row) for row in connection.execute(statement)]
 
     def find(self, instance_uuid: str, request_id: str) -> tuple[InstanceAction, Sequence[InstanceActionEvent]] | None:
-        """The action of a request with its events, newest first; the last one if a request did several things."""
+        """Find the action of a request with its events, newest first; the last action if the request has several."""
         columns = instance_actions.c
         wanted = (
             select(instance_actions)
@@ -93,7 +93,7 @@ class InstanceActionLog:
             ]
 
     def progress(self, instance_uuids: Collection[str], request_id: str) -> Mapping[str, ActionProgress]:
-        """How far what a request asked for is, by the instances, of those of which it asked something."""
+        """Read the progress of a request's actions, by instance."""
         action, event, job = instance_actions.c, instance_action_events.c, job_operations.c
         is_under_way = exists().where(
             job.instance_uuid == action.instance_uuid, job.instance_action_id == action.id, job.ended_at.is_(None)
@@ -113,7 +113,7 @@ class InstanceActionLog:
 def begin_actions(
     connection: Connection, instance_uuids: Sequence[str], action: str, request: RequestContext, now: int
 ) -> Sequence[int | None]:
-    """Record that `request` asked for `action`; returns the ids of the records, None for what no request asked for."""
+    """Record that `request` asked for `action`; returns the ids of the records, None for NO_REQUEST."""
     if request.request_id is None:
         return [None] * len(instance_uuids)
     common = {
@@ -130,7 +130,7 @@ def begin_actions(
 
 
 def begin_event(connection: Connection, action_id: int | None, event: str, host: str | None, now: int) -> None:
-    """A part of the work of an action begins; one that was under way has succeeded."""
+    """Begin an event of an action; a running event has succeeded then."""
     if action_id is None:
         return
     finish_event(connection, action_id, now)
@@ -148,9 +148,9 @@ def finish_event(
     *,
     goes_on: bool = False,
 ) -> None:
-    """What is under way of an action has ended, well or with `failure`, of which callers see the `details`.
+    """End the running event of an action, with success or a `failure`, whose `details` callers see.
 
-    goes_on: whether the action does, on another host: then it has not failed, as in Nova.
+    goes_on: whether the action goes on, on another host: then, as in Nova, the action has not failed.
     """
     if action_id is None:
         return

@@ -1,4 +1,4 @@
-"""The records of moves and resizes (contracts/nova-rest, 3.5 and 4.7): migrations, in the words of Nova."""
+"""Migrations, Nova's records of moves and resizes (contracts/nova-rest, 3.5 and 4.7)."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ LIVE = "live-migration"
 _FAILED = "error"
 _ENDED = ("confirmed", "reverted", "completed", "done", _FAILED)
 IN_PROGRESS = ("queued", "preparing", "running", "post-migrating")
-"""The statuses of a live migration that is under way."""
+"""The statuses of a running live migration."""
 _KEPT_OF_THE_INSTANCE = (
     "host",
     "node",
@@ -34,7 +34,7 @@ _KEPT_OF_THE_INSTANCE = (
 class Migration:
     """A move or resize of an instance; times in microseconds since the epoch.
 
-    old_instance: fields of the record from before, which reverting brings back.
+    old_instance: earlier fields of the record, which a revert restores.
     """
 
     id: int
@@ -58,7 +58,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class MigrationQuery:
-    """A filter of migrations; what is None or empty matches all. host: source or destination."""
+    """A filter of migrations; None and empty values match all. host: source or destination."""
 
     instance_uuid: str | None = None
     host: str | None = None
@@ -80,7 +80,7 @@ class MigrationLog:
         self._cell = cell
 
     def page(self, query: MigrationQuery, limit: int, after: tuple[int, str] | None = None) -> Sequence[Migration]:
-        """At most `limit`, the newest first (created_at, then uuid, both from high to low), below `after`."""
+        """Read at most `limit` migrations after `after`, newest first (created_at, then uuid, both descending)."""
         columns = migrations.c
         conditions = _conditions(query)
         if after is not None:
@@ -109,9 +109,9 @@ def begin_migration(
     *,
     new_instance_type_id: int | None = None,
 ) -> int:
-    """Record that an instance is going to be moved or resized; returns the record's id.
+    """Record the begin of a move or resize; returns the record's id.
 
-    kind: type of the migration, and its first status. new_instance_type_id: unless it keeps the one that it has.
+    kind: type of the migration, and its first status. new_instance_type_id: None if the flavor stays the same.
     """
     old_instance_type_id = record["instance_type_id"]
     migration_type, status = kind
@@ -138,7 +138,7 @@ def update_migration(connection: Connection, migration_id: int, now: int, **valu
 
 
 def give_up_migration(connection: Connection, migration_id: int, now: int) -> None:
-    """Say that a migration has failed, unless it had ended before that."""
+    """Mark a migration as failed, unless it has ended."""
     statement = update(migrations).where(migrations.c.id == migration_id, migrations.c.status.not_in(_ENDED))
     connection.execute(statement.values(status=_FAILED, updated_at=now))
 
@@ -148,7 +148,7 @@ def read_migration(connection: Connection, migration_id: int) -> Migration:
 
 
 def finished_migration(connection: Connection, instance_uuid: str) -> Migration:
-    """The move or resize that waits to be confirmed. Raises NotResizedError."""
+    """Find the move or resize that waits to be confirmed. Raises NotResizedError if there is none."""
     columns = migrations.c
     statement = (
         select(migrations)

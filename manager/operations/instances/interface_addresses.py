@@ -1,4 +1,4 @@
-"""The addresses that the interfaces of instances have taken: MAC addresses, and those of networks."""
+"""The MAC and network addresses of instances' interfaces."""
 
 from sqlalchemy import Connection, delete
 
@@ -6,6 +6,6 @@ from fleetlight.cells.tables import network_nics, nic_macs
 
 
 def give_up_interfaces(connection: Connection, instance_uuid: str) -> None:
-    """The addresses of an instance are free again."""
+    """Release the addresses of an instance."""
     for table in (nic_macs, network_nics):
         connection.execute(delete(table).where(table.c.instance_uuid == instance_uuid))

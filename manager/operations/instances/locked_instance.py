@@ -1,4 +1,4 @@
-"""One instance inside a transaction that changes it: its row is locked, and each change is counted and announced."""
+"""One instance in a transaction that has locked its row; each change increases its revision and is announced."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,8 +25,8 @@ class LockedInstance:
     def lock(cls, connection: Connection, cell: Cell, uuid: str) -> "LockedInstance":
         """Wait for the row and lock it.
 
-        Raises InstanceNotFoundError for an unknown or deleted instance. Of a damaged row the record raises
-        UnreadableRowError for what cannot be read, and so does a change.
+        Raises InstanceNotFoundError for an unknown or deleted instance. The record of a damaged row raises
+        UnreadableRowError for unreadable fields, and so does a change.
         """
         row = read_row(connection, cell, uuid, locks=True)
         if row is None or row.record["deleted"]:
@@ -50,7 +50,7 @@ class LockedInstance:
         publisher_id: str | None = None,
         request: RequestContext = NO_REQUEST,
     ) -> None:
-        """Set `values`, with revision + 1, and announce the instance as it is then.
+        """Set `values`, increase the revision, and announce the changed instance.
 
         now: microseconds since the epoch. Raises PayloadError (fleetlight.notifications.errors).
         """

@@ -1,1 +1,1 @@
-"""The queue of accepted work and the worker that carries it out, step by step."""
+"""The queue of jobs, and the worker that carries them out step by step."""

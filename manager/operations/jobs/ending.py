@@ -1,4 +1,4 @@
-"""How operations and jobs end, and what they give up then. Rows stay: fleetlight.manager.operations.jobs.pruning."""
+"""The end of operations and jobs, which releases their locks; `pruning` deletes the rows later."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,9 +23,9 @@ _GO_ON = (
 
 
 def end_operation(connection: Connection, job: Job, now: int, *, has_locked_names: bool) -> None:
-    """The current operation has succeeded; the one behind it comes next, if there is one.
+    """End the current operation with success, and go on to the next one, if any.
 
-    has_locked_names: whether it has taken its locks in this transaction.
+    has_locked_names: whether the operation has taken its locks in this transaction.
     """
     is_last = job.position + 1 == job.operation_count
     give_up_locks(connection, [job.id], have_ended=is_last, have_locked_names=has_locked_names)
@@ -39,9 +39,9 @@ def end_operation(connection: Connection, job: Job, now: int, *, has_locked_name
 
 
 def end_jobs(connection: Connection, job_ids: Sequence[int], status: Status, error: Exception, now: int) -> None:
-    """End jobs with `error`: what is under way of them, and what would come behind it.
+    """End jobs with `error`: their current operations, and those that would follow.
 
-    status: ERROR or CANCELED. The migrations and instance actions of these operations end with `error` too.
+    status: ERROR or CANCELED. The migrations and instance actions of these operations end with `error`, too.
     """
     if not job_ids:
         return
@@ -53,7 +53,7 @@ def end_jobs(connection: Connection, job_ids: Sequence[int], status: Status, err
         if operation.migration_id is not None:
             give_up_migration(connection, operation.migration_id, now)
         finish_event(connection, operation.instance_action_id, now, error, text_for_callers(error))
-    # What cancels a job locks its row first, and then those of its operations.
+    # In the lock order of a cancellation: the job's row first, and then those of its operations.
     ended = {"status": status, "ended_at": now, "is_ready": False}
     connection.execute(update(jobs).where(jobs.c.id.in_(job_ids)).values(ended))
     connection.execute(

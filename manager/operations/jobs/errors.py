@@ -1,4 +1,4 @@
-"""What ends a job, or keeps a worker from it.
+"""Errors that end a job, or make it wait.
 
 JobError
 ├── PrerequisiteError
@@ -7,7 +7,7 @@ JobError
 ├── JobCanceledError
 └── NodeCallError
 
-NodeAwayError    keeps a job where it is
+NodeAwayError    the job waits, and the call is repeated
 """
 
 from enum import StrEnum
@@ -17,11 +17,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 
 class JobError(Exception):
-    """A job ends with it; its text is what callers see of it."""
+    """An error that ends a job; callers see its text."""
 
 
 class Reason(StrEnum):
-    """Why an operation may not begin, in the words of Ganeti (contracts/ganeti-rapi, 7)."""
+    """Why an operation may not begin, in Ganeti's words (contracts/ganeti-rapi, 7)."""
 
     RESOLVER = "resolver_error"
     NO_RESOURCES = "insufficient_resources"
@@ -36,7 +36,7 @@ class Reason(StrEnum):
 
 
 class PrerequisiteError(JobError):
-    """An operation may not begin: what it needs is not so. Nothing has been changed."""
+    """An operation may not begin, since a prerequisite is not met. It has changed nothing."""
 
     def __init__(self, text: str, reason: Reason) -> None:
         super().__init__(text)
@@ -51,7 +51,7 @@ class UnknownOperationError(JobError):
 
 
 class DependencyError(JobError):
-    """A job that this one depends on has ended in a status that it does not go on after, or is not there.
+    """A job that this one depends on does not exist, or has ended with another status than required.
 
     number: of that job, in the fleet.
     """
@@ -69,10 +69,10 @@ class JobCanceledError(JobError):
 
 
 class NodeCallError(JobError):
-    """A node could not do what it was called for, or did not answer.
+    """A node could not carry out a call, or did not answer.
 
-    needs_undo: whether something may be left of the call on nodes. is_certain: whether the node has said so itself;
-        otherwise the call may have been carried out.
+    needs_undo: whether the call may have left something on nodes. is_certain: whether the node itself has answered;
+        otherwise it may have carried out the call.
     """
 
     def __init__(self, host: str, call: str, reason: str, *, needs_undo: bool = False, is_certain: bool = True) -> None:
@@ -85,18 +85,18 @@ class NodeCallError(JobError):
 
 
 class NodeAwayError(Exception):
-    """What came of the call of a node is not known yet: the job stays where it is, and the call is made again."""
+    """The outcome of a call of a node is not known yet: the job waits, and the worker repeats the call."""
 
 
 def text_for_callers(error: BaseException) -> str:
-    """What callers see of an error. What a database says shows statements and values, and is for the log alone."""
+    """Return the text of an error for callers; texts of databases, with statements and values, are only logged."""
     if isinstance(error, SQLAlchemyError):
         return f"unexpected error of the database ({type(error).__name__}): the log of the worker tells it by this job"
     return _storable(str(error))
 
 
 def result_of(error: Exception) -> list[Any]:
-    """What a job that `error` has ended shows as its result: a class of Ganeti's errors, and what that is made with."""
+    """Return the result of a job that ended with `error`: a class of Ganeti's errors, and its arguments."""
     text = text_for_callers(error)
     if isinstance(error, PrerequisiteError):
         return ["OpPrereqError", [text, error.reason.value]]
@@ -104,5 +104,5 @@ def result_of(error: Exception) -> list[Any]:
 
 
 def _storable(text: str) -> str:
-    """What a node has said, without characters that PostgreSQL keeps in no text."""
+    """Remove characters that PostgreSQL cannot store from a node's text."""
     return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()

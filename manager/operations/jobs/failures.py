@@ -1,4 +1,4 @@
-"""Which failures end the work on one instance, and which are of a database and are tried again."""
+"""Distinction of failures that end the work on one instance from failures of a database, which are retried."""
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -8,19 +8,19 @@ from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError,
 from fleetlight.cells.kinds.native.instance_rows import is_damage
 
 _AWAY = (CellUnreachableError, FleetUnreachableError, OperationalError, InterfaceError, PoolTimeoutError)
-# A standby that is no primary yet, which psycopg does not count among the errors of operation.
+# A standby that is no primary yet, which psycopg does not report as OperationalError.
 _READ_ONLY = "25006"
 
 
 def ends_alone(error: Exception) -> bool:
-    """Whether `error` is about one instance or its job, so that the work on others can go on."""
+    """Whether `error` concerns one instance or its job, so that work on others can go on."""
     if isinstance(error, UnreadableRowError) or is_damage(error):
         return True
     return not (isinstance(error, _AWAY) or _is_lost(error) or needs_an_operator(error))
 
 
 def _is_lost(error: Exception) -> bool:
-    """Whether the connection broke, or leads to a server that takes no changes now."""
+    """Whether the connection broke, or the server takes no changes now."""
     if not isinstance(error, DBAPIError):
         return False
     return error.connection_invalidated or getattr(error.orig, "sqlstate", None) == _READ_ONLY

@@ -1,10 +1,9 @@
-"""The locks of jobs are rows: an operation takes all that it needs together, or nothing, in the order of jobs.
+"""The locks of jobs, which are rows: an operation takes all of its locks together or none, in the order of jobs.
 
-A job is in the way of another one if both name a lock that not both would share, and it holds it, or wants it and is
-earlier (by priority, then number). So no two jobs wait for each other, and none waits for ever. Every transaction that
-takes locks or gives them up first locks their names until its end (PostgreSQL; SQLite has one writer at a time), in one
-order, and so sees what the others have done. A job that has to wait is ready again when a lock that it is the next to
-take is given up.
+A job blocks another one if both name a lock that they do not both share, and it holds the lock, or wants it and is
+earlier (by priority, then number). So there are no deadlocks, and no job waits for ever. Every transaction that takes
+or releases locks first locks their names until its end (PostgreSQL; SQLite has one writer at a time), in a fixed order,
+and so sees the changes of the others. A waiting job becomes ready when a lock is released for which it is next.
 """
 
 from collections.abc import Iterable, Sequence
@@ -57,7 +56,7 @@ _WAIT_FOR_DEPENDENCIES = text(_WAIT.format(keys=_KEYS_OF_DEPENDENCIES))
 
 
 def want_locks(connection: Connection, wanted: Iterable[tuple[int, int, Lock]], now: int) -> None:
-    """Ask for the locks of operations that come next: the number of a job, its priority, and a lock."""
+    """Request locks of operations. wanted: the number of a job, its priority, and a lock."""
     rows = [
         {
             "job_id": job_id,
@@ -74,21 +73,21 @@ def want_locks(connection: Connection, wanted: Iterable[tuple[int, int, Lock]], 
 
 
 def take_locks(connection: Connection, job_id: int, now: int) -> bool:
-    """Take all that a job has asked for; False, and nothing is taken, when another job is in the way of one of them."""
+    """Take all requested locks of a job; returns False, and takes none, if another job blocks one of them."""
     _lock_names(connection, [job_id], _WAIT_FOR_JOBS)
     taken = connection.execute(_TAKE, {_JOB: job_id, "held_at": now})
-    # None is taken either because another job is in the way, or because it needs none.
+    # Without taken rows, either another job blocks it, or it needs no locks.
     return taken.rowcount > 0 or connection.execute(_ANY, {_JOB: job_id}).first() is None
 
 
 def give_up_locks(
     connection: Connection, job_ids: Sequence[int], *, have_ended: bool, have_locked_names: bool = False
 ) -> None:
-    """Give up what jobs hold and what they want; those that come next for it, or wait for their end, are ready again.
+    """Release locks and requests of jobs; jobs that are next for them, or wait for the jobs' end, become ready.
 
-    have_locked_names: whether they have taken what they hold in this transaction.
-    The transaction has not written to the rows of these jobs before, unless they were ready: another one that makes
-    them ready has locked the names first.
+    have_locked_names: whether the jobs have taken their locks in this transaction.
+    The transaction must not have written to rows of these jobs before, unless they were ready: another transaction that
+    makes them ready locks the names first.
     """
     if not have_locked_names:
         _lock_names(connection, job_ids, _WAIT_FOR_JOBS)
@@ -106,14 +105,14 @@ def give_up_locks(
         if row.is_shared:
             ready |= _sharing(connection, row.level, row.name)
     if ready:
-        # One that is ready may be locked by a worker that waits for the names, and must not be waited for here.
+        # Skip ready jobs: a worker may have locked one while it waits for the names, which would be a deadlock.
         wakes = jobs.c.id.in_(ready), jobs.c.status == Status.WAITING, jobs.c.is_ready.is_(False)
         in_order = select(jobs.c.id).where(*wakes).order_by(jobs.c.id).with_for_update()
         connection.execute(update(jobs).where(jobs.c.id.in_(in_order)).values(is_ready=True))
 
 
 def wait_for_ends(connection: Connection, job_id: int) -> None:
-    """Wait until no other transaction is ending a job that this one depends on."""
+    """Wait for transactions that are ending jobs on which this one depends."""
     _lock_names(connection, [job_id], _WAIT_FOR_DEPENDENCIES)
 
 
@@ -123,7 +122,7 @@ def _lock_names(connection: Connection, job_ids: Sequence[int], keys: TextClause
 
 
 def _is_kept_from(job_id: BindParameter[int]) -> ColumnElement[bool]:
-    """Whether another job is in the way of one of the locks that a job has asked for."""
+    """Whether another job blocks one of the requested locks of a job."""
     mine, theirs = job_locks.alias("mine"), job_locks.alias("theirs")
     conflicts = and_(
         theirs.c.level == mine.c.level,
@@ -135,7 +134,7 @@ def _is_kept_from(job_id: BindParameter[int]) -> ColumnElement[bool]:
         theirs.c.priority < mine.c.priority,
         and_(theirs.c.priority == mine.c.priority, theirs.c.job_id < mine.c.job_id),
     )
-    # Of the first in line alone, so that an index ends the search there: however many wait, none of them is looked at.
+    # Compare only with the first in line, which an index finds without reading the others.
     first_is_earlier = (
         select(is_earlier)
         .where(conflicts)
@@ -150,7 +149,7 @@ def _is_kept_from(job_id: BindParameter[int]) -> ColumnElement[bool]:
 
 @lru_cache
 def _woken(count: int, have_ended: bool) -> CompoundSelect[Any]:  # of a cache
-    """The next in line for each of `count` locks; with those that wait for the ends of jobs, if these have ended."""
+    """Select the jobs next in line for each of `count` locks, and those that wait for jobs, if these have ended."""
     choices: list[Select[Any]] = [select(_next_in_line(number)) for number in range(count)]
     if have_ended:
         nothing = (literal(value=False).label("is_shared"), literal("").label("level"), literal("").label("name"))
@@ -159,7 +158,7 @@ def _woken(count: int, have_ended: bool) -> CompoundSelect[Any]:  # of a cache
 
 
 def _next_in_line(number: int) -> Subquery:
-    """number: of the lock among the parameters of the statement."""
+    """Select the jobs next in line for one lock. number: of the lock among the statement's parameters."""
     columns = job_locks.c
     level, name = (bindparam(f"{what}{number}", type_=columns[what].type) for what in _PAIR)
     return (
@@ -172,7 +171,7 @@ def _next_in_line(number: int) -> Subquery:
 
 
 def _sharing(connection: Connection, level: str, name: str) -> set[int]:
-    """The jobs that want to share a lock, up to the first that wants it for itself."""
+    """Return the jobs that want to share a lock, up to the first that wants it exclusively."""
     earlier = job_locks.alias("earlier")
     is_behind = exists().where(
         earlier.c.level == level,
@@ -191,7 +190,7 @@ def _sharing(connection: Connection, level: str, name: str) -> set[int]:
     return set(connection.execute(statement).scalars())
 
 
-# Made once: to make them again for each job takes as long as to carry them out.
+# Built once, since building statements takes as long as executing them.
 _WANT = insert(job_locks)
 _TAKE = update(job_locks).where(job_locks.c.job_id == _OF_JOB, ~_is_kept_from(_OF_JOB))
 _ANY = select(job_locks.c.name).where(job_locks.c.job_id == _OF_JOB)

@@ -1,19 +1,19 @@
-"""Maintenance tasks of a worker, now and then between its jobs."""
+"""Maintenance tasks, which a worker carries out between jobs."""
 
 import time
 from collections.abc import Callable
 
 _LOOK_AGAIN_AFTER_S = 60.0
 AT_ONCE = 100
-"""How many of its things a task deals with between two jobs."""
+"""Number of objects that a task handles between two jobs."""
 
 
 class MaintenanceTask:
-    """Does a little of something at each call, if it is due: at once again while there is more, then every interval.
+    """Does a part of its work at each call if it is due: again at once while there is more, then at intervals.
 
-    do: returns how much it found to do, of at most AT_ONCE. interval_s: at most a minute counts.
-    rest_s: called after `do`: how long there is nothing to do unless something is committed, of which at most a minute
-        counts; None: there may be at any time.
+    do: returns how much it has handled, at most AT_ONCE. interval_s: at most a minute counts.
+    rest_s: called after `do`: returns for how long there is nothing to do unless a transaction commits, at most a
+        minute; None: work may come at any time.
     """
 
     def __init__(
@@ -30,11 +30,11 @@ class MaintenanceTask:
 
     @property
     def due_s(self) -> float:
-        """When it is due if nothing is committed until then, by the monotonic clock."""
+        """The monotonic time at which it is due if no transaction commits before."""
         return max(self._due_at, self._rests_until)
 
     def __call__(self, *, may_be_new: bool) -> None:
-        """may_be_new: whether anything may have been committed since the last call."""
+        """Do a part if due. may_be_new: whether a transaction may have committed since the last call."""
         now = time.monotonic()
         if may_be_new:
             self._rests_until = 0.0

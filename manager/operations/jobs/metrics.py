@@ -1,4 +1,4 @@
-"""What the workers of a process count, for Prometheus."""
+"""Prometheus metrics of the workers of a process."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -14,9 +14,9 @@ _UNDER_WAY = tuple(status for status in Status if status not in ENDED)
 
 
 class WorkerMetrics:
-    """The metrics of workers, in the `registry` that is passed in; one object per registry. Cells are named by uuid.
+    """The metrics of workers; one object per registry. Labels name cells by uuid.
 
-    registry: None: nowhere. clock: by which jobs were received.
+    registry: None: export them nowhere. clock: the clock of jobs' times.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None, clock: Clock = system_clock) -> None:
@@ -57,7 +57,7 @@ class WorkerMetrics:
         )
 
     def cell_known(self, cell_uuid: str) -> None:
-        """A worker works on the cell: what it counts there begins with 0."""
+        """Begin the counters of a cell at 0."""
         self.queue_seen(cell_uuid, {}, None)
         self._oldest.labels(cell_uuid).set_function(lambda: self._oldest_s(cell_uuid))
         self.mappings_compared(cell_uuid, repaired=0, elsewhere=0)
@@ -65,8 +65,8 @@ class WorkerMetrics:
             self._ended.labels(cell_uuid, status)
 
     def queue_seen(self, cell_uuid: str, counts: Mapping[str, int], waiting_since: int | None) -> None:
-        """counts: jobs that have not ended, by status. waiting_since: when the oldest was received that has not begun,
-        in microseconds since the epoch."""
+        """Set the gauges of the queue. counts: unended jobs by status. waiting_since: when the oldest job that has not
+        begun was received, microseconds since the epoch."""
         for status in _UNDER_WAY:
             self._jobs.labels(cell_uuid, status).set(counts.get(status, 0))
         if waiting_since is None:
@@ -79,12 +79,12 @@ class WorkerMetrics:
         self._seconds.labels(action, status).observe(self._seconds_since(received_at))
 
     def mappings_compared(self, cell_uuid: str, *, repaired: int, elsewhere: int) -> None:
-        """The mappings of all instances of a cell were compared with its rows."""
+        """Record a comparison of a cell's mappings with its rows."""
         self._repaired_mappings.labels(cell_uuid).inc(repaired)
         self._mappings_elsewhere.labels(cell_uuid).set(elsewhere)
 
     def _oldest_s(self, cell_uuid: str) -> float:
-        # Also while the queue cannot be looked at, it goes on growing.
+        # Computed at each scrape, so it grows even while the queue cannot be read.
         since = self._waiting_since.get(cell_uuid)
         return 0.0 if since is None else self._seconds_since(since)
 

@@ -1,4 +1,4 @@
-"""What a job is: a list of operations that run one after the other, and the words for how far it has come."""
+"""The model of jobs: a list of operations that run one after the other, with statuses and stages."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from fleetlight.cells.model import NO_REQUEST, RequestContext
 
 
 class Status(StrEnum):
-    """Of a job and of each of its operations, in the words of Ganeti."""
+    """The status of a job, and of each of its operations, in Ganeti's words."""
 
     QUEUED = "queued"
     WAITING = "waiting"  # for locks or for other jobs
@@ -25,17 +25,17 @@ ENDED = frozenset(map(Status, job_words.ENDED))
 
 
 class Stage(StrEnum):
-    """What comes next for the current operation of a job."""
+    """The next phase of a job's current operation."""
 
-    DEPENDENCIES = "dependencies"  # the jobs that it depends on have to end
-    REQUEST = "request"  # its locks have to be asked for
-    LOCKS = "locks"  # it has asked for its locks, and holds none of them
+    DEPENDENCIES = "dependencies"  # it waits for the end of other jobs
+    REQUEST = "request"  # it must request its locks
+    LOCKS = "locks"  # it has requested its locks, and holds none
     STEPS = "steps"  # it holds its locks
 
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Something that an operation must have for itself, or, if `is_shared`, with others that share it.
+    """A lock that an operation needs, exclusive unless `is_shared`.
 
     level, name: as in "instance" and a uuid, "node" and a name.
     """
@@ -49,8 +49,8 @@ class Lock:
 class NewOperation:
     """An operation to queue. name: in the vocabulary. parameters: JSON.
 
-    instance_uuid: the instance that it is about, whose row each of its steps locks. instance_action_id, migration_id:
-        the records of it that end with the operation. summary: the operation in a few words, for lists of jobs.
+    instance_uuid: its instance, whose row each step locks. instance_action_id, migration_id: records that end with the
+        operation. summary: the operation in a few words, for lists of jobs.
     """
 
     name: str
@@ -65,8 +65,8 @@ class NewOperation:
 class NewJob:
     """A job to queue.
 
-    priority: below goes first; 10 is low, -10 is high. depends_on: numbers of other jobs, and the statuses that it goes
-        on after.
+    priority: lower values go first; 10 is low, -10 is high. depends_on: numbers of other jobs, and the statuses in
+        which they must end.
     """
 
     operations: Sequence[NewOperation]
@@ -77,7 +77,7 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class JobPosition:
-    """Where a job is: which step of which operation comes next. Only a worker that finds it there goes on with it."""
+    """The next step and operation of a job. A worker only continues a job that still is at this position."""
 
     job_id: int
     priority: int
@@ -90,7 +90,7 @@ class JobPosition:
 
     @property
     def key(self) -> str:
-        """Of a call that is made here; a number of a job comes again when its cell is restored from a backup."""
+        """The key of a call at this position, unique even if a restored cell repeats numbers of jobs."""
         return f"{self.job_id}-{self.received_at}-{self.position}-{self.next_step}"
 
 
@@ -98,8 +98,8 @@ class JobPosition:
 class Job:
     """A job whose row the transaction has locked, with its current operation.
 
-    parameters: as they were accepted. notes: JSON; what steps tell later ones. result: JSON; what steps have found out
-        for the caller. has_instance: whether there is a row of the instance that it is about.
+    parameters: as accepted. notes: JSON; data of steps for later steps. result: JSON; results of steps for the caller.
+        has_instance: whether the row of its instance exists.
     """
 
     id: int

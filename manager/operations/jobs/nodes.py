@@ -1,4 +1,4 @@
-"""Calls of nodes by a worker: between two transactions, with nothing locked (docs/decisions/0018)."""
+"""Calls of nodes by a worker, between two transactions and without locks (docs/decisions/0018)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class NodeCall:
-    """What is asked of a node, which its host names.
+    """A call to the agent of a node. The host names the node.
 
-    name: by a step start, stop, reboot, migrate …; of an agent as in fleetlight.manager.agents.calls. parameters: JSON.
-    order: the revision of the instance for which it is made, which the worker fills in; 0: for none.
+    name: of a step's call, such as start, stop, migrate; of an agent's call, see fleetlight.manager.agents.calls.
+    parameters: JSON. order: the revision of the call's instance, which the worker fills in; 0 without one.
     """
 
     host: str
@@ -25,7 +25,7 @@ class Nodes(Protocol):
     def call(self, call: NodeCall, key: str) -> Any:
         """Carry out `call`, and return the answer, which is JSON.
 
-        key: the same when the same call is made again, since a worker that was killed does not know whether it was
-            answered; the node then carries out nothing twice. Raises NodeCallError, and NodeAwayError while it is not
-            known what came of the call: then it is made again.
+        key: the same for a repeated call, which the node carries out only once: a killed worker does not know whether
+            its call was answered. Raises NodeCallError, and NodeAwayError while the outcome is unknown: then the worker
+            repeats the call.
         """

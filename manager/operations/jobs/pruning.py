@@ -1,4 +1,4 @@
-"""Forgetting jobs that have ended, with their logs: those that are too old, and the oldest of too many."""
+"""Deletion of ended jobs and their logs: those that are too old, and the oldest of too many."""
 
 from sqlalchemy import Connection, Engine, Select, delete, exists, select
 
@@ -11,7 +11,7 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 
 class Pruner:
-    """kept_s: how long a job stays after its end. kept_count: how many of a cell stay."""
+    """Deletes ended jobs. kept_s: time that a job stays after its end. kept_count: number of jobs that a cell keeps."""
 
     def __init__(
         self, engine: Engine, cell: Cell, *, kept_s: float, kept_count: int, clock: Clock = system_clock
@@ -23,12 +23,12 @@ class Pruner:
         self._clock = clock
 
     def prune(self) -> int:
-        """Forget jobs, at most AT_ONCE; returns how many. One that a job waits for stays until that has ended.
+        """Delete at most AT_ONCE jobs; returns their number. A job stays while another job waits for it.
 
         Raises CellUnreachableError.
         """
         with cell_failures(self._cell.name):
-            # Looked at without the lock for writing, of which SQLite has only one.
+            # Read without the write lock, of which SQLite has only one.
             with self._engine.connect() as connection:
                 last = self._last_to_go(connection)
                 if connection.execute(_due(last)).first() is None:
@@ -39,7 +39,7 @@ class Pruner:
         return len(found)
 
     def _last_to_go(self, connection: Connection) -> int:
-        """The latest end of a job that is too old, or one too many."""
+        """Return the latest end of a job that is too old, or beyond the kept number."""
         ended_at = jobs.c.ended_at
         too_many = (
             select(ended_at).where(ended_at.is_not(None)).order_by(ended_at.desc()).offset(self._kept_count).limit(1)

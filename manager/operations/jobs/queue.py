@@ -1,8 +1,8 @@
-"""The rows of jobs: how they are queued, found, locked and moved on.
+"""The rows of jobs: queueing, finding, locking and updating them.
 
-A worker that goes on with a job locks its row, and then that of the instance that this is about, and passes over what
-another transaction has locked: so it never waits for an instance while it has a job. What changes the jobs of an
-instance from elsewhere locks the instance first, and may wait for the jobs.
+A worker locks a job's row, and then that of its instance, and skips rows that another transaction has locked: so it
+never waits for an instance while it holds a job. Other code that changes jobs of an instance locks the instance first,
+and may wait for the jobs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,12 +62,12 @@ _PLAIN = (
     job_operations.c.migration_id,
     exists().where(instances.c.uuid == job_operations.c.instance_uuid).label("has_instance"),
 )
-# Any of these may be damaged on SQLite, where JSON is a text.
+# Each of these may be damaged on SQLite, where JSON is a text.
 _JSON = (job_operations.c.parameters, job_operations.c.notes, job_operations.c.result)
 
 
 def add_jobs(connection: Connection, vocabulary: Vocabulary, new: Sequence[NewJob], now: int) -> Sequence[int]:
-    """Queue jobs, and return their numbers, in order. Raises KeyError for an operation that `vocabulary` has not."""
+    """Queue jobs; returns their numbers in order. Raises KeyError for an operation that `vocabulary` lacks."""
     if not new:
         return []
     rows = [
@@ -126,7 +126,7 @@ def _add_dependencies(connection: Connection, job_id: int, job: NewJob) -> None:
 
 
 def ready_jobs(connection: Connection, limit: int, after: JobPosition | None = None) -> list[JobPosition]:
-    """The first jobs that a worker can do something for, or those after a certain one; nothing is locked."""
+    """Read the positions of the first ready jobs, or of those after `after`, without locks."""
     parameters = {_LIMIT: limit}
     if after is not None:
         parameters |= {"priority": after.priority, "job_id": after.job_id}
@@ -146,7 +146,7 @@ def ready_jobs(connection: Connection, limit: int, after: JobPosition | None = N
 
 
 def count_unended(connection: Connection) -> tuple[Mapping[str, int], int | None]:
-    """How many jobs have not ended, by status, and when the oldest was received that has not begun."""
+    """Count unended jobs by status; also returns when the oldest job that has not begun was received."""
     statement = (
         select(jobs.c.status, func.count().label("number"), func.min(jobs.c.received_at).label("since"))
         .where(jobs.c.ended_at.is_(None))
@@ -158,43 +158,43 @@ def count_unended(connection: Connection) -> tuple[Mapping[str, int], int | None
 
 
 def read_job(connection: Connection, place: JobPosition) -> Job | None:
-    """The job, unless it is not at `place` any more; nothing is locked."""
+    """Read a job without locks; None if it is not at `place` any more."""
     return _one(connection, _AT, place)
 
 
 def lock_first_job(connection: Connection, places: Sequence[JobPosition]) -> Job | None:
-    """The first job that still is at its place and that no other transaction has locked; its row is locked then."""
+    """Lock the first job that is still at its place and not locked by another transaction; None without one."""
     at = [(place.job_id, place.stage, place.position, place.next_step) for place in places]
     row = connection.execute(_FIRST_LOCKED_AT, {_PLACES: at}).one_or_none()
     return None if row is None else _job(row._mapping)
 
 
 def lock_unread_job(connection: Connection, place: JobPosition) -> Job | None:
-    """As `lock_first_job`, of one, without what may be damaged: parameters, notes and result are empty."""
+    """As `lock_first_job`, for one job, without the fields that may be damaged: parameters, notes and result."""
     return _one(connection, _UNREAD_AT, place)
 
 
 def fill_in(connection: Connection, job: Job) -> None:
-    """Read what `lock_unread_job` has left out. Fails with what SQLite, or a decoder, says of a damaged one."""
+    """Read the fields that `lock_unread_job` leaves out. Raises the errors of SQLite or a decoder for damaged ones."""
     is_current = and_(job_operations.c.job_id == job.id, job_operations.c.position == job.position)
     row = connection.execute(select(*_JSON).where(is_current)).one()
     job.parameters, job.notes, job.result = row.parameters, row.notes, row.result
 
 
 def begin_job(connection: Connection, job: Job, now: int) -> None:
-    """The current operation holds its locks, and goes on in another transaction."""
+    """Record that the current operation holds its locks; it goes on in another transaction."""
     connection.execute(_BEGIN, {_JOB: job.id, "stage": job.stage, "status": job.status, "now": now})
 
 
 def let_wait(connection: Connection, job: Job, stage: Stage) -> None:
-    """The job waits for locks, or for other jobs, and is not ready until a transaction finds that it can go on."""
+    """Let a job wait for locks, or for other jobs, until another transaction makes it ready."""
     waiting = {"status": Status.WAITING}
     connection.execute(update(jobs).where(jobs.c.id == job.id).values(**waiting, stage=stage, is_ready=False))
     connection.execute(update(job_operations).where(_is_operation(job)).values(**waiting))
 
 
 def jobs_of(connection: Connection, instance_uuid: str) -> dict[int, str]:
-    """The numbers of the jobs that are about a locked instance now, in order, and their operations."""
+    """Return the operations of a locked instance's current jobs, by number, in order."""
     statement = (
         select(jobs.c.id, job_operations.c.operation)
         .join_from(job_operations, jobs, _IS_CURRENT)
@@ -205,7 +205,7 @@ def jobs_of(connection: Connection, instance_uuid: str) -> dict[int, str]:
 
 
 def notes_of(connection: Connection, instance_uuid: str) -> Sequence[Mapping[str, Any]]:
-    """What the steps of those jobs have noted."""
+    """Return the notes of a locked instance's current jobs."""
     statement = (
         select(job_operations.c.notes)
         .join_from(job_operations, jobs, _IS_CURRENT)
@@ -216,7 +216,7 @@ def notes_of(connection: Connection, instance_uuid: str) -> Sequence[Mapping[str
 
 
 def save_operation(connection: Connection, job: Job, status: Status, now: int, ended_at: int | None = None) -> None:
-    """Where the current operation, which has begun, is now, and what its steps have told later ones."""
+    """Save the position of the current, begun operation, and the notes of its steps."""
     parameters = {
         _JOB: job.id,
         "at": job.position,
@@ -275,13 +275,13 @@ def _job(row: Mapping[Any, Any]) -> Job:
     )
 
 
-# Made once: to make them again for each step takes as long as to carry them out.
+# Built once, since building statements takes as long as executing them.
 _ADD_JOBS = insert(jobs).returning(jobs.c.id, sort_by_parameter_order=True)
 _ADD_OPERATIONS = insert(job_operations)
 _READY = (
     select(*_PLACE)
     .join_from(jobs, job_operations, _IS_CURRENT)
-    # What a later version, or a disk, has written there is not for this one to work on.
+    # Skip unknown values, which a later version, or a damaged disk, has written.
     .where(jobs.c.is_ready, jobs.c.stage.in_(list(Stage)), jobs.c.status.in_(list(Status)))
     .order_by(jobs.c.priority, jobs.c.id)
     .limit(bindparam(_LIMIT))
@@ -331,10 +331,10 @@ _SAVE = (
 
 
 def cancel_job(engine: Engine, cell: Cell, number: int) -> tuple[bool, str]:
-    """Cancel what has not begun of the job with a number in the fleet, and say whether there was something.
+    """Cancel the operations of a job that have not begun; returns whether there were any, and a sentence.
 
-    The row of the job notes the request; a worker ends it. An operation that is running goes on to its end. Raises
-    CellUnreachableError.
+    number: of the job in the fleet. This only marks the job's row; a worker ends the job after the running operation.
+    Raises CellUnreachableError.
     """
     job_id = number_in_cell(cell, number)
     if job_id is None:
@@ -357,9 +357,9 @@ def cancel_job(engine: Engine, cell: Cell, number: int) -> tuple[bool, str]:
 
 
 def check_dependencies(connection: Connection, cell: Cell, job: Job) -> None:
-    """Let a job go on, or wait until the next of those that it depends on ends. Raises DependencyError.
+    """Let a job go on, or wait for the end of the next job that it depends on. Raises DependencyError.
 
-    Until these have ended it asks for no lock, and so is in the way of none.
+    Until these have ended it requests no locks, and so blocks no job.
     """
     wait_for_ends(connection, job.id)
     columns = job_dependencies.c
@@ -370,7 +370,7 @@ def check_dependencies(connection: Connection, cell: Cell, job: Job) -> None:
     )
     found = connection.execute(statement).all()
     for row in found:
-        # None that came later than this one: two jobs could wait for each other, and one for itself, for ever.
+        # Ignore later jobs, and itself, on which waiting could be a deadlock.
         status = row.status if row.depends_on < job.id else None
         if status is None or (status in ENDED and status not in row.statuses):
             raise DependencyError(job_number(cell, row.depends_on), status)

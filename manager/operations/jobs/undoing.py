@@ -1,22 +1,22 @@
-"""What a call has left on nodes when it failed is undone before its job goes on elsewhere, or ends.
+"""Undoing of failed calls: removes their remains from nodes before a job goes on elsewhere, or ends.
 
-The undoing is a step of its own behind all others: from the moment at which it is recorded, nothing of what failed is
-asked for any more, so that a worker that is killed repeats the undoing and nothing else (docs/decisions/0022).
+The undoing is a step of its own after all others. Once it is recorded, the failed step is not called any more, so a
+killed worker repeats only the undoing (docs/decisions/0022).
 """
 
 from fleetlight.manager.operations.jobs.errors import JobError, NodeCallError
 from fleetlight.manager.operations.jobs.vocabulary import MakeCall, Step, Task
 
 _FAILED = "failed"
-"""The note of what has failed, as long as it is not undone."""
+"""The note of the failure, until it is undone."""
 
 
 class UndoneError(JobError):
-    """What had failed is undone; what that was, `settled` says."""
+    """The failed step is undone; `settled` returns the failure."""
 
 
 def undoing(call: MakeCall) -> Step:
-    """The last step of an operation, which calls the node that has to undo what `begin_undoing` was given."""
+    """Make the last step of an operation, which calls the node that must undo the failure of `begin_undoing`."""
     return Step(_undone, is_undoing, call)
 
 
@@ -25,7 +25,7 @@ def is_undoing(task: Task) -> bool:
 
 
 def begin_undoing(task: Task, error: NodeCallError, place: int) -> None:
-    """Remember that the step at `place` has failed with `error`."""
+    """Note that the step at `place` has failed with `error`."""
     task.notes[_FAILED] = {
         "place": place,
         "host": error.host,
@@ -35,9 +35,9 @@ def begin_undoing(task: Task, error: NodeCallError, place: int) -> None:
 
 
 def settled(task: Task, error: Exception) -> tuple[NodeCallError, int]:
-    """What failed in the first place, and at which place, when the undoing has ended with `error`.
+    """Return the original failure and its place, after the undoing has ended with `error`.
 
-    It is certain if nothing is left of it, and needs no undoing any more.
+    The failure is certain if nothing remains of it, and needs no undoing any more.
     """
     failed = task.notes.pop(_FAILED)
     reason, is_certain = failed["reason"], isinstance(error, UndoneError)

@@ -1,6 +1,6 @@
 """Vocabularies: the operations that jobs may consist of, by name (docs/decisions/0018).
 
-The engine knows none of them. One for the actions of servers is fleetlight.manager.operations.actions.vocabulary.
+The engine imports none of them. That of the actions of servers is fleetlight.manager.operations.actions.vocabulary.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -22,9 +22,9 @@ from fleetlight.resources.fields import Record
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A step that runs: its job, and the instance that this is about, both locked.
+    """A running step with its job and instance, both locked.
 
-    now: microseconds since the epoch. about: None of an operation about no instance, or about one that is not there.
+    now: microseconds since the epoch. about: the instance; None without one, or if it does not exist.
     answer: of the node that the step has called.
     """
 
@@ -38,7 +38,7 @@ class Task:
 
     @property
     def instance(self) -> LockedInstance:
-        """Raises InstanceNotFoundError."""
+        """The instance. Raises InstanceNotFoundError if it does not exist."""
         if self.about is None:
             raise InstanceNotFoundError(self.job.instance_uuid or "")
         return self.about
@@ -56,7 +56,7 @@ class Task:
         return self.job.notes
 
     def log(self, text: str) -> None:
-        """Add an entry to the log of the job; serials rise over all of its operations."""
+        """Add an entry to the log of the job; its serials rise over all operations."""
         columns, job_id = job_log.c, self.job.id
         last = select(func.coalesce(func.max(columns.serial), 0) + 1).where(columns.job_id == job_id).scalar_subquery()
         values = select(
@@ -80,24 +80,24 @@ def _never(_task: Task) -> bool:
 
 
 def _end_with(_task: Task, error: Exception) -> int:
-    """For operations that a failure ends."""
+    """End the job with `error`: the default recovery."""
     raise error
 
 
 def _show_nothing(_task: Task, _error: Exception) -> None:
-    """For operations whose failure shows in their job alone."""
+    """Do nothing, for operations whose failure shows only in their job."""
 
 
 MakeCall = Callable[[Task], NodeCall | None]
-"""The call that a step makes, if it makes one; it sees the instance without a lock."""
+"""Makes the call of a step, or None; it reads the instance without a lock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One transaction of an operation.
 
-    applies: whether the step is needed; otherwise it is passed over. call: what is asked of a node before the
-        transaction, None: nothing.
+    applies: whether the step is needed; otherwise it is skipped. call: makes the call of a node before the transaction;
+        None for no call.
     """
 
     run: Callable[[Task], None]
@@ -106,7 +106,7 @@ class Step:
 
 
 def only_if(applies: Callable[[Task], bool], *steps: Step) -> tuple[Step, ...]:
-    """Steps that are passed over unless the condition holds too."""
+    """Add a condition to steps, which are skipped unless it holds."""
     return tuple(replace(step, applies=partial(_both, applies, step.applies)) for step in steps)
 
 
@@ -118,13 +118,12 @@ def _both(first: Callable[[Task], bool], second: Callable[[Task], bool], task: T
 class Operation:
     """An entry of a vocabulary.
 
-    locks: what it needs from its first step to its last, by its parameters and the uuid of its instance.
-    is_over: whether no step is needed any more. show_failure: what an error changes, in the transaction that ends the
-        job; a job that is canceled ends with JobCanceledError here.
-    recover: makes a step that has failed good, and returns the place in `steps` where a new round begins; raises what
-        the job ends with otherwise. An exception undoes what it has changed.
-
-    Steps are numbered through all rounds, so that no step of one round is taken for the same of another.
+    locks: returns its locks, held from its first step to its last, by its parameters and its instance's uuid.
+    is_over: whether no step is needed any more. show_failure: shows an error, in the transaction that ends the job; a
+        canceled job ends with JobCanceledError here.
+    recover: recovers from a failed step, and returns the place in `steps` where a new round begins; or raises the error
+        that ends the job, which undoes its changes.
+    Steps are numbered through all rounds, so that the same step has another number in each round.
     """
 
     steps: tuple[Step, ...]
@@ -134,7 +133,7 @@ class Operation:
     recover: Callable[[Task, Exception], int] = _end_with
 
     def next_step(self, task: Task) -> int | None:
-        """The number of the step that comes next; None: of none."""
+        """Return the number of the next step, or None."""
         if self.is_over(task):
             return None
         began, first = divmod(task.job.next_step, self._round)
@@ -143,21 +142,21 @@ class Operation:
         return None if place is None else began * self._round + place
 
     def step(self, number: int) -> Step | None:
-        """The step with a number; None: there is none."""
+        """Return the step with a number, or None."""
         place = self.place(number)
         return self.steps[place] if place < len(self.steps) else None
 
     def place(self, number: int) -> int:
-        """Where in `steps` the step with a number is."""
+        """Return the place in `steps` of the step with a number."""
         return number % self._round
 
     def in_next_round(self, number: int, place: int) -> int:
-        """The number of the step at a place, in the round behind that of a step with a number."""
+        """Return the number of the step at `place` in the round after that of step `number`."""
         return (number // self._round + 1) * self._round + place
 
     @property
     def _round(self) -> int:
-        """Numbers of a round: one more than it has steps, for the end behind the last of them."""
+        """Return the count of numbers in a round: one more than its steps, for the end after the last."""
         return len(self.steps) + 1
 
 

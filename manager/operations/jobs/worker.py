@@ -1,8 +1,8 @@
-"""Carries out the jobs of a native cell, step by step.
+"""The worker, which carries out the jobs of a native cell step by step.
 
-Each step is one transaction: what it changes, its announcement, and the place of the job. So a worker that is killed
-anywhere leaves every job between two steps, and another one goes on there. Any number of workers may run. What a step
-needs of a node is asked for before its transaction, with nothing locked.
+Each step is one transaction with its changes, its announcement, and the position of the job. So a worker that is killed
+leaves every job between two steps, where another worker continues. Any number of workers may run. The call of a node
+for a step precedes its transaction, without locks.
 """
 
 import time
@@ -53,36 +53,36 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _LONGEST_WAIT_S = 10.0
-# Of a cell without commits; all that a worker may have to do is looked for then.
+# Without commits in the cell, a worker looks for work at this interval.
 _LONGEST_REST_S = 60.0
 POLL_INTERVAL_S = 0.1
-"""Between two looks at a queue without jobs, or at whether anything was committed."""
-# Between two looks at a job that waits for a node.
+"""Interval of reading an empty queue, and of checking for commits."""
+# Interval of trying a job that waits for a node.
 _NODE_REST_S = 1.0
 _UNREACHABLE = (CellUnreachableError, FleetUnreachableError)
-# What the text says all of; no mistake of this program, and callers could fill logs with tracebacks.
+# Logged without traceback: their text says everything, and callers could fill logs with them.
 _EXPLAINED = (NoValidHostError, UnreadableRowError, JobError)
-# Between two counts of the queue, which read all jobs that are kept.
+# Interval of counting the queue, which reads all kept jobs.
 _COUNT_INTERVAL_S = 15.0
-# Jobs that are looked at together; more only where other transactions have locked these.
+# Jobs that are read together; more only if other transactions have locked these.
 _LOOKED_AT = 8
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a node has answered."""
+    """The answer of a node."""
 
     value: Any
 
 
 class Worker:
-    """One worker of one cell. `run` until `stop` is set, or `run_once` for a single step.
+    """One worker of one cell. `run` works until `stop` is set; `run_once` makes a single step.
 
-    vocabulary: what jobs consist of. nodes: of the cell.
-    maintenance: done between jobs, as fleetlight.manager.operations.actions.reclaiming.
-    heartbeat: called by `run` after each step, and before each wait for what is away.
-    node_rest_s: how long a job rests whose node is away. metrics: where `run` counts; nowhere unless given.
-    traces: of the process; None: none are made.
+    vocabulary: the known operations. nodes: of the cell.
+    maintenance: tasks between jobs, such as fleetlight.manager.operations.actions.reclaiming.
+    heartbeat: called by `run` after each step, and before each wait for a database.
+    node_rest_s: how long a job rests if its node is away. metrics: counters of `run`, if any.
+    traces: of the process; None: make none.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Worker:
         self._is_waiting = False
 
     def run(self, stop: Event) -> None:
-        """Work until `stop` is set; waits, longer and longer, while a database is away."""
+        """Work until `stop` is set; waits with increasing intervals while a database is away."""
         self._metrics.cell_known(self._cell.uuid)
         retrying = retrying_until(stop, _UNREACHABLE, self._tell_of_wait, longest_wait_s=_LONGEST_WAIT_S)
         while not stop.is_set():
@@ -134,9 +134,9 @@ class Worker:
                 self._commits.wait(stop, POLL_INTERVAL_S, max(0.0, self._due_s() - time.monotonic()))
 
     def run_once(self) -> bool:
-        """One step of one job; False when there is none, or other workers have all there are.
+        """Make one step of one job; returns False if there is none, or other workers have all jobs.
 
-        Raises CellUnreachableError and FleetUnreachableError; the job is then where it was before.
+        Raises CellUnreachableError and FleetUnreachableError, after which the job is at its previous step.
         """
         with cell_failures(self._cell.name):
             return any(self._work_on_one_of(places) for places in self._together())
@@ -150,7 +150,7 @@ class Worker:
         self._count_due_s = time.monotonic() + _COUNT_INTERVAL_S
 
     def _count_if_ended(self, place: JobPosition, job: Job) -> None:
-        """To be called when the transaction has been committed that may have ended `job`."""
+        """Count a job that has ended, after the commit of its transaction."""
         if job.status not in ENDED:
             return
         self._metrics.ended(self._cell.uuid, place.operation, job.status, place.received_at)
@@ -170,7 +170,7 @@ class Worker:
         return {"fleetlight.cell": self._cell.uuid, "fleetlight.job": number, "fleetlight.status": job.status, **about}
 
     def _rests(self, place: JobPosition) -> bool:
-        """Whether a job waits for a node, so that it is not looked at each time that another one goes on."""
+        """Whether a job rests, since it waits for a node, and is not tried at each step of other jobs."""
         return time.monotonic() < self._resting.get(place.key, 0.0)
 
     def _has_rested(self) -> bool:
@@ -180,11 +180,11 @@ class Worker:
         return len(self._resting) < len(resting)
 
     def _due_s(self) -> float:
-        """When there is something to do even if nothing is committed, by the monotonic clock."""
+        """Return the monotonic time of the next work if no transaction commits before."""
         return min([self._count_due_s, *(task.due_s for task in self._maintenance), *self._resting.values()])
 
     def _together(self) -> Iterator[Sequence[JobPosition]]:
-        """Where the jobs are that something can be done for, in order: one whose next step calls a node by itself."""
+        """Yield positions of ready jobs in order, in groups; a job whose next step calls a node is alone."""
         for page in self._pages():
             awake = [place for place in page if not self._rests(place)]
             for calls, group in groupby(awake, key=lambda place: self._next_call(place) is not None):
@@ -192,7 +192,7 @@ class Worker:
                 yield from ([place] for place in places) if calls else [places]
 
     def _pages(self) -> Iterator[Sequence[JobPosition]]:
-        """Looked at without the one lock that SQLite has."""
+        """Yield pages of ready jobs, read without SQLite's write lock."""
         last = None
         while True:
             with one_statement(self._engine) as connection:
@@ -203,7 +203,7 @@ class Worker:
             last = found[-1]
 
     def _work_on_one_of(self, places: Sequence[JobPosition]) -> bool:
-        """The next step of the first of these jobs that no other worker has, or its failure; False without one."""
+        """Make the next step, or handle its failure, of the first job that no other worker has; False without one."""
         left = places
         while left:
             at = left[0] if len(left) == 1 else None
@@ -222,17 +222,17 @@ class Worker:
                 if not ends_alone(error):
                     raise
                 if at is None:
-                    # One of them cannot be read.
+                    # A job cannot be read: try them one by one.
                     return any(self._work_on_one_of([place]) for place in left)
                 return self._take_failure(at, error)
-            # Another transaction has its instance.
+            # Another transaction has locked the job's instance.
             left = left[left.index(at) + 1 :]
         return False
 
     def _take_failure(self, place: JobPosition, error: Exception) -> bool:
-        """Let the job of a step that has failed rest, or go on, or end; False when it rests, or others have it."""
+        """Handle a failed step: the job rests, goes on, or ends; False if it rests, or another worker has it."""
         if isinstance(error, NodeAwayError):
-            # The jobs behind it are not to wait for that node too.
+            # Rest only this job, so that later jobs do not wait for its node.
             self._resting[place.key] = time.monotonic() + self._node_rest_s
             return False
         with writing(self._engine) as connection:
@@ -242,7 +242,7 @@ class Worker:
         return job is not None
 
     def _next_call(self, place: JobPosition) -> tuple[Operation, Step, MakeCall] | None:
-        """The next step of a job that has begun, if it calls a node: of which operation, and what makes the call."""
+        """Return the operation, step and call of a begun job's next step, if that calls a node; else None."""
         operation = self._vocabulary.get(place.operation)
         if operation is None or place.stage is not Stage.STEPS:
             return None
@@ -250,7 +250,7 @@ class Worker:
         return None if step is None or step.call is None else (operation, step, step.call)
 
     def _ask_node(self, place: JobPosition) -> _Answer | None:
-        """The answer to the call that the next step names, if it names one."""
+        """Make the call of the next step, if it has one, and return the answer."""
         found = self._next_call(place)
         if found is None:
             return None
@@ -270,7 +270,7 @@ class Worker:
         return _Answer(self._nodes.call(replace(call, order=0 if row is None else row.revision), place.key))
 
     def _advance(self, connection: Connection, place: JobPosition, job: Job, answer: _Answer | None) -> bool:
-        """The next step that applies, and the end of the operation if there is none behind it."""
+        """Make the next step that applies, and end the operation if none follows."""
         is_free, row = self._lock_instance(connection, job)
         if not is_free:
             return False
@@ -292,7 +292,7 @@ class Worker:
                 step.run(task)
                 job.next_step = number + 1
                 number = operation.next_step(task)
-            # Otherwise a node is asked before the next transaction.
+            # Otherwise the call of a node must precede the next transaction.
         if number is None:
             self._end(connection, job, now, has_locked_names=not has_begun)
         else:
@@ -303,7 +303,7 @@ class Worker:
         return True
 
     def _begin(self, connection: Connection, place: JobPosition, job: Job, operation: Operation, now: int) -> bool:
-        """Take the locks of an operation that has not begun; whether it goes on in this transaction."""
+        """Take the locks of an operation that has not begun; returns whether it goes on in this transaction."""
         locks = operation.locks(job.parameters, job.instance_uuid)
         if job.stage is Stage.REQUEST:
             want_locks(connection, [(job.id, place.priority, lock) for lock in locks], now)
@@ -312,14 +312,14 @@ class Worker:
             return False
         job.stage, job.status = Stage.STEPS, Status.RUNNING
         if any(lock.is_shared for lock in locks):
-            # A step may wait for rows of a job that gives up its share now, and waits for the names of locks.
+            # End here: a step could wait for rows of a job that releases its share and waits for the names of locks.
             begin_job(connection, job, now)
             save_operation(connection, job, Status.RUNNING, now)
             return False
         return True
 
     def _end(self, connection: Connection, job: Job, now: int, *, has_locked_names: bool) -> None:
-        """has_locked_names: whether the operation has taken its locks in this transaction."""
+        """End an operation. has_locked_names: whether it has taken its locks in this transaction."""
         end_operation(connection, job, now, has_locked_names=has_locked_names)
         if job.status is Status.CANCELING:
             end_jobs(connection, [job.id], Status.CANCELED, JobCanceledError(job_number(self._cell, job.id)), now)
@@ -328,7 +328,7 @@ class Worker:
             job.status = Status.SUCCESS
 
     def _end_failed(self, connection: Connection, place: JobPosition, error: Exception) -> Job | None:
-        """End the job whose step has failed with `error`, if it cannot recover; None if it is not there any more."""
+        """Recover, or end a job whose step has failed with `error`; None if it does not exist any more."""
         job = lock_unread_job(connection, place)
         is_free, row = (False, None) if job is None else self._lock_instance(connection, job)
         if job is None or not is_free:
@@ -351,14 +351,14 @@ class Worker:
             error = final
             if not is_canceled:
                 self._log_failure(_log.warning, "job.failed", job, error)
-            # Of the row as it is: what a recovery in vain has made of it is undone.
+            # With the unchanged row: the changes of a failed recovery are undone.
             self._show_failure(self._task(connection, job, row, now), error)
         job.status = Status.CANCELED if is_canceled else Status.ERROR
         end_jobs(connection, [job.id], job.status, error, now)
         return job
 
     def _recover(self, task: Task, error: Exception) -> Exception | None:
-        """Let the operation go on behind a step that has failed; what the job ends with if it cannot."""
+        """Recover from a failed step; returns the error that ends the job if that is impossible."""
         operation = self._vocabulary.get(task.job.operation)
         if operation is None:
             return error
@@ -387,7 +387,7 @@ class Worker:
         except Exception as failure:
             if not ends_alone(failure):
                 raise
-            # Such an instance can only be left as it is. Its job must not come back for ever.
+            # The instance stays as it is, and its job must not be retried for ever.
             attempt.rollback()
             self._log_failure(_log.error, "job.failure_not_shown", task.job, failure)
 
@@ -398,7 +398,7 @@ class Worker:
         return operation
 
     def _lock_instance(self, connection: Connection, job: Job) -> tuple[bool, InstanceRow | None]:
-        """Whether no other transaction has the instance of a job, and its row, which is locked then."""
+        """Lock the instance of a job; returns whether no other transaction has it, and its row."""
         if job.instance_uuid is None or not job.has_instance:
             return True, None
         row = lock_row_if_free(connection, self._cell, job.instance_uuid)
