@@ -28,6 +28,6 @@ ENV PATH=/opt/fleetlight/bin:$PATH PYTHONUNBUFFERED=1 FLEETLIGHT_MONITORING_PORT
 USER fleetlight
 WORKDIR /home/fleetlight
 HEALTHCHECK --interval=10s --timeout=25s --start-period=30s --retries=6 \
-    CMD ["python", "/opt/fleetlight/health.py", "http://127.0.0.1:9100/healthz"]
+    CMD ["python", "/opt/fleetlight/health.py"]
 ENTRYPOINT ["fleetlight"]
 CMD ["--help"]

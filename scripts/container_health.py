@@ -3,7 +3,7 @@
 Docker itself only shows that a container is unhealthy. What is asked says that it is stuck when work has not got done
 for as long as its settings allow; what says nothing at all within ANSWER_TIMEOUT_S hangs.
 
-    python health.py http://127.0.0.1:9100/healthz
+    FLEETLIGHT_MONITORING_PORT=9100 python health.py
 """
 
 import os
@@ -56,4 +56,4 @@ def main(url: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(f"http://127.0.0.1:{os.environ['FLEETLIGHT_MONITORING_PORT']}/healthz"))

@@ -96,7 +96,7 @@ def test_broker_has_what_making_accounts_needs() -> None:
 @pytest.mark.parametrize("name", sorted(_PROCESSES))
 def test_process_is_watched_restarted_and_started_after_the_databases_are_ready(name: str) -> None:
     service = _SERVICES[name]
-    assert "/healthz" in shlex.join(service["healthcheck"]["test"])
+    assert "health.py" in shlex.join(service["healthcheck"]["test"])
     assert service["restart"] == "unless-stopped"
     conditions = {other: wanted["condition"] for other, wanted in service["depends_on"].items()}
     assert {other for other, condition in conditions.items() if condition == "service_completed_successfully"} == _ONCE
