@@ -1,7 +1,7 @@
-"""The nodes of a cell that have an agent: how they are called, and what is remembered of their state.
+"""The nodes of a cell with agents: calls of them, and the cache of their state.
 
-`rpc` is the one way to nodes: it looks up, or calls those that miss, all at once (docs/decisions/0022). `cache` decides
-by the rules of the contract, `stores` keep entries and generations, `client` is one call over HTTPS. `cell_hosts` and
-`host_calls` say which agents a step of a job calls for what. Lists ask by `observing`, for what the fields of one
-answer need; `refreshing` asks for everything, and `differences` tells what is not as it is to be.
+All calls go through `rpc`, which looks nodes up in the cache and calls the others concurrently (docs/decisions/0022).
+`cache` implements the rules of the contract, `stores` keep entries and generations, and `client` makes one call over
+HTTPS. `cell_hosts` and `host_calls` choose the calls of agents for a step of a job. Lists use `observing`, for the
+fields of one answer; `refreshing` asks for the whole state, and `differences` records deviations from the cell's rows.
 """

@@ -1,6 +1,6 @@
 """The cache of the state of nodes, by the rules of contracts/ganeti-node-state-cache, 4 to 7.
 
-It calls no node: fleetlight.manager.operations.nodes.rpc does, and reports when a call begins and ends.
+It calls no node itself: fleetlight.manager.operations.nodes.rpc does, and reports the begin and end of calls.
 """
 
 import time
@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """A node that is being asked. request: of what. sent_at: by the clock of the cache. ticket: None: store nothing."""
+    """A running query of a node. request: the query. sent_at: by the cache's clock. ticket: None: store nothing."""
 
     node: str
     request: NodeStateRequest
@@ -35,21 +35,21 @@ class Fetch:
 
 @dataclass(slots=True)
 class CallInProgress:
-    """is_known: whether the node said how the call ended; its caller sets it."""
+    """A running call. is_known: whether the node has reported its outcome; the caller sets it."""
 
     is_known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What a store keeps of a node, as JSON. request: what the snapshot is the whole answer to."""
+    """A stored entry of a node, as JSON. request: the query that the snapshot answers in full."""
 
     request: msgspec.Raw
     snapshot: dict[str, Any]
 
 
 class _OfNode(TypedDict):
-    """What a hypervisor says, without the instances, which are passed over: there may be a thousand of them."""
+    """The report of a hypervisor, decoded without its instances, of which there may be a thousand."""
 
     node: dict[str, Any]
 
@@ -73,7 +73,7 @@ _decode_lean = msgspec.json.Decoder(_LeanEntry).decode
 
 @dataclass(slots=True)
 class NodeStateCache:
-    """store: where entries are. is_strict: see `effect_of`. clock: seconds that only grow."""
+    """The cache. store: keeps the entries. is_strict: see `effect_of`. clock: monotonic seconds."""
 
     store: Store
     counts: CacheCounts = field(default_factory=CacheCounts)
@@ -81,9 +81,9 @@ class NodeStateCache:
     clock: MonotonicClock = time.monotonic
 
     def look_up(self, wanted: Mapping[str, NodeStateRequest]) -> Mapping[str, dict[str, Any]]:
-        """By node exactly what is wanted, if all of it is there and young enough; the others have to be asked.
+        """Return the wanted state by node, without nodes of which some is missing or too old.
 
-        The caller may do with it what it likes. A store that cannot be reached has nothing.
+        The caller owns the result. A store that cannot be reached counts as empty.
         """
         found = self._find(wanted)
         known = _parts_of(found, wanted)
@@ -92,11 +92,11 @@ class NodeStateCache:
         return known
 
     def remembered(self, wanted: Mapping[str, NodeStateRequest]) -> Mapping[str, dict[str, Any]]:
-        """As `look_up`, for callers that ask no node that is missing: it counts neither as hit nor as miss."""
+        """As `look_up`, for callers that do not ask missing nodes; it counts neither hits nor misses."""
         return _parts_of(self._find(wanted), wanted)
 
     def begin_fetch(self, node: str, request: NodeStateRequest) -> Fetch:
-        """Before a node is asked: drop its entry. The fetch asks for what that had as well."""
+        """Begin to query a node: drop its entry, and extend the query to everything that the entry had."""
         try:
             ticket, old = self.store.begin_fetch(node)
         except StoreUnreachableError as error:
@@ -107,7 +107,7 @@ class NodeStateCache:
         return Fetch(node, wanted, self.clock(), ticket)
 
     def is_current(self, fetch: Fetch) -> bool:
-        """Whether the node is unchanged since it was asked; what is not certain counts as a change."""
+        """Whether the node is known to be unchanged since the query began."""
         try:
             return fetch.ticket is not None and self.store.is_current(fetch.node, fetch.ticket)
         except StoreUnreachableError as error:
@@ -115,7 +115,7 @@ class NodeStateCache:
             return False
 
     def arrived(self, fetch: Fetch, snapshot: Snapshot) -> None:
-        """Remember what a fetch has brought, unless the node was changed meanwhile."""
+        """Store the result of a fetch, unless the node was changed meanwhile."""
         whole = fetch.request.answered_by(snapshot)
         if fetch.ticket is None or whole.is_empty:
             return
@@ -129,9 +129,9 @@ class NodeStateCache:
 
     @contextmanager
     def calling(self, name: str, nodes: Collection[str], timeout_s: float) -> Iterator[CallInProgress]:
-        """Around a call of nodes: what it may change is forgotten when it is sent and when it ends.
+        """Drop the state that a call may change, before and after the block that makes the call.
 
-        Raises StoreUnreachableError, and the call must not be made: others would go on to show what was before.
+        Raises StoreUnreachableError; then the call must not be made, since others would still show the old state.
         """
         effect = effect_of(name, is_strict=self.is_strict)
         call = CallInProgress()
@@ -143,17 +143,17 @@ class NodeStateCache:
 
     @contextmanager
     def changing_all(self, timeout_s: float) -> Iterator[None]:
-        """Around an operation that may change several nodes in several calls. Raises StoreUnreachableError."""
+        """As `calling`, for an operation that changes several nodes in several calls. Raises StoreUnreachableError."""
         with self._changing(None, timeout_s, CallInProgress(is_known=True)):
             yield
 
     def forget(self, nodes: Collection[str] | None) -> None:
-        """After a change of the configuration of nodes, or (None) of the cell. Raises StoreUnreachableError."""
+        """Drop the state of nodes (None: of all) after a change of configuration. Raises StoreUnreachableError."""
         self.store.drop(nodes)
         self.counts.invalidated(is_of_all=nodes is None)
 
     def forget_changed(self, nodes: Collection[str]) -> None:
-        """Nodes that are marked offline, and are not looked up as long as they are, or are configured otherwise now."""
+        """Drop the state of nodes that are marked offline, or have another configuration now."""
         try:
             self.forget(nodes)
         except StoreUnreachableError as error:
@@ -181,7 +181,7 @@ class NodeStateCache:
             try:
                 self.store.end_change(change, is_known=call.is_known)
             except StoreUnreachableError as error:
-                # The store keeps nothing of these nodes until it knows that the call cannot be under way any more.
+                # The store accepts nothing for these nodes until the call must have ended.
                 self._tell(error)
 
     def _tell(self, error: StoreUnreachableError) -> None:
@@ -191,7 +191,7 @@ class NodeStateCache:
 
 def _parts_of(found: Mapping[str, StoredEntry], wanted: Mapping[str, NodeStateRequest]) -> dict[str, dict[str, Any]]:
     parts: dict[str, dict[str, Any]] = {}
-    # Most nodes were asked for the same, and are wanted the same of.
+    # Cache the comparison, since most nodes have equal queries.
     covered: dict[tuple[bytes, int], bool] = {}
     for node, each in found.items():
         if each.is_expired:
@@ -210,7 +210,7 @@ def _parts_of(found: Mapping[str, StoredEntry], wanted: Mapping[str, NodeStateRe
 
 
 def _whole_entry(content: bytes) -> _Entry | None:
-    """None of what is no entry: other programs may write to the server too."""
+    """Decode an entry; None if it is malformed, since other programs may write to the server, too."""
     try:
         return _decode(content)
     except MALFORMED_JSON:
@@ -226,7 +226,7 @@ def _lean_entry(content: bytes) -> _LeanEntry | None:
 
 
 def _answered_by(request: msgspec.Raw) -> NodeStateRequest:
-    """What an entry is the whole answer to; nothing where it does not say so."""
+    """Return the query that an entry answers in full; an empty one if the entry is malformed."""
     try:
         return NodeStateRequest.read(msgspec.json.decode(request, type=dict[str, Any]))
     except (RequestError, msgspec.MsgspecError):

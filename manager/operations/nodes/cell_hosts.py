@@ -1,7 +1,7 @@
-"""The hosts of a native cell as its worker calls them: those with an agent by that, all others are simulated.
+"""The hosts of a native cell as its worker calls them: by their agents, or simulated if they have none.
 
-A call is made again, with the same key, until it is known what came of it, or for as long as it may take; meanwhile its
-job waits and others go on (docs/decisions/0022).
+The worker repeats a call with the same key until its outcome is known, or its time is over; meanwhile the job waits,
+and others go on (docs/decisions/0022).
 """
 
 import time
@@ -27,19 +27,19 @@ from fleetlight.manager.operations.nodes.stores.store import MonotonicClock
 
 _log = structlog.get_logger(__name__)
 
-# A call that takes longer goes on, and is asked for again: the worker has other jobs.
+# A longer call goes on, and the worker asks for it again later, since it has other jobs.
 _ATTEMPT_S = 5.0
-# Between two attempts at one host that does not answer; each may cost as long as it takes to give up a connection.
+# Pauses between attempts at a silent host, since each may cost a connection timeout.
 _FIRST_REST_S, _LONGEST_REST_S = 1.0, 30.0
-# Of calls whose jobs were ended by others.
+# Limit on remembered calls, since other workers may have ended their jobs.
 _REMEMBERED = 10_000
 
 
 @dataclass(slots=True)
 class _Attempts:
-    """first_at: when a call was made first. rests_until: when it is made again. rest_s: how long it rested last.
+    """The attempts of a call. first_at: time of the first. rests_until: time of the next. rest_s: the last pause.
 
-    reason: what was said then.
+    reason: why the last attempt failed.
     """
 
     first_at: float
@@ -49,9 +49,9 @@ class _Attempts:
 
 
 class CellHosts:
-    """simulated: what hosts without an agent are called by. clock: seconds that only go forward.
+    """Calls hosts, from one thread at a time. simulated: carries out calls of hosts without agent.
 
-    Calls come from one thread at a time.
+    clock: monotonic seconds.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class CellHosts:
         self._resting: dict[str, _Attempts] = {}
 
     def call(self, call: NodeCall, key: str) -> object:
-        """Raises NodeCallError, NodeAwayError, CellUnreachableError."""
+        """Carry out a call, see Nodes.call. Raises NodeCallError, NodeAwayError, CellUnreachableError."""
         concerned = {call.host, *_others(call)}
         found = self._addresses.of(concerned)
         agents = {agent.node: agent for agent in found} | {agent.host: agent for agent in found}
@@ -86,14 +86,14 @@ class CellHosts:
             self._forget(key)
             raise
         except NodeError as error:
-            # What the jobs of this cell need as much as its database: they wait for it.
+            # The jobs of this cell need it as much as the cell's database, and wait for it.
             self._tell_once(key, call, str(error))
             raise NodeAwayError(str(error)) from error
         self._forget(key)
         return None
 
     def _refuse_mixed(self, call: NodeCall, calls: Sequence[NodeCall], agents: Mapping[str, AgentAddress]) -> None:
-        """What one host has and another has not cannot be where both do as if."""
+        """Raise NodeCallError for calls that need agents on several hosts, if only some of them have one."""
         lacking = sorted({each.host for each in calls} - agents.keys())
         if lacking:
             [one, *_] = sorted({agent.host for agent in agents.values()})
@@ -111,7 +111,7 @@ class CellHosts:
     def _wait_for_resting(
         self, call: NodeCall, calls: Sequence[NodeCall], agents: Mapping[str, AgentAddress], key: str
     ) -> None:
-        """Raises NodeAwayError while a call is not to be made; NodeCallError when its node was away all the time."""
+        """Raise NodeAwayError while a call rests; NodeCallError if its node was away for the whole time limit."""
         now = self._clock()
         for number, each in enumerate(calls):
             agent = agents[each.host]
@@ -120,14 +120,14 @@ class CellHosts:
                 raise NodeAwayError(f"{call.name} on {agent.node} is under way")
             resting = self._resting.get(agent.node)
             if resting is not None and now < resting.rests_until:
-                # Each of many jobs has its own time, although only one of them finds out about the node.
+                # Each job has a time limit of its own, although only one of them tries the node.
                 first_at = self._attempts.setdefault(f"{key}/{number}", _Attempts(now)).first_at
                 if now - first_at >= self._rpcs.retry_s:
                     raise self._failure(call, each, agent, resting.reason, is_certain=False)
                 raise NodeAwayError(f"{agent.node} is not called again yet")
 
     def _make(self, rpc: NodeRpc, call: NodeCall, each: NodeCall, agent: AgentAddress, key: str) -> None:
-        """Make one call of one agent, whose answer is a success. Raises NodeCallError, NodeAwayError."""
+        """Make one call of one agent. Raises NodeCallError if it fails, and NodeAwayError if its outcome is unknown."""
         now = self._clock()
         limit_s = min(_ATTEMPT_S, rpc_entry(each.name).timeout_s)
         result = rpc.call_one(
@@ -141,7 +141,7 @@ class CellHosts:
             raise self._failure(call, each, agent, result.fail_msg, is_certain=_is_answer(result))
         attempts = self._attempts.setdefault(key, _Attempts(now))
         self._rest(agent.node, attempts, result)
-        # A call that is under way may take as long as the table of calls allows it.
+        # A running call may take as long as the table of calls allows.
         retried_for_s = rpc_entry(each.name).timeout_s if result.is_timeout else self._rpcs.retry_s
         if self._clock() - attempts.first_at >= retried_for_s:
             raise self._failure(call, each, agent, result.fail_msg, is_certain=False)
@@ -149,7 +149,7 @@ class CellHosts:
         raise NodeAwayError(f"{call.name} on {agent.node}: {result.fail_msg}")
 
     def _rest(self, node: str, attempts: _Attempts, result: NodeResult) -> None:
-        """Leave a node alone for a while, longer and longer, or only the call, if the node is there."""
+        """Let a node rest, with increasing pauses; or only the call, if the node answers."""
         resting = attempts if result.is_under_way else self._resting.setdefault(node, _Attempts(attempts.first_at))
         resting.rest_s = _FIRST_REST_S if result.is_under_way else min(resting.rest_s * 2, _LONGEST_REST_S)
         resting.rest_s = max(resting.rest_s, _FIRST_REST_S)
@@ -176,14 +176,14 @@ class CellHosts:
 
 
 def _others(call: NodeCall) -> Collection[str]:
-    """The hosts that a call concerns beside the one that it is made on."""
+    """Return the further hosts that a call concerns."""
     target = call.parameters.get("target_host")
     others: Sequence[str] = call.parameters.get("other_hosts", ())
     return others if target is None else [*others, target]
 
 
 def _is_answer(result: NodeResult) -> bool:
-    """Whether the node itself says that it did not do it."""
+    """Whether the node itself has answered that the call failed."""
     match result.data:
         case [False, str()]:
             return True

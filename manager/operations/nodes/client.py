@@ -1,6 +1,6 @@
-"""Calls agents over HTTPS. Connections are kept open and used again; a call that fails is a value.
+"""Calls of agents over HTTPS, with persistent connections; a failed call is a value.
 
-Nothing is remembered here: fleetlight.manager.operations.nodes.rpc does that.
+The state of nodes is cached by fleetlight.manager.operations.nodes.rpc, and not here.
 """
 
 import ssl
@@ -25,27 +25,26 @@ from fleetlight.resources.malformed_json import MALFORMED_JSON
 _log = structlog.get_logger(__name__)
 
 _HEADERS = {"Content-Type": "application/json"}
-# Of a host with ten thousand guests it has a tenth of that. All nodes of a cell may answer at once.
+# Ten times the answer of a host with ten thousand guests. All nodes of a cell may answer at once.
 _LARGEST_ANSWER = 8 * 1024 * 1024
-# Of what a node says when it fails: it goes into jobs, notifications and logs.
+# Limit on a node's error text, which goes into jobs, notifications and logs.
 _LONGEST_REASON = 1000
-# Of one node, open and idle; more are closed after their call.
+# Idle connections kept open to one node.
 _KEPT_CONNECTIONS = 4
 _LOOK_INTERVAL_S = 1.0
 _MALFORMED = "RPC layer error: the answer is not a list of success and payload"
 
 
 class AgentClient:
-    """May be used by any number of threads. files: our certificate, and the authorities that we trust. Raises
-    CertificateError.
+    """A client for any number of threads. files: our certificate and the trusted authorities. Raises CertificateError.
 
-    connect_timeout_s: how long a node may take to accept a connection.
+    connect_timeout_s: time limit of opening a connection.
     """
 
     def __init__(self, files: TlsFiles, *, connect_timeout_s: float = 5.0) -> None:
         self._tls = RenewedContext(files, is_server=False)
         self._looked_at = time.monotonic()
-        # What was wrong with the files at the last look.
+        # The last logged fault of the files.
         self._told: str | None = None
         self._connect_timeout_s = connect_timeout_s
         self._guard = Lock()
@@ -53,7 +52,7 @@ class AgentClient:
 
     @property
     def opened_connections(self) -> int:
-        """How many connections were opened so far."""
+        """The number of connections opened so far."""
         with self._guard:
             return sum(pool.num_connections for pool in self._pools.values())
 
@@ -69,8 +68,8 @@ class AgentClient:
     ) -> NodeResult:
         """Call an agent, once, and wait for at most `timeout_s`.
 
-        key: of a call that changes something; the agent carries out the same key once, so it may be called again.
-        order: a number; a call on an instance is refused when one with a higher one was made.
+        key: of a changing call; the agent carries out a key once, so the call may be repeated.
+        order: the agent refuses a call on an instance after one with a higher order.
         """
         given = {"arguments": arguments, "key": key, "order": order}
         body = msgspec.json.encode({name: value for name, value in given.items() if value is not None})
@@ -80,17 +79,17 @@ class AgentClient:
             try:
                 answer = self._request(pool, name, body, ends_s)
             except ProtocolError:
-                # An agent that has started again has closed the connections that we keep.
+                # A restarted agent has closed our idle connections, so try a new one.
                 answer = self._request(pool, name, body, ends_s)
         except NewConnectionError as error:
             return failure(node.name, name, f"cannot connect to {node.address}: {_reason(error)}")
         except ConnectTimeoutError:
-            # Nothing was sent: as of a host that is off, which answers nothing at all.
+            # Nothing was sent; the host may be off.
             return failure(node.name, name, f"cannot connect to {node.address}: no answer")
         except (TimeoutError, Urllib3TimeoutError):
             return failure(node.name, name, f"no answer within {timeout_s:g} s", is_timeout=True)
         except (HTTPError, OSError) as error:
-            # Whether it got there is not known, except where the certificate is that of another node.
+            # The call may have arrived, except if the certificate is another node's.
             return failure(
                 node.name,
                 name,
@@ -121,7 +120,7 @@ class AgentClient:
                     parts.port or PORT,
                     maxsize=_KEPT_CONNECTIONS,
                     ssl_context=self._tls.context,
-                    # The certificate names the node, wherever it is.
+                    # The certificate names the node instead of its address.
                     server_hostname=node.name,
                 )
                 self._pools[node.name, node.address] = pool
@@ -132,14 +131,14 @@ class AgentClient:
         try:
             self._tls.renew()
         except CertificateError as error:
-            # Of the two files one may be written already.
+            # Only one of both files may be written yet.
             reason = str(error)
             if reason != self._told:
                 _log.warning("nodes.certificate_unusable", reason=reason)
         self._told = reason
 
     def _request(self, pool: TimedSecurePool, name: str, body: bytes, ends_s: float) -> HttpAnswer:
-        """Raises as `request_in_time`."""
+        """Send a request. Raises the errors of `request_in_time`."""
         return request_in_time(
             pool,
             "POST",
@@ -153,7 +152,7 @@ class AgentClient:
 
 
 def _read(node: str, call: str, text: bytes) -> NodeResult:
-    """The result that an answer means."""
+    """Convert an answer to a result."""
     try:
         data = msgspec.json.decode(text)
     except MALFORMED_JSON:
@@ -168,13 +167,13 @@ def _read(node: str, call: str, text: bytes) -> NodeResult:
 
 
 def _printable(reason: str) -> str:
-    """One line of it: no database keeps a zero character, and no terminal obeys a host."""
+    """Return a reason in one line without control characters, which could break databases and terminals."""
     shown = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
     return "".join(each if each.isprintable() else " " for each in shown)
 
 
 def _reason(error: Exception) -> str:
-    """What happened, without the objects that it happened to."""
+    """Return the reason of an error, without representations of objects."""
     cause = _cause(error)
     if isinstance(cause, ssl.SSLCertVerificationError):
         return cause.verify_message
@@ -184,7 +183,7 @@ def _reason(error: Exception) -> str:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """What began it."""
+    """Return the original cause of an error."""
     while (deeper := error.__cause__ or error.__context__) is not None:
         error = deeper
     return error

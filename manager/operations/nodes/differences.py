@@ -1,4 +1,4 @@
-"""Differences between what nodes say and what their cell has, stored so that each change is announced once."""
+"""Differences between reports of nodes and the rows of their cell, stored so that each change is announced once."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,16 +23,16 @@ NODE_OFFLINE: NodeStatus = "offline"
 
 _NODE_STATUSES: Mapping[str, NodeStatus] = {each: each for each in (NODE_UP, NODE_DOWN, NODE_OFFLINE)}
 _NODE, _INSTANCE = OBSERVED_NODE, "instance"
-# Placeholders that one statement may have.
+# Largest number of placeholders in one statement.
 _AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What came of asking nodes; JSON.
+    """The result of asking nodes; JSON.
 
-    results: as the job tells them, [node, ok, text] each. nodes: by name the status, and why it does not answer.
-    instances: by uuid `revision`, `is_wrong`, `status` and what tells of it, of each that is wrong or was so before.
+    results: for the job, [node, ok, text] each. nodes: by name, the status, and why the node does not answer.
+    instances: by uuid, `revision`, `is_wrong`, `status` and the evidence, for each that is wrong now or was before.
     is_of_all: whether all nodes with an agent were asked.
     """
 
@@ -46,12 +46,12 @@ class Observation:
 
 
 def read_known_instances(connection: Connection) -> Collection[str]:
-    """The uuids of the instances that something was wrong with when nodes were asked last."""
+    """Read the uuids of the instances that were wrong at the last observation."""
     return set(_known(connection, _INSTANCE))
 
 
 class Differences:
-    """Notes in the transaction of `connection` what has changed since nodes were asked last, and announces it."""
+    """Stores changes since the last observation, in the transaction of `connection`, and announces them."""
 
     def __init__(self, connection: Connection, cell: Cell, now: int) -> None:
         self._connection = connection
@@ -113,7 +113,7 @@ class Differences:
         self._forget(_INSTANCE, known.keys() - self._observable(known))
 
     def _unchanged(self, seen: Mapping[str, Mapping[str, Any]]) -> Collection[str]:
-        """Those that were not changed, and are not being changed, since before their nodes were asked."""
+        """Return the instances that have not changed, and are not changing, since before their nodes were asked."""
         found: set[str] = set()
         for uuids in _parts(seen):
             rows = self._connection.execute(
@@ -126,7 +126,7 @@ class Differences:
         return found
 
     def _observable(self, known: Mapping[str, str]) -> Collection[str]:
-        """Those of the instances that are there, on a node with an agent."""
+        """Return the existing instances on nodes with an agent."""
         found: set[str] = set()
         of_node = compute_nodes.c.hypervisor_hostname == instances.c.node
         for uuids in _parts(known):

@@ -1,29 +1,29 @@
-"""Errors between a caller and the nodes; what goes wrong with one node is a value (NodeResult).
+"""Errors of callers of nodes; the failure of a single node is a value (NodeResult).
 
 NodeError
-├── RequestError             no such flag, or an argument that it does not take: a mistake of the program
-├── NodesSettingsError       what is configured of nodes cannot be used
-├── NoCertificateError       this process has no certificate by which agents of a cell would know it
-└── StoreUnreachableError    what is remembered cannot be reached: reading misses, and changing has to wait
+├── RequestError             an unknown flag, or a wrong argument: a mistake of the program
+├── NodesSettingsError       the settings of nodes are unusable
+├── NoCertificateError       this process has no certificate for agents of a cell
+└── StoreUnreachableError    the cache's store does not answer: reads miss, and changes have to wait
 """
 
 from fleetlight.resources.errors import UsageError
 
 
 class NodeError(Exception):
-    """Something went wrong with calling nodes."""
+    """An error in calling nodes."""
 
 
 class RequestError(NodeError):
-    """What was asked for cannot be asked for."""
+    """A query of nodes is invalid."""
 
 
 class NodesSettingsError(NodeError, UsageError):
-    """The text says what is configured, and what would be right."""
+    """The settings of nodes are unusable; the text says which, and how to correct them."""
 
 
 class NoCertificateError(NodeError):
-    """The agents of the cell called `cell` cannot be called by this process."""
+    """This process has no certificate to call the agents of the cell named `cell`."""
 
     def __init__(self, cell: str, reason: str) -> None:
         super().__init__(f"the agents of cell {cell} cannot be called: {reason}")
@@ -32,7 +32,7 @@ class NoCertificateError(NodeError):
 
 
 class StoreUnreachableError(NodeError):
-    """The server at `address` (without password) that remembers the state of nodes does not answer."""
+    """The server at `address` (without password) with the cached state of nodes does not answer."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(f"the node state cache at {address} cannot be reached: {reason}")

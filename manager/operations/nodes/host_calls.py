@@ -1,16 +1,15 @@
-"""The calls of agents behind the call of a host by a step: one call, or several of them in an order that is safe.
+"""The calls of agents that carry out a step's call of a host: one call, or several in a safe order.
 
-Guests are called like the uuids of their instances: names are changed, and two instances may have the same. What a
-call is made with is in its parameters:
+Guests are named by the uuids of their instances, since names change, and may be equal. The parameters of a call are:
 
 instance_uuid   of the instance
-guest           hypervisor (None: whichever the host has), memory (MiB), vcpus, disks (sizes in MiB)
-start           whether the guest is to run then
-target_host     the other host that it concerns
-other_hosts     more hosts that may have something of the instance
+guest           hypervisor (None: the host's default), memory (MiB), vcpus, disks (sizes in MiB)
+start           whether the guest runs afterwards
+target_host     the other host of the call
+other_hosts     further hosts that may have parts of the instance
 keeps_disks     whether a host that a guest leaves keeps a copy of its disks
 
-None of these calls takes from one host what another one has not confirmed to have.
+No call removes from one host what another host has not confirmed to have.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,13 +21,13 @@ from fleetlight.manager.operations.jobs.errors import NodeCallError
 from fleetlight.manager.operations.jobs.nodes import NodeCall
 
 FORGET = "forget"
-"""A call for nothing: what is remembered of the node is not to be shown any more."""
+"""A call that only drops the cached state of the node."""
 
 
 def agent_calls(call: NodeCall, agents: Mapping[str, AgentAddress]) -> Sequence[NodeCall]:
-    """The calls of agents that a call of a step is, in their order; their names are in fleetlight.manager.agents.calls.
+    """Return the calls of agents for a step's call, in order (names: fleetlight.manager.agents.calls).
 
-    agents: by their hosts. Raises NodeCallError for what agents do not do.
+    agents: by host. Raises NodeCallError for a call that agents do not support.
     """
     calls = _CALLS.get(call.name)
     if calls is None:
@@ -37,11 +36,11 @@ def agent_calls(call: NodeCall, agents: Mapping[str, AgentAddress]) -> Sequence[
 
 
 def _is_made(host: str, call: NodeCall, agent: AgentAddress | None) -> bool:
-    """Whether a host is called, if it has an agent, or what is called for fails since it has none.
+    """Whether to call a host; a needed host without agent makes the call fail.
 
-    A host that may have something of the instance need not have an agent. A node that is marked offline is not asked
-    for what it has: an operator has said so that nothing runs there (contracts/ganeti-node-state-cache, 7), and what
-    is called for is to get an instance away from it.
+    Hosts that only may have parts of the instance need no agent. A node that is marked offline is not called: by that
+    an operator says that nothing runs there (contracts/ganeti-node-state-cache, 7), and the call moves an instance
+    away from it.
     """
     if agent is None:
         return host == call.host or host not in call.parameters.get("other_hosts", ())
@@ -49,17 +48,17 @@ def _is_made(host: str, call: NodeCall, agent: AgentAddress | None) -> bool:
 
 
 def changes_several(call: NodeCall) -> bool:
-    """Whether what is remembered of all nodes is forgotten meanwhile (contracts/ganeti-node-state-cache, 5)."""
+    """Whether a call drops the cached state of all nodes meanwhile (contracts/ganeti-node-state-cache, 5)."""
     return call.name in _OF_SEVERAL
 
 
 def needs_undo(call: NodeCall) -> bool:
-    """Whether a call that has failed may have left something, which another call undoes."""
+    """Whether a failed call may leave remains, which another call removes."""
     return call.name in _LEAVE_TRACES
 
 
 def guest_name(instance_uuid: str) -> str:
-    """What agents call the guest of an instance."""
+    """Return the name of an instance's guest on agents."""
     return instance_uuid
 
 
@@ -94,7 +93,7 @@ def _create(call: NodeCall) -> Sequence[NodeCall]:
 
 
 def _set_disks(call: NodeCall) -> Sequence[NodeCall]:
-    """What is missing of its disks is there then; what runs goes on to run."""
+    """Make missing disks; a running guest goes on running."""
     return _create(replace(call, parameters={**call.parameters, "start": False}))
 
 
@@ -107,7 +106,7 @@ def _delete(call: NodeCall) -> Sequence[NodeCall]:
 
 
 def _reboot(call: NodeCall) -> Sequence[NodeCall]:
-    # What the host does not have, as of an instance from before it had its agent, is there then.
+    # The start makes a guest that the host lacks, such as one from before the host had its agent.
     return [*_of_guest("instance_start")(call), *_simple("instance_reboot")(call)]
 
 
@@ -132,7 +131,7 @@ def _evacuate(call: NodeCall) -> Sequence[NodeCall]:
 
 
 def _revert(call: NodeCall) -> Sequence[NodeCall]:
-    """Back to a host that has it, and does not run it."""
+    """Return a guest to a host that has it, and does not run it."""
     leaves = call.parameters["target_host"]
     return [
         NodeCall(leaves, "instance_shutdown", _instance(call)),
@@ -159,7 +158,7 @@ def _failover(call: NodeCall) -> Sequence[NodeCall]:
 
 
 def _leave(call: NodeCall) -> Sequence[NodeCall]:
-    """What was moved away runs elsewhere, and is not here any more."""
+    """Remove a guest from its old host after it runs elsewhere."""
     success = {**_instance(call), "success": True}
     finalized = NodeCall(call.host, "instance_finalize_migration_src", success)
     last = "instance_shutdown" if call.parameters["keeps_disks"] else "instance_remove"
@@ -167,7 +166,7 @@ def _leave(call: NodeCall) -> Sequence[NodeCall]:
 
 
 def _undo_move(call: NodeCall) -> Sequence[NodeCall]:
-    """Nothing of the target, and then back where it was."""
+    """Remove a guest from the target, and then restore it on its old host."""
     target = call.parameters["target_host"]
     removed = "instance_shutdown" if call.parameters["keeps_disks"] else "instance_remove"
     return [NodeCall(target, removed, _instance(call)), *_arrive(call)]
@@ -175,7 +174,7 @@ def _undo_move(call: NodeCall) -> Sequence[NodeCall]:
 
 def _undo_migrate(call: NodeCall) -> Sequence[NodeCall]:
     target = call.parameters["target_host"]
-    # Of a guest that has arrived the target says so, and then it stays there.
+    # If the guest has arrived, the target says so, and the guest stays there.
     given_up = NodeCall(target, "instance_finalize_migration_dst", {**_instance(call), "success": False})
     removed = [] if call.parameters["keeps_disks"] else [NodeCall(target, "instance_remove", _instance(call))]
     stays = NodeCall(call.host, "instance_finalize_migration_src", {**_instance(call), "success": False})

@@ -8,7 +8,7 @@ OFFLINE = "Node is marked offline"
 
 @dataclass(frozen=True, slots=True)
 class AgentNode:
-    """name: full. address: host and port of its agent. is_offline: it is not called, whatever it would say."""
+    """A node. name: full name. address: host and port of its agent. is_offline: marked offline, so never called."""
 
     name: str
     address: str
@@ -17,11 +17,11 @@ class AgentNode:
 
 @dataclass(frozen=True, slots=True)
 class NodeResult:
-    """What came of a call (contracts/ganeti-node-state-cache, 7).
+    """The result of a call (contracts/ganeti-node-state-cache, 7).
 
-    call: its name. data: the answer as it came, if one came. payload: what it brought, if it succeeded.
-    fail_msg: why it failed; None if it did not. is_timeout: it may have been carried out, or be under way still.
-    is_under_way: it is, as the node says.
+    call: its name. data: the raw answer, if any. payload: of a success. fail_msg: why it failed; None for a success.
+    is_timeout: whether the call may have been carried out, or may still run. is_under_way: whether the node reports
+    that it still runs.
     """
 
     node: str

@@ -1,7 +1,7 @@
 """One observation of the nodes of a cell that have an agent, and of their instances.
 
-Only the nodes that are named are called, all at once, and none of them twice. What another node is remembered to run
-is looked up without calling it.
+It calls only the named nodes, concurrently, and none of them twice. It looks up the cached guests of other nodes
+without calling these.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,16 +28,16 @@ from fleetlight.resources.query_fields.node_live import BOOT_ID, LIVE_FIELDS, OF
 _log = structlog.get_logger(__name__)
 
 Guest = Mapping[str, Any]
-"""What a node says of an instance (contracts/ganeti-node-state-cache, 8)."""
+"""A node's report about an instance (contracts/ganeti-node-state-cache, 8)."""
 
-# Of a node that may have no instances, nothing about room for them applies.
+# The status of values about room for instances, on a node that may have none.
 _NOT_CAPABLE = ResultStatus.UNAVAILABLE
 
 
 def observer_of(
     rpcs: NodeRpcs, cell: Cell, agents: Iterable[AgentAddress], cluster: Parameters, timeout_s: float
 ) -> "NodeObserver | None":
-    """As `NodeObserver`; None where this process has no certificate for the agents, which the log says."""
+    """Make a NodeObserver; None, with a log event, if this process has no certificate for the agents."""
     try:
         return NodeObserver(rpcs.of(cell), agents, cluster, timeout_s=timeout_s)
     except NoCertificateError as error:
@@ -47,15 +47,14 @@ def observer_of(
 
 @lru_cache(maxsize=4096)
 def _log_missing(cell: str, reason: str) -> None:
-    """Once for each, since lists come again and again."""
+    """Log a missing certificate once for each cell, since every list meets it again."""
     _log.warning("nodes.cannot_be_asked", cell=cell, reason=reason)
 
 
 class NodeObserver:
-    """The nodes of one cell. Calls block; one answer makes them, one after the other.
+    """Asks the nodes of one cell for one answer. Calls block, and come one after the other.
 
-    agents: of the cell. cluster: what is configured of it. timeout_s: how long a node may take, after which it counts
-    as one that does not answer.
+    agents: of the cell. cluster: its configuration. timeout_s: time limit of a node, after which it counts as silent.
     """
 
     def __init__(
@@ -77,13 +76,13 @@ class NodeObserver:
 
     @property
     def nodes(self) -> Collection[str]:
-        """The names of the nodes that can be asked."""
+        """Return the names of the nodes that can be asked."""
         return self._agents.keys()
 
     def refresh(self, nodes: Collection[str], *, bypass: bool) -> Mapping[str, NodeResult]:
-        """Ask nodes for everything, so that it is remembered: what came of each. bypass: also what is remembered.
+        """Ask nodes for their whole state, and cache it; returns the results. bypass: ask even if it is cached.
 
-        A node that may have no instances is asked for its boot id alone.
+        A node that may have no instances is only asked for its boot id.
         """
         hypervisors = self._hypervisors()
         everything = NodeStateRequest(tuple(hypervisors), self._groups(), boot_id=True)
@@ -97,9 +96,9 @@ class NodeObserver:
         return results
 
     def node_values(self, nodes: Collection[str], fields: Collection[str]) -> Mapping[str, Record]:
-        """By node the values of LIVE_FIELDS, of which those in `fields` are asked for; none of a node without an agent.
+        """Return the values of LIVE_FIELDS by node, asking for those in `fields`; leaves out nodes without agent.
 
-        A ResultStatus stands for what cannot be had: of a node that is offline, or that fails.
+        A ResultStatus replaces the values of a node that is offline, or fails.
         """
         known = [self._agents[name] for name in nodes if name in self._agents]
         wanted = LIVE_FIELDS.intersection(fields)
@@ -109,7 +108,7 @@ class NodeObserver:
         return {agent.node: _values(results[agent.node], agent, wanted) for agent in known}
 
     def seen(self, records: Sequence[Record]) -> Sequence[Seen | None]:
-        """What nodes say of instances; None of one that has no node, or one without an agent.
+        """Return the reports of nodes about instances; None for an instance without node, or whose node has no agent.
 
         records: with OBSERVED_FIELDS.
         """
@@ -131,7 +130,7 @@ class NodeObserver:
         ]
 
     def _request(self, fields: Collection[str]) -> NodeStateRequest:
-        """Only what these fields are made of."""
+        """Make a request for the sources of these fields."""
         return NodeStateRequest(
             tuple(self._hypervisors()) if not OF_HYPERVISOR.keys().isdisjoint(fields) else None,
             self._groups() if not OF_STORAGE.keys().isdisjoint(fields) else None,
@@ -144,7 +143,7 @@ class NodeObserver:
         return (group,) if group else ()
 
     def _ask(self, nodes: Collection[str]) -> None:
-        """Get to know what the instances on these nodes do, of those that were not asked yet."""
+        """Ask these nodes for their guests, except nodes that were asked already."""
         agents = [self._agents[name] for name in sorted(nodes) if name not in self._guests]
         if not agents:
             return
@@ -164,7 +163,7 @@ class NodeObserver:
             self._running |= _running_guests(self._guests[name])
 
     def _elsewhere(self, uuids: Collection[str]) -> Mapping[str, Guest]:
-        """What is said of those instances by a node that has them running, if it was asked or is remembered."""
+        """Return the reports about instances by other nodes that run them, if these were asked or are cached."""
         if self._running.keys() >= set(uuids):
             return self._running
         if self._remembered is None:
@@ -172,7 +171,7 @@ class NodeObserver:
             hypervisors = self._hypervisors()
             found = remembered_instances_info(self._rpc, others, [name for name, _ in hypervisors], dict(hypervisors))
             self._remembered = {name: _running_guests(_checked(result)) for name, result in found.items()}
-        # A node that was asked meanwhile knows better.
+        # A node that was asked meanwhile overrides its cached state.
         still = (guests for name, guests in self._remembered.items() if name not in self._guests)
         return {**{uuid: guest for guests in still for uuid, guest in guests.items()}, **self._running}
 
@@ -191,12 +190,12 @@ class NodeObserver:
 
 
 def _place(record: Record) -> str | None:
-    """The node that an instance is to be on; None of one that is none, or is none any more."""
+    """Return the node on which an instance should be; None for a reservation, or a deleted instance."""
     return None if record["forthcoming"] or record["deleted"] else record["node"]
 
 
 def _checked(result: NodeResult) -> NodeResult:
-    """The same, or a failure where what is said of some instance cannot be understood."""
+    """Return the result, or a failure if a report about an instance is malformed."""
     if result.has_failed or all(isinstance(guest, dict) for guest in result.payload.values()):
         return result
     return failure(result.node, result.call, "RPC layer error: an instance is no object", result.data)
@@ -209,7 +208,7 @@ def _running_guests(result: NodeResult) -> Mapping[str, Guest]:
 
 
 def _values(result: NodeResult, agent: AgentAddress, wanted: Collection[str]) -> Record:
-    """The live fields of the record of a node; what an answer lacks could not be had."""
+    """Return the live fields of a node's record; fields that the answer lacks get a ResultStatus."""
     if result.offline:
         return dict.fromkeys(wanted, ResultStatus.OFFLINE)
     lacking = ResultStatus.NO_DATA if agent.is_vm_capable else _NOT_CAPABLE
@@ -228,7 +227,7 @@ def _values(result: NodeResult, agent: AgentAddress, wanted: Collection[str]) ->
 
 
 def _data_of_hypervisor(said: Mapping[str, Any] | None) -> Record:
-    """What the first hypervisor says that is enabled in the cell, and that the host has."""
+    """Return the report of the first hypervisor that is enabled in the cell and present on the host."""
     for of_one in (said or {}).values():
         if of_one[NODE_DATA]:
             data: Record = of_one[NODE_DATA]
@@ -237,7 +236,7 @@ def _data_of_hypervisor(said: Mapping[str, Any] | None) -> Record:
 
 
 def _data_of_group(said: Mapping[str, Any] | None) -> Record:
-    """What is said of the one volume group."""
+    """Return the report about the only volume group."""
     for of_one in (said or {}).values():
         if isinstance(of_one, dict):
             return of_one

@@ -1,4 +1,4 @@
-"""The agents of the cells of a process, by its settings: one client and one cache for each cell."""
+"""Access of a process to agents by its settings, with one client and one cache for each cell."""
 
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
@@ -23,9 +23,9 @@ from fleetlight.manager.operations.nodes.stores.store import NoStore, Store
 
 
 class NodeRpcs:
-    """The agents of every cell that a process calls; may be used by any number of threads.
+    """Access to the agents of every cell, for any number of threads.
 
-    counts: of the process. Raises NodesSettingsError when the server is configured and its client is not installed.
+    counts: of the process. Raises NodesSettingsError if a server is configured and its client is not installed.
     """
 
     def __init__(self, settings: NodesSettings, counts: CacheCounts | None = None) -> None:
@@ -38,7 +38,7 @@ class NodeRpcs:
             _require_redis()
 
     def of(self, cell: Cell) -> NodeRpc:
-        """What calls the agents of `cell`; opened once. Raises NoCertificateError."""
+        """Return the NodeRpc of `cell`, which is opened once. Raises NoCertificateError."""
         with self._guard:
             opened = self._opened.get(cell.uuid)
             if opened is None:
@@ -48,7 +48,7 @@ class NodeRpcs:
             return opened[0]
 
     def forget(self, cell: Cell, nodes: Collection[str]) -> None:
-        """Nodes whose configuration has changed, by their names. The log names a server that is away."""
+        """Drop the cached state of nodes (by name) whose configuration has changed. Logs a server that is away."""
         if not nodes:
             return
         with self._guard:
@@ -56,7 +56,7 @@ class NodeRpcs:
         if opened is not None:
             opened[0].cache.forget_changed(nodes)
             return
-        # No agent was called by this process yet; others may remember.
+        # This process has not called agents yet, but other processes may have cached their state.
         with closing(self._store(cell)) as store:
             NodeStateCache(store, self.counts).forget_changed(nodes)
 
@@ -87,7 +87,7 @@ class NodeRpcs:
 
 @contextmanager
 def opened_nodes(settings: NodesSettings, registry: CollectorRegistry) -> Iterator[NodeRpcs]:
-    """What a process calls agents by, closed at the end. registry: of the process. Raises NodesSettingsError."""
+    """Open the access to agents for the block. registry: of the process. Raises NodesSettingsError."""
     rpcs = NodeRpcs(settings, CacheCounts(registry))
     try:
         yield rpcs
@@ -96,17 +96,17 @@ def opened_nodes(settings: NodesSettings, registry: CollectorRegistry) -> Iterat
 
 
 def node_of(agent: AgentAddress) -> AgentNode:
-    """How the node of an agent is called."""
+    """Make the AgentNode of an agent."""
     return AgentNode(agent.node, agent.address, agent.is_offline)
 
 
 def _files(folder: Path, name: str) -> TlsFiles:
-    """As `fleetlight cell certs` names them."""
+    """Return the files, with the names that `fleetlight cell certs` gives them."""
     return TlsFiles(folder / f"worker-{name}.pem", folder / f"worker-{name}.key", folder / "authority.pem")
 
 
 def _one_part(name: str) -> str:
-    """A name that is in no other folder."""
+    """Check that a name is a single element of a path."""
     if Path(name).name != name:
         raise CertificateError(f"'{name}' cannot be part of the name of a file")
     return name

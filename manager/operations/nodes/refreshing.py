@@ -1,6 +1,6 @@
-"""Asks all nodes of a cell that have an agent for everything, and finds what of it is not as the cell has it.
+"""Refresh of the state of a cell's nodes with agents, and comparison with the cell's rows.
 
-It is the call of a step (fleetlight.manager.operations.jobs.nodes): made between two transactions, with nothing locked.
+It is the call of a step (fleetlight.manager.operations.jobs.nodes), made between two transactions and without locks.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -34,18 +34,18 @@ from fleetlight.resources.query_fields.instance_status import ERRORS, OBSERVED_F
 REFRESH = "refresh"
 """The name of the call."""
 ALL_NODES = "all nodes"
-"""The host of this call, and of host_calls.FORGET where it is about no single one."""
+"""The host of this call, and of host_calls.FORGET for all nodes."""
 
-# The worker waits for it with all its other jobs, and a node that hangs is asked again by the next refresh.
+# Short, since the worker's other jobs wait meanwhile; the next refresh asks a hanging node again.
 _LIMIT_S = 10.0
 _NO_AGENT = "has no agent"
 _FIELDS = (*OBSERVED_FIELDS, "display_name", "project_id")
 
 
 class RefreshingHosts:
-    """The hosts of a cell as `hosts` calls them, and the call that is about all of them.
+    """Adds the call for all nodes to the calls of `hosts`.
 
-    rpcs: what calls agents, in this process.
+    rpcs: this process's access to agents.
     """
 
     def __init__(self, engine: Engine, cell: Cell, rpcs: NodeRpcs, hosts: Nodes) -> None:
@@ -60,7 +60,7 @@ class RefreshingHosts:
         return self._refresh(call) if call.name == REFRESH else self._forget()
 
     def _forget(self) -> None:
-        """Nothing is remembered of any node (contracts/ganeti-node-state-cache, 5). Raises NodeAwayError."""
+        """Drop the cached state of all nodes (contracts/ganeti-node-state-cache, 5). Raises NodeAwayError."""
         with self._engine.connect() as connection:
             has_agents = bool(read_agents(connection))
         if has_agents:
@@ -70,7 +70,7 @@ class RefreshingHosts:
                 raise NodeAwayError(str(error)) from error
 
     def _refresh(self, call: NodeCall) -> Mapping[str, Any]:
-        """What fleetlight.manager.operations.nodes.differences.Observation says, as JSON. Raises NodeAwayError."""
+        """Refresh, and return an Observation (operations.nodes.differences) as JSON. Raises NodeAwayError."""
         wanted: Sequence[str] = call.parameters["nodes"]
         with self._engine.connect() as connection:
             agents = {agent.node: agent for agent in read_agents(connection)}
@@ -78,7 +78,7 @@ class RefreshingHosts:
                 return Observation([[name, False, _NO_AGENT] for name in wanted]).to_json()
             rpc = self._rpc()
             cluster = read_parameters(connection)
-            # Before nodes are asked: what has the same revision behind it was so all the time.
+            # Read rows before asking nodes: a row with the same revision afterwards has not changed meanwhile.
             rows = list(_rows(connection, agents))
             known = read_known_instances(connection)
         observer = NodeObserver(rpc, agents.values(), cluster, timeout_s=_LIMIT_S)
@@ -90,7 +90,7 @@ class RefreshingHosts:
         return Observation(told, nodes, dict(judged), is_of_all=not wanted).to_json()
 
     def _rpc(self) -> NodeRpc:
-        """Raises NodeAwayError: a worker that has a certificate carries the job out."""
+        """Return the NodeRpc. Raises NodeAwayError without certificate, so that another worker carries the job out."""
         try:
             return self._rpcs.of(self._cell)
         except NoCertificateError as error:
@@ -98,7 +98,7 @@ class RefreshingHosts:
 
 
 def _rows(connection: Connection, nodes: Collection[str]) -> Iterator[tuple[int, Record]]:
-    """Revisions and records of the instances on these nodes, but for those that cannot be read."""
+    """Yield revisions and records of the readable instances on these nodes."""
     reader = fields_reader(_FIELDS)
     statement = reader.statements[dialect_of(connection.engine)]
     of_nodes = statement.where(instances.c.node.in_(nodes), instances.c.deleted.is_(False))
@@ -106,7 +106,7 @@ def _rows(connection: Connection, nodes: Collection[str]) -> Iterator[tuple[int,
         try:
             yield revision, reader.record(text)
         except UNDECODABLE:
-            continue  # lists say so
+            continue  # lists report damaged rows
 
 
 def _judged(
@@ -116,7 +116,7 @@ def _judged(
     rows: Sequence[tuple[int, Record]],
     known: Collection[str],
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """By uuid what is wrong with an instance, or not any more; nothing of those whose node has not answered."""
+    """Yield by uuid what is wrong with an instance, or no longer is; skips those whose node has not answered."""
     answered = {name for name, result in results.items() if not result.has_failed and agents[name].is_vm_capable}
     asked = [(revision, record) for revision, record in rows if record["node"] in answered]
     for (revision, record), seen in zip(asked, observer.seen([record for _, record in asked]), strict=True):
@@ -143,7 +143,7 @@ def _wrong(record: Record, seen: Seen) -> str | None:
 
 
 def _told(name: str, result: NodeResult | None) -> list[Any]:
-    """`[node, ok, text]`, as the result of the job has it."""
+    """Return `[node, ok, text]` for the result of the job."""
     if result is None:
         return [name, False, _NO_AGENT]
     return [name, not result.has_failed, result.fail_msg or ""]

@@ -1,4 +1,4 @@
-"""Requests for the state of a node, and what of them an entry of the cache can answer
+"""Requests for the state of a node, and the parts of them that a cached entry can answer
 (contracts/ganeti-node-state-cache, 2 to 4).
 """
 
@@ -22,10 +22,10 @@ HypervisorSpec = tuple[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class NodeStateRequest:
-    """What is wanted: hypervisors, volume groups, the boot id. None: nothing of that kind.
+    """A request for hypervisors, volume groups, and the boot id; None omits a kind.
 
-    An empty tuple asks for the kind with nothing in it, which any answer has. with_instances: otherwise what
-    hypervisors say of the node alone is passed on; nodes always tell both, and both are remembered.
+    An empty tuple requests a kind without members, which any answer has. with_instances: whether to return instances,
+    too; nodes always report both, and the cache keeps both.
     """
 
     hypervisors: tuple[HypervisorSpec, ...] | None = None
@@ -35,7 +35,7 @@ class NodeStateRequest:
 
     @classmethod
     def read(cls, flags: Mapping[str, Any]) -> "NodeStateRequest":
-        """From flags and their arguments. Raises RequestError."""
+        """Parse flags and their arguments. Raises RequestError."""
         unknown = sorted(flags.keys() - set(FLAGS))
         if unknown:
             raise RequestError(f"there is no flag '{unknown[0]}'; there are {', '.join(sorted(FLAGS))}")
@@ -58,7 +58,7 @@ class NodeStateRequest:
         return self.hypervisors is None and self.volume_groups is None and not self.boot_id
 
     def to_json(self) -> dict[str, Any]:
-        """Flags and their arguments, as agents take them."""
+        """Return flags and their arguments for agents."""
         found: dict[str, Any] = {}
         if self.hypervisors is not None:
             found[CACHE_REQ_HV] = [[name, dict(parameters)] for name, parameters in self.hypervisors]
@@ -69,7 +69,7 @@ class NodeStateRequest:
         return found
 
     def covers(self, other: "NodeStateRequest") -> bool:
-        """Whether an answer to this brings all that `other` wants."""
+        """Whether an answer to this request answers `other`, too."""
         return (
             _has_all(self._names, other._names)
             and _has_all(self.volume_groups, other.volume_groups)
@@ -77,7 +77,7 @@ class NodeStateRequest:
         )
 
     def with_all_of(self, other: "NodeStateRequest") -> "NodeStateRequest":
-        """What both want; of a hypervisor that both name, with our parameters."""
+        """Return the union of both requests; our parameters win for a common hypervisor."""
         hypervisors = None
         if self.hypervisors is not None or other.hypervisors is not None:
             ours = self.hypervisors or ()
@@ -89,7 +89,7 @@ class NodeStateRequest:
         return NodeStateRequest(hypervisors, groups, self.boot_id or other.boot_id)
 
     def part_of(self, snapshot: Snapshot) -> dict[str, Any]:
-        """What of a snapshot was asked for; what it lacks is left out."""
+        """Return the requested part of a snapshot, without what it lacks."""
         found: dict[str, Any] = {}
         for flag, names in ((CACHE_REQ_HV, self._names), (CACHE_REQ_DISKINFO, self.volume_groups)):
             said = snapshot.get(flag)
@@ -103,7 +103,7 @@ class NodeStateRequest:
         return found
 
     def answered_by(self, snapshot: Snapshot) -> "NodeStateRequest":
-        """What of this is whole in a snapshot: a flag of which something is missing counts as missing."""
+        """Return the part of this request that a snapshot answers in full, flag by flag."""
         there = _what_is_there(snapshot)
         return NodeStateRequest(
             self.hypervisors if _has_all(there._names, self._names) else None,
@@ -128,7 +128,7 @@ def _what_is_there(snapshot: Snapshot) -> NodeStateRequest:
 
 
 def _is_whole(said: object) -> bool:
-    """Whether this tells of a hypervisor what it should."""
+    """Whether a report of a hypervisor is complete."""
     return isinstance(said, dict) and isinstance(said.get(NODE_DATA), dict)
 
 

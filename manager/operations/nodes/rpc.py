@@ -1,4 +1,4 @@
-"""The one way to call the nodes of a cell, since the cache has to know what changes a node."""
+"""All calls of a cell's nodes go through this module, so that the cache knows which calls change a node."""
 
 import time
 from collections import defaultdict
@@ -19,7 +19,7 @@ from fleetlight.manager.operations.nodes.model import AgentNode, NodeResult, fai
 from fleetlight.manager.operations.nodes.requests import NodeStateRequest
 
 SNAPSHOT = "node_snapshot"
-# Calls that run at once. They mostly wait, and one that hangs keeps its thread no longer than its time limit.
+# Concurrent calls. They mostly wait, and a hanging one occupies its thread no longer than its time limit.
 _THREADS = 128
 
 _encode = msgspec.json.encode
@@ -43,14 +43,14 @@ class Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A fetch whose answer others may wait for: the result, and its payload as JSON."""
+    """A running fetch for whose answer other threads may wait: the result, and its payload as JSON."""
 
     fetch: Fetch
     answer: Future[tuple[NodeResult, bytes]] = field(default_factory=Future)
 
 
 class NodeRpc:
-    """The nodes of one cell. May be used by any number of threads; calls block, each no longer than its time limit."""
+    """Calls the nodes of one cell, for any number of threads. Calls block at most for their time limit."""
 
     def __init__(self, client: Client, cache: NodeStateCache) -> None:
         self._client = client
@@ -73,11 +73,11 @@ class NodeRpc:
         key: str | None = None,
         order: int | None = None,
     ) -> dict[str, NodeResult]:
-        """Call nodes, all at once; the results by node.
+        """Call nodes concurrently; returns the results by node.
 
-        timeout_s: of each; that of the table of calls, unless given. key: of a call that changes something, the same
-        when it is made again; a new one, unless given. order: see fleetlight.manager.agents.wire.CallRequest.
-        Raises StoreUnreachableError for a call that changes something, and nothing was called then.
+        timeout_s: of each node; by default that of the table of calls. key: of a changing call, equal for repetitions;
+        by default a new one. order: see fleetlight.manager.agents.wire.CallRequest.
+        Raises StoreUnreachableError for a changing call, before any node was called.
         """
         limit_s = rpc(name).timeout_s if timeout_s is None else timeout_s
         if rpc(name).effect is not Effect.READS and key is None:
@@ -102,7 +102,7 @@ class NodeRpc:
         key: str | None = None,
         order: int | None = None,
     ) -> NodeResult:
-        """As `call`, of one node."""
+        """As `call`, for one node. Raises StoreUnreachableError."""
         return self.call([node], name, arguments, timeout_s=timeout_s, key=key, order=order)[node.name]
 
     def node_snapshot(
