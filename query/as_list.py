@@ -16,11 +16,8 @@ def as_list(node: Filter) -> list[Any]:
             return ["and", *map(as_list, terms)]
         case Or(terms):
             return ["or", *map(as_list, terms)]
+    operands = (getattr(node, each.name) for each in fields(node))
     return [
         _CAPITAL.sub("_", type(node).__name__).lower(),
-        *(_operand(getattr(node, each.name)) for each in fields(node)),
+        *(as_list(operand) if isinstance(operand, Leaf) else operand for operand in operands),
     ]
-
-
-def _operand(value: Any) -> Any:
-    return as_list(value) if isinstance(value, Leaf) else value

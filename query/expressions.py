@@ -105,7 +105,8 @@ def _node(expression: object, fields: ItemType, level: int) -> Filter:
             return negate(_node(operand, fields, level + 1))
         case "?":
             [name] = _one(operator, operands)
-            return _truth(_field(name, fields))
+            field = _field(name, fields)
+            return or_missing(Says(field.name) if _is_of_any_shape(field) else IsTrue(field.name))
         case "==" | "=" | "!=" | "<" | "<=" | ">" | ">=" | "=~" | "=[]":
             if len(operands) != 2:
                 raise MalformedExpressionError(
@@ -226,10 +227,6 @@ def _field(name: object, fields: ItemType) -> QueryField:
     if not isinstance(field, QueryField):
         raise ExpressionError(f"Unknown field {_shown(name)}")
     return field
-
-
-def _truth(field: QueryField) -> Filter:
-    return or_missing(Says(field.name) if _is_of_any_shape(field) else IsTrue(field.name))
 
 
 def _condition(operator: str, field: QueryField, value: object) -> Filter:

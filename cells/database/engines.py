@@ -289,9 +289,10 @@ def _look_for_cell(error_type: type[Exception], cell_uuid: str, connection: DBAP
         cursor.execute("SELECT uuid FROM cell_state")
         found = cursor.fetchone()
     except Exception as error:
-        if getattr(error, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
+        sqlstate = getattr(error, "sqlstate", None)
+        if sqlstate == _INSUFFICIENT_PRIVILEGE:
             return
-        if _is_about_a_table(error):
+        if sqlstate == _NO_SUCH_TABLE or str(error).startswith(_NO_SUCH_THING_OF_SQLITE[0]):
             raise error_type(f"its database has no tables of a cell: {_RESTORE}") from error
         raise
     finally:
@@ -301,10 +302,6 @@ def _look_for_cell(error_type: type[Exception], cell_uuid: str, connection: DBAP
         raise error_type(f"its database is empty: {_RESTORE}")
     if found[0] not in (None, cell_uuid):
         raise error_type(f"its database is that of another cell, {found[0]}")
-
-
-def _is_about_a_table(error: Exception) -> bool:
-    return getattr(error, "sqlstate", None) == _NO_SUCH_TABLE or str(error).startswith(_NO_SUCH_THING_OF_SQLITE[0])
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:

@@ -92,11 +92,7 @@ def _upgrade(engine: Engine, schema: str) -> None:
                 raise NewerTablesError(str(error.__cause__.argument)) from error
             raise
         except DBAPIError as error:
-            if _is_surprised(getattr(error.orig, "sqlstate", None) or ""):
+            sqlstate: str = getattr(error.orig, "sqlstate", None) or ""
+            if sqlstate == _DEPENDED_ON or (sqlstate.startswith(_CLASS_OF_NAMES) and sqlstate != _MISSING_RIGHT):
                 raise MixedTablesError(reason_of(error.orig)) from error
             raise
-
-
-def _is_surprised(sqlstate: str) -> bool:
-    """Whether a migration did not find the tables of its revision."""
-    return sqlstate == _DEPENDED_ON or (sqlstate.startswith(_CLASS_OF_NAMES) and sqlstate != _MISSING_RIGHT)

@@ -261,10 +261,8 @@ def _go_on(server: LogServer, after: Mapping[Subscription, LogPosition]) -> Iter
         if newest is None and server.is_in_log(position):
             newest = position
         is_near = position.file in files and now - position.number <= _MOST_READ_AGAIN
-        if newest is not None and is_near and _is_before(position, newest):
+        if newest is None or not is_near:
+            continue
+        if position.number <= newest.number and abs(position.started_at - newest.started_at) <= 1:
             subscription.is_continued = True
             yield position
-
-
-def _is_before(position: LogPosition, newest: LogPosition) -> bool:
-    return position.number <= newest.number and abs(position.started_at - newest.started_at) <= 1
