@@ -150,9 +150,7 @@ class Consumer:
             self._finish_oldest()
 
     def give_up(self, changes: Sequence[tuple[Change, MalformedMessageError]]) -> None:
-        """Make dead letters of changes of the changelog that can never be indexed, as for messages of the bus. Raises
-        as `step`.
-        """
+        """Make dead letters of changes in the changelog that can never be indexed. Raises as `step`."""
         letters = [DeadLetter.of(_message(self._cell_uuid, change), error) for change, error in changes]
         self._keep_dead(letters)
         if any(is_about_item(letter.message.headers) for letter in letters):

@@ -43,9 +43,7 @@ class IndexerProbes:
         return Probe(False, {"status": "stuck", "cells": cells})
 
     def readyz(self) -> Probe:
-        """Ready if the index takes writes; degraded if a cell, which is named, is not followed, or the index is
-        suspected.
-        """
+        """Ready if the index takes writes; degraded if a cell is not followed, or the index is suspected."""
         service = self._service
         is_ready = service is not None and service.is_ready
         cells = {} if service is None else service.cell_states
