@@ -2,10 +2,9 @@
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.engine import QueryEngine
@@ -26,6 +25,7 @@ from fleetlight.query.filters import EVERYTHING
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _OF_THE_PAST = "only cells know what they were like then: their rows, without what was changed since"
+_ONE_AFTER_THE_OTHER = "a list by cell asks one cell after the other; this explains the first rows of all at once"
 NOT_ASKED = "not-asked"
 """The route of a cell that a condition on `cell` leaves out."""
 
@@ -91,12 +91,13 @@ class QueryExplainer:
         """Run the query with parameters `query`, and explain it. Errors are those of the query itself."""
         body = body_of_query(query)
         question = await made_aside(size_of(body.filter), lambda: query_of_body(body, request.caller))
-        if question.by_cell is not None:
-            raise BadRequestError("order: a list by cell asks one cell after the other; explain that of one cell")
         fresh = await read_options(
             request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
         )
         observer = QueryObserver()
+        if question.by_cell is not None:
+            observer.listing.remarks.append(_ONE_AFTER_THE_OTHER)
+            question = replace(question, by_cell=None, after=None)
         began = time.perf_counter()
         answer = await self._query_engine.answer(question, request.caller, fresh, observer=observer)
         duration_s = time.perf_counter() - began

@@ -251,7 +251,11 @@ def test_cell_is_the_first_key_of_an_order_alone(filled: ComputeFleet) -> None:
         refused = api.get(f"/fleetlight/query?fields=name&all_projects=1&{query}")
         assert (refused.status_code, says in refused.text) == (400, True)
     path = quote("/fleetlight/query?fields=name&all_projects=1&order=cell")
-    assert "explain that of one cell" in api.get(f"/fleetlight/explain?request=GET%20{path}").text
+    explained = api.get(f"/fleetlight/explain?request=GET%20{path}").json()
+    assert {each["cell"] for each in explained["cells"]} == {*CELLS}
+    assert explained["remarks"] == [
+        "a list by cell asks one cell after the other; this explains the first rows of all at once"
+    ]
 
 
 @pytest.mark.parametrize("route", ROUTES)
