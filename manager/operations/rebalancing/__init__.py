@@ -1,1 +1,1 @@
-"""Moves that fleetlight.manager.operations.balancing has planned, carried out on native cells: each is a job."""
+"""Execution of moves planned by fleetlight.manager.operations.balancing on native cells, each as a job."""

@@ -1,8 +1,8 @@
-"""Carries out the moves of one cell in their order, as far as they have to do with each other.
+"""Execution of the moves of one cell, in order where they concern the same nodes.
 
-A move counts on what the moves before it have made of its nodes, so its job goes on only after theirs have succeeded;
-moves of other nodes go on at the same time. Once one has failed, no further one is submitted: what is planned behind it
-may be wrong now, and another call plans anew from what is there.
+A move relies on the effect of earlier moves on its nodes, so its job begins only after theirs have succeeded; moves of
+other nodes run concurrently. After a failure no further move is submitted, since the rest of the plan may be wrong;
+another call plans anew from the present state.
 """
 
 from collections import deque
@@ -15,12 +15,12 @@ from fleetlight.manager.operations.jobs.model import Status
 from fleetlight.manager.operations.rebalancing.jobs import Ending, MoveJobs
 
 MOST_AT_ONCE = 10
-"""So many jobs are submitted and have not ended; what comes behind them can still be left."""
+"""Largest number of submitted jobs that have not ended; later moves can still be dropped."""
 
 
 @dataclass(slots=True)
 class ExecutedMove:
-    """job: its number, None until it is submitted. ending: None until it has ended."""
+    """A move with its job. job: its number, None until it is submitted. ending: None until the job has ended."""
 
     move: PlannedMove
     job: int | None = None
@@ -36,14 +36,14 @@ class ExecutedMove:
 
     @property
     def nodes(self) -> set[str]:
-        """Those that it changes."""
+        """The nodes that it changes."""
         places = (self.move.source, self.move.target)
         return {name for place in places for name in (place.primary, place.secondary) if name is not None}
 
 
 @dataclass
 class Execution:
-    """The moves of a plan for one cell. `advance` again and again until it `is_over`."""
+    """The moves of a plan for one cell. Call `advance` repeatedly until it `is_over`."""
 
     jobs: MoveJobs
     planned: Sequence[PlannedMove]
@@ -53,7 +53,7 @@ class Execution:
         self.moves = [ExecutedMove(move) for move in self.planned]
 
     def advance(self) -> None:
-        """Look which jobs have ended, and submit what may come next. Raises CellUnreachableError."""
+        """Check which jobs have ended, and submit the next moves. Raises CellUnreachableError."""
         under_way = {each.job: each for each in self.moves if each.is_under_way and each.job is not None}
         for number, ending in self.jobs.ended(under_way.keys()).items():
             under_way[number].ending = ending
@@ -63,7 +63,7 @@ class Execution:
 
     def _may_submit(self, next_one: ExecutedMove) -> bool:
         under_way = [each for each in self.moves if each.is_under_way]
-        # A server that is being moved is not accepted for another move.
+        # The cell refuses to move a server that is being moved.
         is_moving = any(each.move.moved == next_one.move.moved for each in under_way)
         return not self.has_failed and not is_moving and len(under_way) < MOST_AT_ONCE
 
@@ -85,13 +85,13 @@ class Execution:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is under way, and nothing will be submitted."""
+        """Whether no job runs, and none will be submitted."""
         is_left = any(each.job is None and each.ending is None for each in self.moves)
         return not any(each.is_under_way for each in self.moves) and (self.has_failed or not is_left)
 
 
 def finish_unfinished(jobs: MoveJobs, wait: Callable[[], None]) -> Iterator[int]:
-    """Wait for the jobs of earlier calls; tells how many are left, first and whenever some have ended."""
+    """Wait for the jobs of earlier calls; yields how many are left, first and whenever some have ended."""
     left = list(jobs.unfinished())
     while left:
         yield len(left)

@@ -24,9 +24,9 @@ from fleetlight.resources.clock import Clock, system_clock
 
 
 def operations_of(move: PlannedMove, uuid: str, *, can_migrate: bool) -> Sequence[OpCode]:
-    """The operations that bring an instance of Ganeti's, or a reservation, to its target.
+    """Make the operations that move an instance of Ganeti's, or a reservation, to its target.
 
-    can_migrate: whether its node is up; otherwise a guest that runs there is started anew on the other node.
+    can_migrate: whether its node is up; otherwise a running guest is restarted on the other node.
     """
     target = move.target
     if move.is_forthcoming:
@@ -74,19 +74,19 @@ def _operations(move: PlannedMove, uuid: str, *, is_live: bool) -> Iterator[OpCo
 
 
 _REQUEST = "req-balance-"
-"""Begins the names of the requests that such jobs have, so that a later call knows them."""
+"""Prefix of the request ids of these jobs, by which a later call finds them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a job has ended. why: what it failed for."""
+    """The end of a job. why: the reason of a failure."""
 
     status: Status
     why: str | None = None
 
 
 class MoveJobs:
-    """Calls raise CellUnreachableError when the cell does not answer. Numbers of jobs are those in the fleet."""
+    """The jobs of one cell, numbered as in the fleet. Calls raise CellUnreachableError if the cell does not answer."""
 
     def __init__(self, engine: Engine, fleet: Fleet, cell: Cell, clock: Clock = system_clock) -> None:
         self._engine = engine
@@ -96,10 +96,10 @@ class MoveJobs:
         self._request = RequestContext(f"{_REQUEST}{uuid4()}")
 
     def submit(self, move: PlannedMove, after: Collection[int]) -> int:
-        """Queue the job of a move; returns its number. after: jobs that have to succeed before.
+        """Queue the job of a move; returns its number. after: jobs that must succeed first.
 
-        Raises InstanceNotFoundError and StateConflictError for a server that cannot be moved any more; of other
-        instances the job tells.
+        Raises InstanceNotFoundError and StateConflictError for a server that cannot be moved any more; for other
+        instances the job fails.
         """
         uuid = move.moved.uuid
         if uuid is None:
@@ -113,7 +113,7 @@ class MoveJobs:
         return self._submission.submit(_depending(operations, after), self._request)
 
     def unfinished(self) -> Sequence[int]:
-        """The jobs of earlier calls that have not ended."""
+        """Return the jobs of earlier calls that have not ended."""
         statement = (
             select(jobs.c.id)
             .where(jobs.c.ended_at.is_(None), jobs.c.request_id.startswith(_REQUEST, autoescape=True))
@@ -123,7 +123,7 @@ class MoveJobs:
             return [job_number(self._cell, job_id) for job_id in connection.scalars(statement)]
 
     def ended(self, numbers: Collection[int]) -> Mapping[int, Ending]:
-        """Those of some jobs that have ended; one that is not there (any more) has, and it is not known how."""
+        """Return the ends of those jobs that have ended; a missing job has ended, with an unknown outcome."""
         by_id = {in_cell: number for number in numbers if (in_cell := number_in_cell(self._cell, number)) is not None}
         if not by_id:
             return {}
@@ -150,7 +150,7 @@ class MoveJobs:
 
 
 def _depending(operations: Sequence[OpCode], after: Collection[int]) -> Sequence[OpCode]:
-    """The operations of a job, of which the first one waits for other jobs to succeed."""
+    """Make the first of a job's operations wait for other jobs to succeed."""
     first, *others = operations
     depends = [(number, [Status.SUCCESS]) for number in sorted(after)]
     return [first.model_copy(update={"depends": depends or None}), *others]

@@ -1,4 +1,4 @@
-"""Hosts of the instances that a request names: those that a new one has to be beside, or apart from."""
+"""Hosts of the instances that a request names for affinity or anti-affinity."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -14,9 +14,9 @@ HostsOf = Mapping[str, Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class AffinityHosts:
-    """named: the hosts of those that the hints name, by uuid. members: those of the other members of the group.
+    """Hosts of other instances. named: of those in hints, by uuid. members: of the other members of the group.
 
-    counts: how many other members each host has.
+    counts: number of other members by host.
     """
 
     named: HostsOf
@@ -30,7 +30,7 @@ NO_AFFINITY = AffinityHosts({}, {}, {})
 def find_affinity_hosts(
     connection: Connection, spec: RequestSpec, instance_uuid: str | None = None
 ) -> AffinityHosts | None:
-    """Those of an instance that is to be placed, which is none of its own; None if `spec` is about none."""
+    """Find the hosts for an instance to place, without its own; None if `spec` names no instances."""
     if not (spec.group or spec.beside or spec.apart):
         return None
     members: Collection[str] = () if spec.group is None else (*spec.group.members, *spec.group.claimed)
@@ -41,9 +41,9 @@ def find_affinity_hosts(
 
 
 def hosts_of(connection: Connection, uuids: Collection[str], project_id: str | None = None) -> HostsOf:
-    """Where instances of the cell are, and where something is claimed for them: both of a move, and a new one's.
+    """Return the hosts of instances, and the hosts with claims for them: both hosts of a move, and a new instance's.
 
-    project_id: only those of this project; None: those of any.
+    project_id: only instances of this project; None for any.
     """
     if project_id is not None:
         of_project = instances.c.uuid.in_(uuids), instances.c.project_id == project_id

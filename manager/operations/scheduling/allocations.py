@@ -1,7 +1,6 @@
-"""Amounts that instances take up of nodes: rows of `allocations`, claimed and given back in the transactions of their
-steps.
+"""Claims of instances on nodes: rows of `allocations`, written and removed in the transactions of their steps.
 
-They are the only truth about what is taken; a claim locks the node first (`hosts.py`).
+They alone decide what is claimed; a claim locks the node first (`hosts.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ _RESIZED = "resized"
 
 
 def _replacing(new: sqlite.Insert | postgresql.Insert) -> sqlite.Insert | postgresql.Insert:
-    """One may be left there of a resize that an administrator ended by resetting the state."""
+    """Replace an existing claim, which may remain from a resize that ended with a reset of the state."""
     others = {name: new.excluded[name] for name in (*SIZES, "is_forthcoming")}
     return new.on_conflict_do_update(index_elements=list(allocations.primary_key), set_=others)
 
@@ -34,14 +33,14 @@ _ALLOCATE = {
 def allocate(
     connection: Connection, instance_uuid: str, node_id: int, demand: Amount, *, is_forthcoming: bool = False
 ) -> None:
-    """Count `demand` of a locked node as taken up by an instance, instead of what it took up there before."""
+    """Claim `demand` of a locked node for an instance, and replace its earlier claim there."""
     allocate_each(connection, {instance_uuid: node_id}, demand, is_forthcoming=is_forthcoming)
 
 
 def allocate_each(
     connection: Connection, node_ids: Mapping[str, int], demand: Amount, *, is_forthcoming: bool = False
 ) -> None:
-    """As `allocate`, of several instances. node_ids: the number of the locked node of each, by its uuid."""
+    """As `allocate`, for several instances. node_ids: number of the locked node, by instance."""
     values = [
         {**_allocation(uuid, node_id, demand), "is_forthcoming": is_forthcoming} for uuid, node_id in node_ids.items()
     ]
@@ -49,14 +48,14 @@ def allocate_each(
 
 
 def claimed_among(connection: Connection, instance_uuids: Sequence[str]) -> Sequence[str]:
-    """Those for which something of the cell is taken up, in the order of their uuids."""
+    """Return the instances with claims in the cell, ordered by uuid."""
     columns = allocations.c
     known = select(columns.instance_uuid).where(columns.instance_uuid.in_(instance_uuids)).distinct()
     return connection.scalars(known.order_by(columns.instance_uuid)).all()
 
 
 def release_except(connection: Connection, instance_uuid: str, *nodes: str | None) -> None:
-    """Give back what an instance takes up of any node but those with these names; of all if none is named."""
+    """Release the claims of an instance on all nodes except these."""
     statement = delete(allocations).where(allocations.c.instance_uuid == instance_uuid)
     names = [node for node in nodes if node is not None]
     if names:
@@ -66,7 +65,7 @@ def release_except(connection: Connection, instance_uuid: str, *nodes: str | Non
 
 
 def release(connection: Connection, instance_uuid: str, node: str) -> None:
-    """Give back what an instance takes up of the node called `node`."""
+    """Release the claim of an instance on `node`."""
     of_node = select(compute_nodes.c.id).where(compute_nodes.c.hypervisor_hostname == node)
     connection.execute(
         delete(allocations).where(allocations.c.instance_uuid == instance_uuid, allocations.c.node_id.in_(of_node))
@@ -74,9 +73,9 @@ def release(connection: Connection, instance_uuid: str, node: str) -> None:
 
 
 def give_back_claims(connection: Connection, record: Record) -> None:
-    """What was claimed for an action of an instance that will not be finished; a resized one keeps both its places.
+    """Release the claims of an instance's unfinished action; a resized instance keeps both of its claims.
 
-    One with mirrored disks keeps what it has of its second node too.
+    An instance with mirrored disks also keeps the claim on its secondary node.
     """
     if record["vm_state"] != _RESIZED:
         secondaries: Sequence[str] = own_value(record, "snodes") or ()
@@ -84,7 +83,7 @@ def give_back_claims(connection: Connection, record: Record) -> None:
 
 
 def allocate_on_their_nodes(connection: Connection, records: Sequence[Record]) -> None:
-    """Count instances that are placed already: what they take up of the nodes that they are on."""
+    """Claim the sizes of placed instances on their nodes."""
     names = {record["node"] for record in records if record["node"] is not None}
     statement = select(compute_nodes.c.hypervisor_hostname, compute_nodes.c.id).where(
         compute_nodes.c.hypervisor_hostname.in_(names)

@@ -1,4 +1,4 @@
-"""The scheduler for callers without a job: one transaction that both claims and announces, or does neither."""
+"""The scheduler for callers without a job: one transaction that claims and announces, or does neither."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ def tried_selection(
     *,
     max_attempts: int,
 ) -> Selections:
-    """What `select_destinations` answers now, with everything undone. Raises what it raises, CellUnreachableError."""
+    """Run `select_destinations`, and undo its claims. Raises the same errors, and CellUnreachableError."""
     with cell_failures(cell.name), writing(engine) as connection:
         attempt = connection.begin_nested()
         selections = select_destinations(connection, cell, instance_uuids, demand, spec, max_attempts=max_attempts)
@@ -52,9 +52,9 @@ def announced_selection(
     request: RequestContext,
     clock: Clock = system_clock,
 ) -> Iterator[Selections]:
-    """Claim hosts, and announce that they were looked for; all of it is undone if the block fails.
+    """Claim hosts, and announce the request; undoes both if the block fails.
 
-    Raises as `tried_selection`; then nothing has happened.
+    Raises as `tried_selection`, without any effect then.
     """
     now, publisher_id = clock(), f"nova-scheduler:{cell.name}"
     with cell_failures(cell.name), writing(engine) as connection:
@@ -66,6 +66,6 @@ def announced_selection(
 
 
 def claimed_in(engine: Engine, cell: Cell, instance_uuids: Sequence[str]) -> Sequence[str]:
-    """Those for which the cell has claims, in the order of their uuids. Raises CellUnreachableError."""
+    """Return the instances with claims in the cell, ordered by uuid. Raises CellUnreachableError."""
     with cell_failures(cell.name), engine.connect() as connection:
         return claimed_among(connection, instance_uuids)

@@ -1,7 +1,7 @@
 """The choice of a cell for new instances: the one with the most room for them.
 
-What a cell is asked for is one row, however many nodes it has; which of them an instance goes to is decided when it is
-claimed there (fleetlight.manager.operations.scheduling.select_destinations).
+Each cell answers with one row, however many nodes it has; the claim chooses the node later
+(fleetlight.manager.operations.scheduling.select_destinations).
 """
 
 from collections import Counter
@@ -28,12 +28,12 @@ _SOFT = {"soft-affinity": 1, "soft-anti-affinity": -1}
 
 @dataclass(frozen=True, slots=True)
 class CellCapacity:
-    """What a cell that may take new instances had for them a moment ago, on the nodes that they may go to.
+    """The recent capacity of a cell for new instances, on the nodes that may take them.
 
-    capacity: how many of them fit there, counted up to as many as there are. free_mib: memory of these nodes.
-    members: places that the other members of the group of the request have there.
-    has_zone: whether a host that takes new instances is in the wished zone. has_host: whether the wished host or node
-    is there, whatever its state. Both are true where nothing is wished.
+    capacity: how many of them fit, at most the requested number. free_mib: free memory of these nodes.
+    members: hosts' places of the other members of the request's group there.
+    has_zone: whether a host that accepts new instances is in the requested zone. has_host: whether the requested host
+    or node exists, in any state. Both are true without such a request.
     """
 
     cell: Cell
@@ -47,7 +47,7 @@ class CellCapacity:
 def read_capacity(
     engine: Engine, cell: Cell, demand: Amount, spec: RequestSpec, *, count: int, zone: str | None = None
 ) -> CellCapacity:
-    """What `cell` has for `count` instances of `demand`. zone: the one to look for; raises CellUnreachableError."""
+    """Read the capacity of `cell` for `count` instances of `demand`. Raises CellUnreachableError."""
     with cell_failures(cell.name), engine.connect() as connection:
         affinity = find_affinity_hosts(connection, spec)
         make = _capacity_statement if affinity else _capacity_of_any
@@ -81,17 +81,17 @@ def _capacity_statement(
     ).select_from(free)
 
 
-# To make the statement takes longer than to carry it out, and every cell of a fleet is asked the same.
+# Cached, since building the statement takes longer than executing it, and every cell gets the same.
 _capacity_of_any = lru_cache(maxsize=64)(_capacity_statement)
 
 
 @dataclass(frozen=True, slots=True)
 class CellRequestSpec:
-    """Which cells are wanted, by uuid.
+    """The requested cells, by uuid.
 
-    only: one of these, since instances that they share a host with are there; empty: any.
-    is_together: whether all of a request have to share one host, with what programs have claimed for their group too.
-    rather: how much each is preferred; 0 for those that are not named.
+    only: the permitted cells, with the instances to share a host with; empty: any.
+    is_together: whether all instances must share one host, also with claims of programs for their group.
+    rather: preference of each cell; 0 for others.
     """
 
     only: Set[str] = frozenset()
@@ -100,10 +100,10 @@ class CellRequestSpec:
 
 
 def rank_cells(surveyed: Sequence[CellCapacity], cells: CellRequestSpec = CellRequestSpec()) -> Sequence[CellCapacity]:
-    """The cells that may be chosen, the best first; none when no cell was surveyed, or none that it can be.
+    """Rank the possible cells, the best first; empty if no possible cell was surveyed.
 
-    Cells with room for all that are asked for come first, of these the most preferred one, of equal ones that with the
-    most free memory. Behind them are those with room for some, and at last any: there the scheduling fails.
+    Cells with room for all instances come first, ordered by preference, then by free memory. Cells with room for some
+    follow, and then all others, where the scheduling fails.
     """
 
     def rank(now: CellCapacity) -> tuple[int, int, int]:
@@ -118,10 +118,10 @@ def rank_cells(surveyed: Sequence[CellCapacity], cells: CellRequestSpec = CellRe
 def ways_to_place(
     ranked: Sequence[CellCapacity], count: int, cells: CellRequestSpec
 ) -> Iterator[Sequence[tuple[Cell, int]]]:
-    """The ways to place `count` instances, the best first: all in one cell, or spread over those that are `ranked`.
+    """Yield distributions of `count` instances, the best first: all in one cell, or spread over the `ranked` cells.
 
-    Yields how many go to each cell; nothing if all cells together have not room enough. Where instances are spread,
-    each cell gets as many as fit, in the order of their rank.
+    Each has the number of instances by cell; none if all cells together lack room. A spread fills the cells in the
+    order of their rank.
     """
     yield from ([(now.cell, count)] for now in ranked if now.capacity >= count)
     left, spread = count, list[tuple[Cell, int]]()
@@ -136,9 +136,9 @@ def ways_to_place(
 def is_enough(
     surveyed: Sequence[CellCapacity], spec: RequestSpec, count: int, cells: CellRequestSpec = CellRequestSpec()
 ) -> bool:
-    """Whether a choice can be made, or refused, without the cells that have not answered yet."""
+    """Whether the choice can be made, or refused, without the cells that have not answered yet."""
     if not (any(now.has_host for now in surveyed) and any(now.has_zone for now in surveyed)):
-        # Whether there is what is wished for must not depend on which cell answers first.
+        # Wait, so that the existence of a requested zone or host does not depend on the fastest cell.
         return False
     if cells.only:
         return cells.only <= {now.cell.uuid for now in surveyed}
@@ -148,10 +148,9 @@ def is_enough(
 def requested_cells(
     fleet: Fleet, group: ServerGroup | None, beside: Collection[str], *, project_id: str | None
 ) -> CellRequestSpec:
-    """What the cells of other instances mean for new ones.
+    """Find the requested cells, from the cells of other instances.
 
-    beside: uuids of those that they share a host with. project_id: `beside` means nothing else than instances of this
-        project; None: those of any.
+    beside: uuids of instances to share a host with. project_id: the project that these must have; None for any.
     Raises FleetUnreachableError.
     """
     together = group.members if group is not None and group.policy == "affinity" else ()
@@ -177,7 +176,7 @@ def _exists(requested: str | None, found: ColumnElement[bool]) -> ColumnElement[
 
 
 def _places(spec: RequestSpec, count: int, affinity: AffinityHosts | None) -> ColumnElement[int]:
-    """How many of `count` instances a node may have, by the policy of their group."""
+    """Return how many of `count` instances a node may take, by the policy of their group."""
     if spec.group is None or spec.group.policy != "anti-affinity":
         return literal(count)
     most, counts = spec.group.most_on_one_host, affinity.counts if affinity else {}
@@ -186,7 +185,7 @@ def _places(spec: RequestSpec, count: int, affinity: AffinityHosts | None) -> Co
 
 
 def _how_many(free: Mapping[str, ColumnElement[int]], demand: Amount, most: ColumnElement[int]) -> ColumnElement[int]:
-    """How often `demand` fits into what is free of a node, up to `most`; what takes up nothing fits once."""
+    """Return how often `demand` fits on a node, up to `most`; an empty demand fits once."""
     needs = {size: getattr(demand, size) for size in SIZES if getattr(demand, size)}
     if not needs:
         return literal(1)
@@ -196,5 +195,5 @@ def _how_many(free: Mapping[str, ColumnElement[int]], demand: Amount, most: Colu
 
 
 def _least(one: ColumnElement[int], other: ColumnElement[int]) -> ColumnElement[int]:
-    # SQLite has no function of that name, and calls it like the one that is an aggregate.
+    # Not by `least`, which SQLite lacks; its function `min` has the name of the aggregate.
     return case((one < other, one), else_=other)

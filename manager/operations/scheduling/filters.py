@@ -1,8 +1,7 @@
-"""Filters of the nodes that may take an instance: conditions in SQL on `compute_nodes` and `services`, each for one
-reason.
+"""Filters of nodes for an instance: SQL conditions on `compute_nodes` and `services`, each for one reason.
 
-A node passes if every condition of every filter holds. Whether it has room is a condition on what is used of it, and so
-a matter of fleetlight.manager.operations.scheduling.hosts.
+A node passes if every condition of every filter holds. Whether it has room depends on its usage, which
+fleetlight.manager.operations.scheduling.hosts checks.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -15,7 +14,7 @@ from fleetlight.cells.tables import compute_nodes, node_traits, services
 from fleetlight.manager.operations.scheduling.affinity import AffinityHosts
 from fleetlight.manager.operations.scheduling.request_spec import RequestSpec
 
-# The ratio of processors, in thousandths, up to which no instance shares one with another.
+# The largest ratio of processors, in thousandths, at which instances share none.
 _ONCE = 1000
 Conditions = Iterator[ColumnElement[bool]]
 
@@ -29,7 +28,7 @@ def _is_vm_capable(_spec: RequestSpec) -> Conditions:
 
 
 def _is_enabled(spec: RequestSpec) -> Conditions:
-    """A request that names a host may name one that is disabled."""
+    """Require an enabled service, unless the request names the host."""
     if not spec.is_forced:
         yield services.c.disabled.is_(False)
 
@@ -54,9 +53,9 @@ def _is_not_excluded(spec: RequestSpec) -> Conditions:
 
 
 def _is_of_the_same_kind(spec: RequestSpec) -> Conditions:
-    """What is on a host with an agent goes to others with one, and what is simulated stays so: nothing is carried over.
+    """Require an agent for instances on hosts with an agent, and none for simulated ones: nothing is carried over.
 
-    That goes for both hosts of mirrored disks too.
+    The same holds for both hosts of mirrored disks.
     """
     if spec.without:
         node, service = compute_nodes.alias(), services.alias()
@@ -83,7 +82,7 @@ def _is_in_aggregates(spec: RequestSpec) -> Conditions:
 def _has_traits(spec: RequestSpec) -> Conditions:
     of_node = node_traits.c.node_id == compute_nodes.c.id
     if spec.required_traits:
-        # One condition, however many there are: a database takes only so many.
+        # One condition for all traits, since databases limit the number of conditions.
         wanted = set(spec.required_traits)
         found = select(func.count()).select_from(node_traits).where(of_node, node_traits.c.trait.in_(wanted))
         yield found.scalar_subquery() == len(wanted)
@@ -112,7 +111,7 @@ def _is_apart(spec: RequestSpec, affinity: AffinityHosts) -> Conditions:
 
 
 def _keeps_to_policy(spec: RequestSpec, affinity: AffinityHosts) -> Conditions:
-    """A hard policy lets members share a host, or keeps them from it; a soft one is a matter of weight."""
+    """Apply a hard policy of the group: members must, or must not, share a host. Soft policies are weights."""
     match spec.group:
         case ServerGroup(policy="affinity"):
             yield from _on_all(affinity.members.values())
@@ -122,14 +121,14 @@ def _keeps_to_policy(spec: RequestSpec, affinity: AffinityHosts) -> Conditions:
 
 
 def _on_all(hosts: Iterable[Collection[str]]) -> Conditions:
-    """On one of the hosts that all of these have; nothing where there are none of them."""
+    """Require a host that is in all of these sets; no condition without sets."""
     if each := list(map(set, hosts)):
         yield services.c.host.in_(set.intersection(*each))
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """name: what it is about. of_host: what it asks of a host by itself. of_affinity: beside other instances."""
+    """A filter. of_host: conditions on the host alone. of_affinity: conditions that depend on other instances."""
 
     name: str
     of_host: Callable[[RequestSpec], Conditions] = lambda _spec: iter(())
@@ -156,7 +155,7 @@ FILTERS = (
 
 
 def conditions_of(spec: RequestSpec, affinity: AffinityHosts | None = None) -> ColumnElement[bool]:
-    """Which nodes `spec` leaves, whatever is free of them. affinity: None leaves these out of account."""
+    """Make the condition on nodes for `spec`, without regard to free room. affinity: None: ignore other instances."""
     found = [condition for each in FILTERS for condition in each.of_host(spec)]
     if affinity is not None:
         found += [condition for each in FILTERS for condition in each.of_affinity(spec, affinity)]

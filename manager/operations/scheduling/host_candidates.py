@@ -1,4 +1,4 @@
-"""Hosts of a cell that have room for an amount, in the scheduler's order; and claims of programs, which hold room."""
+"""Hosts of a cell with room for an amount, in the scheduler's order; and the release of programs' claims."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class HostCandidate:
 def read_candidates(
     engine: Engine, cell: Cell, demand: Amount, spec: RequestSpec, *, limit: int
 ) -> Sequence[HostCandidate]:
-    """The best nodes of a cell, at most `limit`. Raises CellUnreachableError."""
+    """Read the best nodes of a cell, at most `limit`. Raises CellUnreachableError."""
     with cell_failures(cell.name), engine.connect() as connection:
         hosts = read_best_hosts(connection, HostQuery(demand, spec), limit=limit)
         traits = _traits_of(connection, [host.node_id for host in hosts])
@@ -32,9 +32,9 @@ def read_candidates(
 
 
 def release_claims(engine: Engine, cell: Cell, instance_uuid: str) -> bool:
-    """Give back what a program claimed for an instance that there is not; whether there was something.
+    """Release a program's claims for an instance that does not exist; returns whether there were any.
 
-    What an instance takes up stays. Raises CellUnreachableError.
+    Claims of existing instances stay. Raises CellUnreachableError.
     """
     is_claim = allocations.c.instance_uuid == instance_uuid
     is_instance = exists().where(instances.c.uuid == instance_uuid)

@@ -1,4 +1,4 @@
-"""The nodes of a cell as the scheduler sees them: those that pass its filters and have room, the best first."""
+"""The nodes of a cell that pass the scheduler's filters and have room, the best first."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ _IS_NAMED = compute_nodes.c.id.in_(bindparam(_NODES, type_=BigInteger, expanding
 _LOCK = select(compute_nodes.c.id).where(_IS_NODE).with_for_update()
 _LOCK_ALL = select(compute_nodes.c.id).where(_IS_NAMED).order_by(compute_nodes.c.id).with_for_update()
 LOCKED_AT_ONCE = 4
-"""Among how many nodes one may be looked for that no other transaction has locked."""
+"""Largest number of nodes among which `lock_free_node` looks for an unlocked one."""
 _IS_ONE_OF = [compute_nodes.c.id == bindparam(f"node_{place}", type_=BigInteger) for place in range(LOCKED_AT_ONCE)]
 _LOCK_FREE = (
     select(compute_nodes.c.id)
@@ -50,10 +50,10 @@ _LOCK_FREE = (
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A node that may take an instance. weights: by WEIGHERS, less is better, and no two nodes have the same.
+    """A node that may take an instance. weights: by WEIGHERS, lower is better, and unique to each node.
 
-    usable: what instances may take up of it. used: what they do, and `instances` how many of them. members: other
-    members of the group of the request that its host has.
+    usable: capacity for instances. used: usage by `instances` instances. members: number of other members of the
+    request's group on its host.
     """
 
     node_id: int
@@ -72,9 +72,9 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class HostQuery:
-    """Which hosts are asked for: with room for `demand`, and suiting `spec` and `affinity`.
+    """A query for hosts with room for `demand` that meet `spec` and `affinity`.
 
-    affinity: None of a request that names no other instances.
+    affinity: None for a request that names no other instances.
     """
 
     demand: Amount
@@ -90,26 +90,26 @@ def read_best_hosts(
     without_nodes: Collection[int] = (),
     without_hosts: Collection[str] = (),
 ) -> Sequence[Host]:
-    """The best hosts, at most `limit`, without some that are named, or the numbers of whose nodes are."""
+    """Read the best hosts, at most `limit`, without the named hosts, and those of the numbered nodes."""
     statement = _best(query, limit) if query.affinity else _best_of_any(query, limit)
     named = {_NODES: list(without_nodes), _HOSTS: list(without_hosts)}
     return [_host(row, query) for row in connection.execute(statement, named)]
 
 
 def read_locked_host(connection: Connection, query: HostQuery, node_id: int) -> Host | None:
-    """The host on a node as it is now, if it still suits; until the transaction ends, nothing else is claimed there."""
+    """Lock a node until the transaction ends, and read its host again; None if it does not meet the query any more."""
     connection.execute(_LOCK, {_NODE: node_id})
     return read_host(connection, query, node_id)
 
 
 def lock_free_node(connection: Connection, node_ids: Sequence[int]) -> int | None:
-    """Lock the first that no other transaction has locked, of at most LOCKED_AT_ONCE nodes; None: all are locked."""
+    """Lock the first unlocked one of at most LOCKED_AT_ONCE nodes; returns None if all are locked."""
     ids: list[int | None] = [*node_ids, *[None] * (LOCKED_AT_ONCE - len(node_ids))]
     return connection.scalar(_LOCK_FREE, {f"node_{place}": node_id for place, node_id in enumerate(ids)})
 
 
 def read_locked_hosts(connection: Connection, query: HostQuery, *, limit: int) -> Sequence[Host]:
-    """The best hosts, at most `limit`, as they are under their locks; only one transaction at a time may ask for it."""
+    """Lock and read the best hosts, at most `limit`; only one transaction at a time may do this."""
     best = read_best_hosts(connection, query, limit=limit)
     named = {_NODES: [host.node_id for host in best]}
     connection.execute(_LOCK_ALL, named)
@@ -118,7 +118,7 @@ def read_locked_hosts(connection: Connection, query: HostQuery, *, limit: int) -
 
 
 def after_claim(host: Host, query: HostQuery, node_id: int) -> Host:
-    """A host after `query.demand` of its node with this number, or of another node of it, was given to a member."""
+    """Return a host after a member has claimed `query.demand` on this node, or on another node of the host."""
     host = replace(host, members=host.members + 1)
     if host.node_id == node_id:
         host = replace(host, used=host.used + query.demand, instances=host.instances + 1)
@@ -133,7 +133,7 @@ def after_claim(host: Host, query: HostQuery, node_id: int) -> Host:
 
 
 def read_host(connection: Connection, query: HostQuery, node_id: int) -> Host | None:
-    """The host on a node, if it suits."""
+    """Read the host on a node; None if it does not meet the query."""
     statement = _one(query) if query.affinity else _one_of_any(query)
     row = connection.execute(statement, {_NODE: node_id}).one_or_none()
     return None if row is None else _host(row, query)
@@ -153,7 +153,7 @@ def _one(query: HostQuery) -> Select[tuple[Any, ...]]:
     return statement
 
 
-# To make a statement takes longer than to carry it out. Requests that name no other instances are often alike.
+# Cached, since building a statement takes longer than executing it, and requests without affinity are often equal.
 _best_of_any = lru_cache(maxsize=64)(_best)
 _one_of_any = lru_cache(maxsize=64)(_one)
 
@@ -161,7 +161,7 @@ _one_of_any = lru_cache(maxsize=64)(_one)
 def _candidates(
     query: HostQuery, *conditions: ColumnElement[bool]
 ) -> tuple[Select[tuple[Any, ...]], Sequence[ColumnElement[Any]]]:
-    """The statement that reads hosts with room, and what it is ordered by."""
+    """Make the statement that reads hosts with room, and its order."""
     demand, spec, affinity = query.demand, query.spec, query.affinity or NO_AFFINITY
     wanted = (conditions_of(spec, affinity), *conditions)
     of_services = services.c.id == compute_nodes.c.service_id

@@ -1,4 +1,4 @@
-"""The request spec of the scheduler: how much an instance takes up of a node, and where it may go."""
+"""The request spec of the scheduler: the demand of an instance, and its permitted hosts."""
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -15,7 +15,7 @@ from fleetlight.resources.fields import Record
 from fleetlight.resources.units import MIB_PER_GIB
 
 _RESOURCES = "resources:"
-# Of placement, as an extra spec says how much of it is wanted instead of what the flavor has.
+# Resource classes of placement whose amount an extra spec may override.
 _CLASSES = ("VCPU", "MEMORY_MB", "DISK_GB")
 _DIGITS = 9
 _TRAIT = "trait:"
@@ -24,17 +24,17 @@ _OF_AGGREGATES = "aggregate_instance_extra_specs:"
 
 @dataclass(frozen=True, slots=True)
 class RequestSpec:
-    """Where an instance may go.
+    """The permitted hosts of an instance.
 
-    zone: only there. host, node: only this one, even if it is disabled. without: not on these hosts.
-    beside, apart: uuids of instances of the cell that it has to share its host with, or must not.
-    project_id: these mean instances of this project, as if there were no others; None: those of any.
-    group: the server group that it is a member of.
-    node_group: the uuid of a group of nodes, only in that. nodes: only on nodes with these names; empty: on any.
-    hosts: only on these, which the aggregates have that its flavor asks for; None: on any.
-    required_traits, forbidden_traits: only on nodes with all of these, with none of those.
-    has_own_processors: only on nodes that give each of their processors to one instance.
-    unsupported: extra specs of the flavor that no host can fulfil, so none suits.
+    zone: the required zone. host, node: the only permitted one, even if disabled. without: excluded hosts.
+    beside, apart: uuids of the cell's instances with which it must, or must not, share its host.
+    project_id: `beside` and `apart` count only for instances of this project; None: of any.
+    group: its server group.
+    node_group: uuid of the required group of nodes. nodes: names of the permitted nodes; empty: any.
+    hosts: the hosts of the aggregates that its flavor demands; None: any.
+    required_traits, forbidden_traits: nodes must have all of these, and none of those.
+    has_own_processors: whether nodes must give each processor to only one instance.
+    unsupported: extra specs of the flavor that no host fulfils; then none is permitted.
     """
 
     zone: str | None = None
@@ -60,9 +60,9 @@ class RequestSpec:
 
 
 def demand_of(flavor: Mapping[str, Any] | None) -> Amount:
-    """What an instance with `flavor` (fields of Nova's FlavorPayload) takes up of its node; swap is on the disk.
+    """Return the demand of an instance with `flavor` (fields of Nova's FlavorPayload); swap counts as disk.
 
-    As in Nova, an extra spec such as `resources:VCPU` counts instead of what the flavor has.
+    As in Nova, an extra spec such as `resources:VCPU` overrides the flavor's amount.
     """
     if flavor is None:
         return Amount()
@@ -75,14 +75,14 @@ def demand_of(flavor: Mapping[str, Any] | None) -> Amount:
 
 
 def _amount(text: str) -> int | None:
-    """The number that an extra spec says; None if it says none that a node could have."""
+    """Parse the amount in an extra spec; None for any that no node could have."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
 
 
 def request_spec(
     fleet: Fleet, record: Record, parameters: Mapping[str, Any], *, group: ServerGroup | None = None
 ) -> RequestSpec:
-    """What the record of an instance, and the parameters of an action, say of where it may go.
+    """Make the request spec of an instance from its record and the parameters of an action.
 
     parameters: those of its job: `host`, `node`, `flavor`, `is_forced` (the zone does not count), `is_by_administrator`
         (hints may name instances of other projects). group: of the instance, if it is known already.
@@ -104,7 +104,7 @@ def request_spec(
 
 
 def with_members(spec: RequestSpec, uuids: Collection[str]) -> RequestSpec:
-    """The same for instances that the fleet does not know yet, and so not as members of their group."""
+    """Add instances to the group of a spec whose membership the fleet does not know yet."""
     if spec.group is None:
         return spec
     members = dict.fromkeys((*spec.group.members, *uuids))
@@ -112,7 +112,7 @@ def with_members(spec: RequestSpec, uuids: Collection[str]) -> RequestSpec:
 
 
 def group_of(fleet: Fleet, record: Record) -> ServerGroup | None:
-    """The group of an instance with the members of this moment; None too if the group was deleted meanwhile."""
+    """Read the group of an instance with its current members; None without one, or if the group was deleted."""
     for uuid in record["server_groups"] or ():
         with suppress(ResourceNotFoundError):
             return fleet.server_groups.find(uuid, project_id=None)
@@ -120,10 +120,10 @@ def group_of(fleet: Fleet, record: Record) -> ServerGroup | None:
 
 
 def flavor_conditions(fleet: Fleet, flavor: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a RequestSpec that the extra specs of a flavor stand for. Raises FleetUnreachableError.
+    """Return the fields of a RequestSpec for the extra specs of a flavor. Raises FleetUnreachableError.
 
-    `trait:NAME` is `required` or `forbidden`; `aggregate_instance_extra_specs:KEY` is a value that the metadata of an
-    aggregate of the host must have there; `hw:cpu_policy` is `dedicated` where each processor is wanted for itself.
+    `trait:NAME` is `required` or `forbidden`; `aggregate_instance_extra_specs:KEY` must be the value of KEY in the
+    metadata of an aggregate of the host; `hw:cpu_policy` is `dedicated` to demand processors of its own.
     """
     specs: Mapping[str, str] = flavor.get("extra_specs") or {}
     traits = {name.removeprefix(_TRAIT): value for name, value in specs.items() if name.startswith(_TRAIT)}
@@ -140,7 +140,7 @@ def flavor_conditions(fleet: Fleet, flavor: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _hosts_in(aggregates: Collection[Aggregate], metadata: Mapping[str, str]) -> tuple[str, ...]:
-    """The hosts that have an aggregate with each of these keys and values; an aggregate may name several, by commas."""
+    """Return the hosts that have an aggregate for each key and value; metadata may list values, with commas."""
     hosts_by_key = [
         {
             host

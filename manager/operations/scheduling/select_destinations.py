@@ -1,8 +1,8 @@
-"""Hosts for the instances of one request: each gets one that is claimed for it, and alternates of the same cell.
+"""Hosts for the instances of one request: a claimed host for each, and alternates in the same cell.
 
-What is taken is claimed in the transaction of the caller, under the lock of the node, so that no node is given away
-twice, and under that of the group, so that no two of its members break its policy together. `allocations` are the only
-truth about what is taken. The rules are those of contracts/nova-selection, 4.
+Claims are made in the caller's transaction, under the lock of the node, so that none is claimed twice, and under the
+lock of the group, so that concurrent members do not break its policy. `allocations` alone decide what is claimed. The
+rules are those of contracts/nova-selection, 4.
 """
 
 import heapq
@@ -41,9 +41,9 @@ from fleetlight.notifications.payloads.selection import (
 )
 from fleetlight.resources.amount import Amount
 
-# More than one, since claims that are made at the same time all want the best.
+# More than one, since concurrent claims all want the best.
 _READ_AT_ONCE = LOCKED_AT_ONCE
-# Only one transaction at a time may lock several nodes, one after the other in any order.
+# Only one transaction at a time may lock several nodes, in any order, to avoid deadlocks.
 _SEVERAL_NODES = "claims of several nodes"
 
 
@@ -56,7 +56,7 @@ class Destination:
 
     @property
     def hosts(self) -> Sequence[Host]:
-        """All of them, the chosen one first."""
+        """All hosts, the claimed one first."""
         return (self.host, *self.alternates)
 
 
@@ -69,9 +69,9 @@ def select_destinations(
     *,
     max_attempts: int,
 ) -> Sequence[Sequence[Selection]]:
-    """For each instance, in order, the Selection of the host that is claimed for it, and those of its alternates.
+    """Claim a host for each instance, in order; returns its Selection, and those of the alternates.
 
-    max_attempts: how many Selections an instance gets at most. Raises NoValidHostError, and then nothing is claimed.
+    max_attempts: largest number of Selections of an instance. Raises NoValidHostError, without claims then.
     """
     found = claim_hosts(connection, instance_uuids, demand, spec, max_attempts=max_attempts)
     nodes = {host.node_id: host for destination in found for host in destination.hosts}
@@ -88,7 +88,7 @@ def claim_hosts(
     max_attempts: int = 1,
     is_forthcoming: bool = False,
 ) -> Sequence[Destination]:
-    """As `select_destinations`, before it is put into words. is_forthcoming: the instances are reservations."""
+    """As `select_destinations`, but returns Destinations. is_forthcoming: whether the instances are reservations."""
     if spec.unsupported:
         raise NoValidHostError(spec.unsupported)
     if len(instance_uuids) > 1:
@@ -111,7 +111,7 @@ def claim_hosts(
 
 
 def wait_for_several_nodes(connection: Connection) -> None:
-    """Be the only transaction that takes up several nodes, one after the other in any order, until it ends."""
+    """Lock out other transactions that claim several nodes, until this one ends."""
     wait_for_lock(connection, _SEVERAL_NODES)
 
 
@@ -125,7 +125,7 @@ def claim_host(
 def claim_alternate(
     connection: Connection, selection: Selection, instance_uuid: str, demand: Amount, spec: RequestSpec
 ) -> Host | None:
-    """Claim the node of an alternate for an instance; None if it does not suit it any more, or has no room."""
+    """Claim the node of an alternate for an instance; None if it does not meet the spec any more, or has no room."""
     if spec.group is not None:
         wait_for_lock(connection, f"server group {spec.group.uuid}")
     node_id = connection.scalar(
@@ -133,7 +133,7 @@ def claim_alternate(
     )
     if node_id is None:
         return None
-    # Given up with the look if it does not suit: a transaction that goes on to another one must not hold this.
+    # A nested transaction releases the lock if the node is not claimed, before another one is locked.
     look = connection.begin_nested()
     host = read_locked_host(connection, _query_of(connection, instance_uuid, demand, spec), node_id)
     if host is None:
@@ -153,9 +153,9 @@ def claim_pair(
     secondary_nodes: tuple[str, ...] = (),
     is_forthcoming: bool = False,
 ) -> tuple[Host, Host]:
-    """Claim `demand` of one node, and the disk of it of another one in the same group of nodes, for mirrored disks.
+    """Claim `demand` on one node, and its disk on a second node of the same group, for mirrored disks.
 
-    secondary_nodes: names that the second one may have; empty: any. Raises NoValidHostError; then nothing is claimed.
+    secondary_nodes: permitted names of the second node; empty: any. Raises NoValidHostError, without claims then.
     """
     wait_for_lock(connection, _SEVERAL_NODES)
     if spec.group is not None:
@@ -177,7 +177,7 @@ def claim_pair(
             secondary = _Candidates(connection, disk, is_forthcoming=is_forthcoming).claim(instance_uuid)
         except NoValidHostError:
             attempt.rollback()
-            # No other node of this group can have a second one either, or only this one.
+            # Skip the group: its other nodes find no second node either, or only this one.
             without += _nodes_beside(connection, primary)
         else:
             attempt.commit()
@@ -185,17 +185,16 @@ def claim_pair(
 
 
 def selections_of(cell: Cell, destination: Destination, demand: Amount) -> Sequence[Selection]:
-    """The chosen host first, then its alternates."""
+    """Return the Selections, that of the claimed host first."""
     return [_selection(cell, host, demand) for host in destination.hosts]
 
 
 class _Candidates:
-    """Hosts for one instance, the best of this moment first.
+    """Hosts for one instance, the best first.
 
-    They are read once, and each is read again, under its lock, when it is about to be claimed.
-
-    A node that another transaction has locked is about to be worse, so the next one is taken instead of waiting, unless
-    all of the best are locked. The members of a group wait: it may want that very node.
+    They are read once, and each is read again, under its lock, before it is claimed.
+    A node that another transaction has locked is about to get worse, so the next one is tried instead, unless all of
+    the best are locked. Members of a group wait, since they may need that very node.
     """
 
     def __init__(
@@ -208,11 +207,11 @@ class _Candidates:
         self._best: list[tuple[tuple[float, ...], int]] = []
 
     def claim(self, instance_uuid: str) -> Host:
-        """Claim the best. Raises NoValidHostError."""
+        """Claim the best host. Raises NoValidHostError."""
         while True:
             if not self._best and not self._read():
                 raise NoValidHostError
-            # Given up with the look where it is not this one: no transaction that holds a node waits for another.
+            # A nested transaction releases the lock of an unsuitable node: no transaction waits while it holds one.
             look = self._connection.begin_nested()
             node_id, host = self._look()
             if host is None:
@@ -227,7 +226,7 @@ class _Candidates:
             look.rollback()
 
     def _look(self) -> tuple[int, Host | None]:
-        """Lock the best node, of those that are not locked, and read it again; the better ones count no more."""
+        """Lock the best unlocked node, and read it again; drops the better ones."""
         ids = [node_id for _, node_id in heapq.nsmallest(LOCKED_AT_ONCE, self._best)]
         free = None if self._question.spec.group is not None else lock_free_node(self._connection, ids)
         if free is None:
@@ -238,7 +237,7 @@ class _Candidates:
         return free, read_host(self._connection, self._question, free)
 
     def _read(self) -> bool:
-        """Read the best hosts that are not known to have no room; whether there are any."""
+        """Read the best hosts, except those known to be full; returns whether there are any."""
         hosts = read_best_hosts(self._connection, self._question, limit=_READ_AT_ONCE, without_nodes=self._gone)
         self._best = [(host.weights, host.node_id) for host in hosts]
         return bool(self._best)
@@ -247,7 +246,7 @@ class _Candidates:
 def _claim_all_or_none(
     connection: Connection, instance_uuids: Sequence[str], demand: Amount, spec: RequestSpec, *, is_forthcoming: bool
 ) -> Sequence[Host]:
-    """With as many statements for many instances as for a few, unless others take the room in between."""
+    """Claim hosts in a constant number of statements, unless concurrent claims take the room."""
     chosen: list[Host] = []
     attempt = connection.begin_nested()
     while left := instance_uuids[len(chosen) :]:
@@ -265,12 +264,12 @@ def _claim_all_or_none(
 
 
 def _best_of_each_moment(hosts: Sequence[Host], query: HostQuery, count: int) -> Sequence[Host]:
-    """The hosts that up to `count` instances get, one after the other. hosts: locked, and each suits the first."""
+    """Choose hosts for up to `count` instances, one by one. hosts: locked, and each possible for the first instance."""
     group, chosen = query.spec.group, list[Host]()
     nodes_of = defaultdict[str, list[Host]](list)
     for host in hosts:
         nodes_of[host.service_host].append(host)
-    # The best node of each host, since a claim changes the nodes of one host alone.
+    # Keep the best node of each host, since a claim changes only nodes of its host.
     bests = [_best_node(nodes) for nodes in nodes_of.values()]
     heapq.heapify(bests)
     while bests and len(chosen) < count:
@@ -286,7 +285,7 @@ def _best_of_each_moment(hosts: Sequence[Host], query: HostQuery, count: int) ->
 
 
 def _best_node(nodes: Sequence[Host]) -> tuple[tuple[float, ...], Host]:
-    """The best of some nodes behind its weights, which no other node has."""
+    """Return the best of some nodes, with its weights, which are unique."""
     return min(((host.weights, host) for host in nodes), key=itemgetter(0))
 
 
@@ -301,13 +300,13 @@ def _query_of(connection: Connection, instance_uuid: str, demand: Amount, spec: 
 
 
 def _nodes_beside(connection: Connection, host: Host) -> Sequence[int]:
-    """The numbers of all nodes in the group of a host."""
+    """Return the numbers of all nodes in a host's group."""
     columns = compute_nodes.c
     return connection.scalars(select(columns.id).where(columns.group_uuid == host.group_uuid)).all()
 
 
 def _alternates(connection: Connection, query: HostQuery, taken: Collection[str], count: int) -> Sequence[Host]:
-    """The best hosts of this moment beside those that the request has `taken`, each once."""
+    """Read the best hosts beside those that the request has `taken`, each once."""
     found: dict[str, Host] = {}
     while len(found) < count:
         hosts = read_best_hosts(connection, query, limit=count - len(found), without_hosts=[*taken, *found])
@@ -342,6 +341,6 @@ def _allocation_request(node_uuid: str, demand: Amount) -> str:
 
 
 def resources_of(amount: Amount) -> dict[str, int]:
-    """An amount by the resource classes of placement; what is 0 is left out."""
+    """Return an amount by resource classes of placement, without zeros."""
     resources = {"VCPU": amount.vcpus, "MEMORY_MB": amount.memory_mib, "DISK_GB": amount.disk_gib}
     return {name: value for name, value in resources.items() if value}
