@@ -1,1 +1,1 @@
-"""How well a cluster of nodes is balanced, which moves improve it, and how much more it can hold; all of it pure."""
+"""The balance of a cluster of nodes, moves that improve it, and its remaining capacity; all pure functions."""

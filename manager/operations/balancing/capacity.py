@@ -1,4 +1,4 @@
-"""How many more instances of a size a cluster can hold, and then of smaller sizes, as hspace reckons it.
+"""The number of further instances of a size that a cluster can hold, and then of smaller sizes, like hspace.
 
 Source: contracts/ganeti-htools, 6.
 """
@@ -28,7 +28,7 @@ from fleetlight.resources.amount import Amount
 MEMORY_STEP_MIB: Final = 64
 DISK_STEP_MIB: Final = 256
 _ESTIMATE_ERROR: Final = 1e-7
-# In the order of htools, which decides where attempts failed equally often.
+# In the order of htools, which decides between equally frequent causes.
 _CAUSES: Final = (
     Obstacle.MEMORY,
     Obstacle.DISK,
@@ -43,24 +43,24 @@ _CAUSES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """So many instances of a size."""
+    """A number of instances of one size."""
 
     size: Amount
     count: int
 
 
 def tiers_of(cluster: Cluster, size: Amount, template: DiskTemplate, *, stays_redundant: bool = True) -> Sequence[Tier]:
-    """How many there is room for of this size, then of each smaller one that still fits.
+    """Count the instances of this size for which there is room, and then of each smaller size that still fits.
 
-    stays_redundant: whether all that is on a node has to have room on others, of whichever node; not of mirrored ones,
-        whose own nodes have room for each other's failure anyway.
+    stays_redundant: whether the instances of any node must still have room on others; except mirrored ones, for which
+        their own nodes keep room anyway.
     """
     space = _Space(cluster, template, stays_redundant=stays_redundant)
     return list(_tiers(space, size))
 
 
 def count_of(size: Amount, tiers: Sequence[Tier]) -> int:
-    """How many there are of one size."""
+    """Return the number of instances of one size."""
     return sum(tier.count for tier in tiers if tier.size == size)
 
 
@@ -76,7 +76,7 @@ def _tiers(space: "_Space", size: Amount) -> Iterator[Tier]:
             tried.clear()
             yield Tier(size, count)
         tried.append((size, failures))
-        # Smaller in what most places refuse it for, then, where it cannot be, in what alone is enough.
+        # Shrink the resource of the most frequent refusal; if that is impossible, one whose change alone suffices.
         following = _smaller(size, _by_frequency(failures)[0]) or _sufficient(space, tried)
         if following is None:
             return
@@ -84,7 +84,7 @@ def _tiers(space: "_Space", size: Amount) -> Iterator[Tier]:
 
 
 def _sufficient(space: "_Space", tried: list[tuple[Amount, Mapping[Obstacle, int]]]) -> Amount | None:
-    """The largest size that fits and differs in one resource from one that was tried; the last one counts first."""
+    """Return the largest size that fits and differs in one resource from a tried size, trying the last one first."""
     while tried:
         size, failures = tried.pop()
         found = (_shrunk_until_it_fits(space, size, cause) for cause in _by_frequency(failures))
@@ -107,7 +107,7 @@ def _shrunk_until_it_fits(space: "_Space", size: Amount, cause: Obstacle) -> Amo
 
 
 def _smaller(size: Amount, cause: Obstacle) -> Amount | None:
-    """One step smaller in what instances are refused for; None if it cannot be."""
+    """Shrink a size by one step in the resource of a refusal; None if that is impossible."""
     match cause:
         case Obstacle.MEMORY if size.memory_mib >= 2 * MEMORY_STEP_MIB:
             return replace(size, memory_mib=size.memory_mib - MEMORY_STEP_MIB)
@@ -119,16 +119,16 @@ def _smaller(size: Amount, cause: Obstacle) -> Amount | None:
 
 
 def _by_frequency(failures: Mapping[Obstacle, int]) -> Sequence[Obstacle]:
-    """Why places refuse an instance, the most frequent cause first, and of equal ones the last of htools' order."""
+    """Sort the causes of refusals by frequency; of equal ones the last in the order of htools first."""
     return sorted(_CAUSES, key=lambda cause: (failures[cause], _CAUSES.index(cause)), reverse=True)
 
 
 class _Space:
-    """A cluster that is filled."""
+    """A cluster that is being filled."""
 
     def __init__(self, cluster: Cluster, template: DiskTemplate, *, stays_redundant: bool) -> None:
         situation = Situation.of(cluster)
-        # Of mirrored ones hspace looks at no more than their own nodes.
+        # For mirrored instances hspace checks only their own nodes.
         is_checked = stays_redundant and template is not DiskTemplate.DRBD
         self._redundancy = Redundancy(situation) if is_checked else None
         self._states = list(situation.states)
@@ -146,7 +146,7 @@ class _Space:
         self._estimates = Estimates(dict(enumerate(self._states)), has_reservations=has_reservations)
 
     def fill(self, size: Amount) -> tuple[int, Mapping[Obstacle, int]]:
-        """Place as many as there is room for: how many, and for what the next one was refused, by how many places."""
+        """Place as many instances as fit; returns their number, and the refusals of the next one by cause."""
         placed, count = self._instance(size), 0
         while (best := self._best(placed)) is not None:
             place, changes = best
@@ -161,7 +161,7 @@ class _Space:
         return count, failures
 
     def failures(self, size: Amount) -> Mapping[Obstacle, int]:
-        """For what an instance is refused, and by how many places; those behind one that fits are not looked at."""
+        """Count the refusals of an instance by cause, up to the first place that fits."""
         placed = self._instance(size)
         failures = self._refusals(placed)
         for place in self._places(placed) if self._redundancy is not None else ():
@@ -171,7 +171,7 @@ class _Space:
         return failures
 
     def _refusals(self, placed: PlacedInstance) -> Counter[Obstacle]:
-        """What nodes refuse it for by themselves."""
+        """Count the refusals by nodes alone."""
         primaries = {index: self._as_primary(index, placed) for index in self._targets}
         if not self._is_mirrored:
             return Counter(state for state in primaries.values() if isinstance(state, Obstacle))
@@ -193,7 +193,7 @@ class _Space:
         return failures
 
     def fits(self, failures: Mapping[Obstacle, int]) -> bool:
-        """Whether there is a place that does not refuse what so many places refuse."""
+        """Whether some place is not among the refusals."""
         groups = self._by_group().values()
         places = sum(len(group) * (len(group) - 1) for group in groups) if self._is_mirrored else len(self._targets)
         return sum(failures.values()) < places
@@ -205,7 +205,7 @@ class _Space:
         return groups
 
     def _peers_of(self, primary: int, targets: Sequence[int]) -> Iterator[int]:
-        """The nodes that keep memory free for that one already."""
+        """Yield the nodes that already keep memory free for node `primary`."""
         return (index for index in targets if index != primary and self._states[index].peers.get(primary))
 
     def _refusal_as_secondary(self, index: int, placed: PlacedInstance, primary: int) -> Obstacle | None:
@@ -232,7 +232,7 @@ class _Space:
         return PlacedInstance(len(self._states), instance, (), frozenset())
 
     def _places(self, placed: PlacedInstance) -> Iterator[NodePair]:
-        """Each place that does not refuse it, in their order."""
+        """Yield each place that does not refuse it, in order."""
         group_of = {index: group for group in self._by_group().values() for index in group}
         refusals: dict[tuple[int, int], Obstacle | None] = {}
         for primary in self._targets:
@@ -254,7 +254,7 @@ class _Space:
         return refusal or state.with_primary(placed, None)
 
     def _best(self, placed: PlacedInstance) -> tuple[NodePair, Mapping[int, NodeState]] | None:
-        """The place where the score is the least, and the nodes after that; the last of equals."""
+        """Return the place with the lowest score, the last of equals, and the changed nodes."""
         for place, after in self._best_first(placed):
             if self._is_redundant(placed, place, after):
                 return place, after
@@ -264,21 +264,21 @@ class _Space:
         return self._redundancy is None or self._redundancy.holds(after, placed, place)
 
     def _best_first(self, placed: PlacedInstance) -> Iterator[tuple[NodePair, Mapping[int, NodeState]]]:
-        """The places that do not refuse it, by the score itself, and the nodes after it is placed there."""
+        """Yield the places that do not refuse it, by exact score, with the changed nodes."""
         estimated = sorted(self._estimated(placed), key=lambda each: each[0])
         begin = 0
         while begin < len(estimated):
             limit = estimated[begin][0]
             limit += _ESTIMATE_ERROR * (1 + limit)
             end = bisect_right(estimated, limit, key=lambda each: each[0])
-            # Later ones first among equals, which sorting leaves in their order.
+            # Later ones first among equals, whose order the sort keeps.
             near = sorted(((number, place) for _, number, place in estimated[begin:end]), reverse=True)
             exact = [(place, self._after(placed, place)) for _, place in near]
             yield from sorted(exact, key=lambda each: self._score(each[1])) if len(exact) > 1 else exact
             begin = end
 
     def _estimated(self, placed: PlacedInstance) -> Iterator[tuple[float, int, NodePair]]:
-        """About what the score is for each place, and its number."""
+        """Yield the estimated score of each place, and its number."""
         shares: dict[tuple[int, int], Share] = {}
 
         def share(index: int, primary: int) -> Share:

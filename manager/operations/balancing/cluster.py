@@ -1,6 +1,6 @@
-"""A cluster as it is described: node groups with their policies, nodes, instances. Sizes in MiB.
+"""The description of a cluster: node groups with their policies, nodes, instances. Sizes in MiB.
 
-What follows from it for a node (its free memory, whether it can take over its secondaries) is in node_state.
+Values derived for a node (its free memory, whether it can take over its secondaries) are in node_state.
 Source: contracts/ganeti-htools, 1.
 """
 
@@ -20,7 +20,7 @@ class AllocationPolicy(StrEnum):
 
 
 class DiskTemplate(StrEnum):
-    """What the disks of an instance are made of."""
+    """The storage of an instance's disks."""
 
     DISKLESS = "diskless"
     FILE = "file"
@@ -34,7 +34,7 @@ class DiskTemplate(StrEnum):
 
 
 class InstanceStatus(StrEnum):
-    """What an instance does, and what it should do."""
+    """The actual and wanted state of an instance."""
 
     RUNNING = "running"
     ADMIN_DOWN = "ADMIN_down"
@@ -48,7 +48,7 @@ class InstanceStatus(StrEnum):
 
 
 LOCAL_STORAGE: Final = frozenset({DiskTemplate.DRBD, DiskTemplate.PLAIN})
-"""Their disks take up what a node reports of its disks; those of other templates do not."""
+"""Templates whose disks use the reported disk space of nodes."""
 EXTERNALLY_MIRRORED: Final = frozenset(
     {
         DiskTemplate.BLOCK,
@@ -58,7 +58,7 @@ EXTERNALLY_MIRRORED: Final = frozenset(
         DiskTemplate.GLUSTER,
     }
 )
-"""Their data is reachable from every node."""
+"""Templates whose data every node can reach."""
 _DOWN: Final = frozenset(
     {
         InstanceStatus.ADMIN_DOWN,
@@ -71,7 +71,7 @@ _DOWN: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PolicySize:
-    """Limits of an instance policy, or the size of an instance to be."""
+    """Limits of an instance policy, or the size of a planned instance."""
 
     memory_mib: int
     vcpus: int
@@ -83,7 +83,7 @@ class PolicySize:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What instances of a group may be. bounds: pairs of the least and the greatest size; an instance fits into one."""
+    """The policy of a group. bounds: pairs of smallest and largest size; an instance must fit into one."""
 
     standard: PolicySize
     bounds: tuple[tuple[PolicySize, PolicySize], ...]
@@ -182,25 +182,25 @@ class ClusterInstance:
 
     @property
     def uses_memory(self) -> bool:
-        """Whether what its node reports as free lacks its memory already."""
+        """Whether the free memory that its node reports excludes its memory already."""
         return self.status not in _DOWN and not self.is_forthcoming
 
     @property
     def is_switched_off(self) -> bool:
-        """Whether it takes up no processors, and no memory on a secondary."""
+        """Whether it uses no processors, and no memory on a secondary node."""
         return self.status is InstanceStatus.ADMIN_OFFLINE
 
     @property
     def needs_failover_memory(self) -> bool:
-        """Whether its secondary has to keep memory free for it."""
+        """Whether its secondary node must keep memory free for it."""
         return self.is_auto_balanced and not self.is_switched_off
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Groups, nodes and instances in the order of the file, which decides among equals as it does for htools.
+    """Groups, nodes and instances in the order of the file, which decides between equals, as in htools.
 
-    Of nodes that share a name an instance is on the last one.
+    If nodes share a name, an instance is on the last one.
     """
 
     groups: tuple[NodeGroup, ...]
@@ -210,9 +210,8 @@ class Cluster:
     policy: Policy = field(default=DEFAULT_POLICY)
 
     def moved(self, places: Mapping[int, tuple[str, str | None]]) -> "Cluster":
-        """The cluster as nodes will report it once some instances are on other nodes: primary, secondary.
-
-        places: by the index of the instance.
+        """Return the cluster as nodes will report it after moves. places: by index of the instance, its primary and
+        secondary node.
         """
         indexes = {node.name: index for index, node in enumerate(self.nodes)}
         memory, disk, spindles = (Counter[int]() for _ in range(3))

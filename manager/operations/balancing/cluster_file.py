@@ -28,7 +28,7 @@ from fleetlight.manager.operations.balancing.errors import ClusterFileError
 
 _WHOLE = re.compile("-?[0-9]+")
 _REAL = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE]-?[0-9]+)?")
-# The text files know no unit beyond MiB; what is larger than this is a slip, and htools reckons on with its remainder.
+# Larger numbers of MiB are mistakes, which htools would silently truncate.
 _GREATEST = 2**53
 
 
@@ -56,13 +56,13 @@ class LineColumns:
         return ClusterFileError(self._line, index + 1, f"{self._titles[index]}: {problem}")
 
     def name(self, index: int) -> str:
-        """The text of a column. Raises ClusterFileError if it is empty."""
+        """Return the text of a column. Raises ClusterFileError if it is empty."""
         if not self[index]:
             raise self.error(index, "is empty")
         return self[index]
 
     def letter(self, index: int, letters: str) -> str:
-        """A letter in a column. Raises ClusterFileError for any other."""
+        """Return the letter in a column. Raises ClusterFileError for any but `letters`."""
         if len(self[index]) != 1 or self[index] not in letters:
             raise self.error(index, f"{self[index]!r} is none of {', '.join(letters)}")
         return self[index]
@@ -71,7 +71,7 @@ class LineColumns:
         return self.parsed(index, self[index], least=least)
 
     def parsed(self, index: int, text: str, *, least: int) -> int:
-        """A whole number in the column, or in a part of it. Raises ClusterFileError."""
+        """Parse a whole number in a column, or in a part of it. Raises ClusterFileError."""
         if not _WHOLE.fullmatch(text):
             raise self.error(index, f"{text!r} is no whole number")
         if not least <= int(text) <= _GREATEST:
@@ -79,7 +79,7 @@ class LineColumns:
         return int(text)
 
     def real(self, index: int) -> float:
-        """A number in a column. Raises ClusterFileError for anything else."""
+        """Parse a number in a column. Raises ClusterFileError for any other text."""
         if not _REAL.fullmatch(self[index]) or not isfinite(float(self[index])):
             raise self.error(index, f"{self[index]!r} is no number, such as 4 or 0.5")
         return float(self[index])
@@ -92,7 +92,7 @@ class LineColumns:
 
 
 UNKNOWN: Final = "?"
-"""What stands for a figure that a node did not report: the node is as good as offline."""
+"""The mark of a figure that a node did not report; the node counts as offline."""
 _GROUP: Final = ("name", "uuid", "allocation policy", "tags", "networks")
 _GROUP_DEFAULTS: Final = ("",)
 _NODE: Final = (
@@ -140,7 +140,7 @@ _Line = tuple[int, str]
 
 
 def read_cluster(text: str) -> Cluster:
-    """The cluster that a file of htools describes. Raises ClusterFileError."""
+    """Parse a file of htools. Raises ClusterFileError."""
     groups, nodes, instances, tags, policies = _sections(text)
     by_uuid = _by_uuid(groups)
     read_nodes = [_node(LineColumns(*line, _NODE, _NODE_DEFAULTS), by_uuid) for line in nodes]
@@ -158,7 +158,7 @@ def read_cluster(text: str) -> Cluster:
 
 
 def _sections(text: str) -> Sequence[Sequence[_Line]]:
-    """The numbered lines of each of the five sections; one empty line ends a section."""
+    """Split a file into the numbered lines of its five sections; one empty line ends a section."""
     if "\r" in text:
         line = text[: text.index("\r")].count("\n") + 1
         raise ClusterFileError(line, None, "ends with a carriage return; lines end with a newline alone")
@@ -205,7 +205,7 @@ def _node(columns: LineColumns, groups: Mapping[str, NodeGroup]) -> ClusterNode:
         raise columns.error(8, f"no group has the uuid {columns[8]!r}")
     role = columns.letter(7, "YNM")
     if UNKNOWN in columns.values[_LIVE]:
-        # Nothing of it counts, as for htools.
+        # Like htools, ignore the rest of its figures.
         return ClusterNode(columns.name(0), columns[8], 0, 0, 0, 0, 0, 0, is_offline=True, spindles=0, own_vcpus=0)
     least = 0 if role == "Y" else 1
     return ClusterNode(
@@ -257,7 +257,7 @@ def _instance(columns: LineColumns, nodes: Collection[str]) -> ClusterInstance:
 def _require_spindles(
     nodes: Sequence[ClusterNode], instances: Sequence[ClusterInstance], lines: Sequence[_Line]
 ) -> None:
-    """Where a node has exclusive storage, an instance whose spindles are not known cannot be reckoned with."""
+    """Raise ClusterFileError for an instance without spindles on a node with exclusive storage."""
     exclusive = next((node.name for node in nodes if node.has_exclusive_storage), None)
     for (line, _), instance in zip(lines, instances, strict=True):
         if exclusive is not None and instance.disk_spindles is None:
@@ -266,7 +266,7 @@ def _require_spindles(
 
 
 def _policies(lines: Sequence[_Line], groups: set[str]) -> Mapping[str, Policy]:
-    """By the name of the group; that of the cluster has no name."""
+    """Parse the policies, by name of the group; the cluster's has an empty name."""
     found: dict[str, Policy] = {}
     for line in lines:
         columns = LineColumns(*line, _POLICY)

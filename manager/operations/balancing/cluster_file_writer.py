@@ -1,4 +1,4 @@
-"""The text files of htools, written as `hbal --save` writes them.
+"""Writer of the text files of htools, in the form of `hbal --save`.
 
 Source: contracts/ganeti-htools, 1.
 """
@@ -20,7 +20,7 @@ _PLAIN_FROM, _PLAIN_BELOW = 0.1, 1e7
 
 
 def write_cluster(cluster: Cluster) -> str:
-    """The file of a cluster; read_cluster gives the same cluster back."""
+    """Write the file of a cluster, from which read_cluster reads the same cluster."""
     policies = [("", cluster.policy), *((group.name, group.policy) for group in cluster.groups)]
     sections = (
         _lines(_group(group) for group in cluster.groups),
@@ -104,7 +104,7 @@ def _letter(value: bool) -> str:
 
 
 def _real(value: float) -> str:
-    """A number as Haskell shows it: with an exponent below 0.1 and from ten millions on."""
+    """Format a number like Haskell: with an exponent below 0.1 and from ten millions on."""
     if value == 0 or _PLAIN_FROM <= abs(value) < _PLAIN_BELOW:
         return repr(float(value))
     shortest = next(text for digits in range(17) if float(text := f"{value:.{digits}e}") == value)

@@ -1,4 +1,4 @@
-"""What is wrong with a description of a cluster.
+"""Errors in the description of a cluster.
 
 BalancingError
 ├── ClusterFileError
@@ -11,11 +11,11 @@ from fleetlight.resources.errors import UsageError
 
 
 class BalancingError(UsageError):
-    """A cluster cannot be looked at."""
+    """A cluster cannot be evaluated."""
 
 
 class ClusterFileError(BalancingError):
-    """A line of a text file of a cluster is not what htools reads. line, column: counted from 1."""
+    """A line of a cluster's text file is malformed. line, column: counted from 1."""
 
     def __init__(self, line: int, column: int | None, problem: str) -> None:
         where = f"line {line}" if column is None else f"line {line}, column {column}"

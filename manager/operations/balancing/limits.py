@@ -1,4 +1,4 @@
-"""What of nodes and instances no move changes, and why a move may not be made."""
+"""Properties of nodes and instances that no move changes, and the obstacles to moves."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -22,7 +22,7 @@ class Obstacle(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeLimits:
-    """What of a node no move changes.
+    """The properties of a node that no move changes.
 
     greatest_spindles: by the policy. sends, receives: labels of migration that it has, and those whose nodes may send
     instances to it.
@@ -39,7 +39,7 @@ class NodeLimits:
 
 @dataclass(frozen=True, slots=True)
 class PlacedInstance:
-    """An instance with what follows from its tags. exclusions: of those with the same one, a node should have one."""
+    """An instance with properties from its tags. exclusions: a node should have only one instance with each tag."""
 
     index: int
     instance: ClusterInstance

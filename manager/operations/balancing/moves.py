@@ -16,11 +16,11 @@ from fleetlight.manager.operations.balancing.node_state import NodeState
 from fleetlight.manager.operations.balancing.situation import NO_NODE, NodePair
 
 Changes = Mapping[int, NodeState]
-"""The nodes that a move changes, by their indexes, as they are after it."""
+"""The nodes that a move changes, by index, in their state afterwards."""
 
 
 class MoveKind(Enum):
-    """How an instance gets to its place. The value: its steps, where f fails over and r replaces the secondary node."""
+    """The way of an instance to its place. The value lists its steps: f fails over, r replaces the secondary node."""
 
     FAILOVER = "f"
     FAILOVER_TO = "fa"
@@ -32,13 +32,13 @@ class MoveKind(Enum):
 
     @property
     def steps(self) -> int:
-        """How many operations it takes."""
+        """The number of operations."""
         return len(self.value.split())
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An instance, by its index, gets to another place."""
+    """A move of an instance, given by index, to another place."""
 
     instance: int
     kind: MoveKind
@@ -52,7 +52,7 @@ def is_movable(instance: ClusterInstance) -> bool:
 
 
 def moves_of(placed: PlacedInstance, place: NodePair, online: Sequence[int]) -> Iterator[Move]:
-    """The moves of htools, in its order. online: indexes of the nodes that instances may go to."""
+    """Yield the moves of htools, in its order. online: indexes of the permitted target nodes."""
     targets = [target for target in online if target not in (place.primary, place.secondary)]
     if not placed.instance.is_mirrored:
         if placed.instance.disk_template in EXTERNALLY_MIRRORED:
@@ -70,7 +70,7 @@ def moves_of(placed: PlacedInstance, place: NodePair, online: Sequence[int]) -> 
 
 
 def placements_of(placed: PlacedInstance, place: NodePair, online: Sequence[int]) -> Iterator[Move]:
-    """Every place that a reservation may take in one step, each with the fewest operations that bring it there."""
+    """Yield every place that a reservation may take in one step, each with the fewest operations."""
     for primary in online:
         if not placed.instance.is_mirrored:
             if primary != place.primary:
@@ -83,7 +83,7 @@ def placements_of(placed: PlacedInstance, place: NodePair, online: Sequence[int]
 
 
 def kind_between(before: NodePair, after: NodePair) -> MoveKind:
-    """How a mirrored instance gets from one place to another with the fewest operations."""
+    """Return the way of a mirrored instance between two places with the fewest operations."""
     if after.primary == before.primary:
         return MoveKind.REPLACE_SECONDARY
     if after.primary == before.secondary:
@@ -96,7 +96,7 @@ def kind_between(before: NodePair, after: NodePair) -> MoveKind:
 def changes_of_placing(
     states: Sequence[NodeState], placed: PlacedInstance, before: NodePair, after: NodePair
 ) -> Changes | Obstacle:
-    """What placing a reservation anew makes of the nodes: nothing moves, so only where it ends has to have room."""
+    """Return the nodes after a reservation is placed anew; nothing moves, so only its target needs room."""
     changed = dict(_without(states, placed, before))
     partner = None if after.secondary == NO_NODE else states[after.secondary]
     primary = changed.get(after.primary, states[after.primary]).with_primary(placed, partner)
@@ -112,9 +112,9 @@ def changes_of_placing(
 
 
 def changes_of(states: Sequence[NodeState], placed: PlacedInstance, before: NodePair, move: Move) -> Changes | Obstacle:
-    """What a move makes of the nodes, or why it may not be made.
+    """Return the nodes after a move, or the obstacle to it.
 
-    Limits that may be exceeded for a while do not keep an instance on a node that is offline.
+    Limits that may be exceeded for a while do not keep an instance on an offline node.
     """
     if (refusal := _migration_refusal(states, before, move)) is not None:
         return refusal
@@ -182,7 +182,7 @@ def changes_of(states: Sequence[NodeState], placed: PlacedInstance, before: Node
 
 
 def _without(states: Sequence[NodeState], placed: PlacedInstance, place: NodePair) -> Mapping[int, NodeState]:
-    """The nodes of an instance once it is on none."""
+    """Return the nodes of an instance after it has left them."""
     primary = states[place.primary]
     if place.secondary == NO_NODE:
         return {place.primary: primary.without_primary(placed, None)}
@@ -203,7 +203,7 @@ def _both(without: Changes, placed: Mapping[int, NodeState | Obstacle]) -> Chang
 
 
 def _migration_refusal(states: Sequence[NodeState], before: NodePair, move: Move) -> Obstacle | None:
-    """Whether the tags of nodes keep the instance from going from one to the next."""
+    """Return the obstacle if tags of nodes forbid the migration from one to the next."""
     match move.kind:
         case MoveKind.FAILOVER | MoveKind.FAILOVER_AND_REPLACE:
             way: tuple[int, ...] = (before.primary, before.secondary)

@@ -1,4 +1,4 @@
-"""What to do to balance a cluster, in names: the moves of each of its groups, and the cluster after them."""
+"""The plan that balances a cluster, by names: the moves of each group, and the cluster after them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class NodesOfInstance:
 
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
-    """moved: the instance, as it was before all moves. gain: how much of the score it takes away."""
+    """A planned move. moved: the instance before all moves. gain: the reduction of the score."""
 
     moved: ClusterInstance
     kind: MoveKind
@@ -46,14 +46,14 @@ class GroupPlan:
 
 @dataclass(frozen=True, slots=True)
 class BalancePlan:
-    """groups: those that were looked at. after: the cluster once all moves are made."""
+    """A plan. groups: the evaluated groups. after: the cluster after all moves."""
 
     groups: Sequence[GroupPlan]
     after: Cluster
 
 
 def plan_balance(cluster: Cluster, group: str | None = None) -> BalancePlan:
-    """How to balance the group of that name or uuid, or each of them. Raises UnknownGroupError."""
+    """Plan moves that balance the group of this name or uuid, or all groups. Raises UnknownGroupError."""
     situation = Situation.of(cluster)
     groups = []
     places: dict[int, tuple[str, str | None]] = {}

@@ -1,4 +1,4 @@
-"""Whether the policy of a group has instances of a size. Source: contracts/ganeti-htools, 6."""
+"""Check of instances' sizes against the policy of a group. Source: contracts/ganeti-htools, 6."""
 
 from fleetlight.manager.operations.balancing.cluster import ClusterInstance, DiskTemplate, Policy, PolicySize
 from fleetlight.manager.operations.balancing.limits import Obstacle
@@ -6,7 +6,7 @@ from fleetlight.manager.operations.balancing.node_state import NodeState
 
 
 def policy_refusal(instance: ClusterInstance, policy: Policy, state: NodeState) -> Obstacle | None:
-    """Why the policy has no such instances on a node."""
+    """Return the obstacle if the policy forbids the instance on a node."""
     has_exclusive_storage = state.limits.node.has_exclusive_storage
     refusals = [
         _outside(instance, least, 1, has_exclusive_storage=has_exclusive_storage)
@@ -21,7 +21,7 @@ def policy_refusal(instance: ClusterInstance, policy: Policy, state: NodeState) 
 def _outside(
     instance: ClusterInstance, bound: PolicySize, sign: int, *, has_exclusive_storage: bool
 ) -> Obstacle | None:
-    """What of it is below the least size (sign 1), or above the greatest one (sign -1)."""
+    """Return the resource in which it is below the smallest size (sign 1), or above the largest one (sign -1)."""
     spindles = (instance.disk_spindles or 0) if has_exclusive_storage else instance.spindle_use
     compared = (
         (Obstacle.MEMORY, instance.memory_mib, bound.memory_mib),

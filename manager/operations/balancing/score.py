@@ -1,7 +1,7 @@
-"""The score of a group of nodes, as htools 3.0 reckons it: 0 is perfect, more is worse.
+"""The score of a group of nodes, computed like htools 3.0: 0 is perfect, and higher is worse.
 
-The sums are made in the order of htools, node by node and component by component, so that two moves that are equally
-good there are so here. Source: contracts/ganeti-htools, 2.
+The sums are made in the order of htools, node by node and component by component, so that moves with equal scores there
+have equal scores here. Source: contracts/ganeti-htools, 2.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ class Spread(NamedTuple):
 
 
 def _part(free: int, total: int) -> float:
-    # A node without local disks has all of them free.
+    # A node without local disks counts as entirely free.
     return free / total if total else 1.0
 
 
@@ -65,7 +65,7 @@ def _vcpu_ratio_with_reserved(state: NodeState) -> float:
 
 
 def _primary_load(state: NodeState) -> float:
-    # Without figures of what instances do, each counts for 1.
+    # Without figures of instances' load, each counts as 1.
     return float(state.primaries)
 
 
@@ -101,7 +101,7 @@ KEPT_MEMORY_WEIGHT: Final = 0.25
 
 
 def score_parts(states: Sequence[NodeState]) -> dict[str, float]:
-    """Each component with its weight, in the order of htools; together they are the score."""
+    """Return each weighted component, in the order of htools; their sum is the score."""
     online = [state for state in states if not state.limits.node.is_offline]
     offline = [state for state in states if state.limits.node.is_offline]
     if not online:
@@ -138,12 +138,12 @@ def score_parts(states: Sequence[NodeState]) -> dict[str, float]:
 
 
 def score(states: Sequence[NodeState]) -> float:
-    """The score of these nodes, in the order of the cluster; 0 where none is online."""
+    """Return the score of these nodes, given in the order of the cluster; 0 if none is online."""
     return reduce(add, score_parts(states).values(), 0.0)
 
 
 def least_score(states: Sequence[NodeState]) -> float:
-    """What the score cannot fall below: memory that is kept for the failure of a node has to be somewhere."""
+    """Return a lower bound of the score, since memory for the failure of a node must be kept somewhere."""
     memory = [float(state.limits.node.total_memory_mib) for state in states]
     total = reduce(add, memory, 0.0)
     if len(memory) < 2 or total <= max(memory):
@@ -153,17 +153,17 @@ def least_score(states: Sequence[NodeState]) -> float:
 
 
 def failing_instances(state: NodeState) -> int:
-    """Instances of a node that could not all run if another one failed."""
+    """Count the instances of a node that could not all run if another node failed."""
     return state.primaries + state.secondaries if state.fails_redundancy else 0
 
 
 def conflicts(state: NodeState) -> int:
-    """Primary instances that share an exclusion tag with another one of the node."""
+    """Count the primary instances that share an exclusion tag with another one on the node."""
     return sum(state.exclusions.values()) - len(state.exclusions)
 
 
 def surplus(counts: Iterable[tuple[tuple[str, str], int]]) -> int:
-    """How many instances share an exclusion tag with another one at the same location."""
+    """Count the instances that share an exclusion tag with another one at the same location."""
     total = Counter[tuple[str, str]]()
     for pair, count in counts:
         total[pair] += count
@@ -171,6 +171,6 @@ def surplus(counts: Iterable[tuple[tuple[str, str], int]]) -> int:
 
 
 def deviation(values: Sequence[float]) -> float:
-    """The standard deviation. Not `statistics.pstdev`: its sums are exact, and those of htools are not."""
+    """Return the standard deviation. `statistics.pstdev` would differ from htools, since its sums are exact."""
     mean = reduce(add, values, 0.0) / len(values)
     return sqrt(reduce(add, ((value - mean) * (value - mean) for value in values), 0.0) / len(values))

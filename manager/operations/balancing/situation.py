@@ -1,4 +1,4 @@
-"""A cluster with the state of each node: what scores, moves and allocations start from."""
+"""A cluster with the state of each node, from which scores, moves and allocations are computed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,29 +18,29 @@ _BETWEEN: Final = "::"
 
 
 def exclusions(cluster_tags: Iterable[str], instance_tags: Iterable[str]) -> tuple[str, ...]:
-    """The tags of an instance that no other primary instance of its node should have."""
+    """Return the tags that only one primary instance of a node should have."""
     prefixes = tuple(prefix for prefix in _after(_EXCLUSION, cluster_tags) if prefix)
     return tuple(tag for tag in instance_tags if prefixes and tag.startswith(prefixes))
 
 
 def wanted_locations(cluster_tags: Iterable[str], instance_tags: Iterable[str]) -> frozenset[str]:
-    """The locations that an instance should be at."""
+    """Return the locations at which an instance should be."""
     prefixes = tuple(prefix for prefix in _after(_WANTED_LOCATION, cluster_tags) if prefix)
     return frozenset(tag for tag in instance_tags if prefixes and tag.startswith(prefixes))
 
 
 def locations(cluster_tags: Iterable[str], node_tags: Iterable[str]) -> frozenset[str]:
-    """What a node has in common with others that fail with it."""
+    """Return the locations of a node, which it shares with nodes that fail with it."""
     return _labels(_LOCATION, cluster_tags, node_tags)
 
 
 def sent_migrations(cluster_tags: Iterable[str], node_tags: Iterable[str]) -> frozenset[str]:
-    """What a node has to be allowed for by one that its instances go to."""
+    """Return the migration tags of a node, which target nodes of its instances must allow."""
     return _labels(_MIGRATION, cluster_tags, node_tags)
 
 
 def received_migrations(cluster_tags: Sequence[str], node_tags: Sequence[str]) -> frozenset[str]:
-    """What nodes may have whose instances go to this one."""
+    """Return the migration tags that a node allows for the nodes from which instances come."""
     own = sent_migrations(cluster_tags, node_tags)
     pairs = (text.split(_BETWEEN) for text in _after(_ALLOWED_MIGRATION, cluster_tags))
     return own.union(pair[0] for pair in pairs if len(pair) == 2 and pair[1] in own)
@@ -60,7 +60,7 @@ NO_NODE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class NodePair:
-    """Where an instance is: indexes of its primary node, and of its secondary one, or NO_NODE."""
+    """The place of an instance: indexes of its primary node, and of its secondary node or NO_NODE."""
 
     primary: int
     secondary: int
@@ -68,7 +68,7 @@ class NodePair:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """All states by the index of the node, all places by that of the instance."""
+    """All states by index of the node, and all places by index of the instance."""
 
     cluster: Cluster
     instances: Sequence[PlacedInstance]
@@ -95,12 +95,12 @@ class Situation:
         return cls(cluster, instances, states, places)
 
     def group_members(self, group: NodeGroup) -> Sequence[int]:
-        """Indexes of the nodes of a group."""
+        """Return the indexes of a group's nodes."""
         return [index for index, node in enumerate(self.cluster.nodes) if node.group_uuid == group.uuid]
 
 
 def chosen_groups(cluster: Cluster, name: str | None) -> Sequence[NodeGroup]:
-    """The groups of that name or uuid; all of them that have nodes for None. Raises UnknownGroupError."""
+    """Return the groups of this name or uuid; for None all groups with nodes. Raises UnknownGroupError."""
     if name is None:
         used = {node.group_uuid for node in cluster.nodes}
         return [group for group in cluster.groups if group.uuid in used]
@@ -118,7 +118,7 @@ def _placed(cluster: Cluster, index: int, instance: ClusterInstance) -> PlacedIn
 def _empty(cluster: Cluster, index: int, node: ClusterNode, groups: Mapping[str, NodeGroup]) -> NodeState:
     policy = groups[node.group_uuid].policy
     if node.vcpu_ratio is not None:
-        # A ratio below 0 in a policy is none.
+        # A negative ratio means none.
         ratios = [ratio for ratio in (policy.vcpu_ratio, node.vcpu_ratio) if ratio >= 0]
         policy = replace(policy, vcpu_ratio=min(ratios, default=0.0))
     return NodeState(
