@@ -35,6 +35,7 @@ from fleetlight.query.operators.anything import AtTime, Compares, Contains, Find
 from fleetlight.resources.errors import FilterValueError, UnknownFieldError
 from fleetlight.resources.fields import ItemType, Kind, from_microseconds, to_microseconds
 from fleetlight.resources.query_fields.definitions import FieldFlag, QueryField, is_time
+from fleetlight.resources.suggestions import did_you_mean
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND, MOST_EXACT
 
 MAX_LEVELS = 10
@@ -225,7 +226,10 @@ def _one(operator: str, operands: Sequence[object]) -> Sequence[object]:
 def _field(name: object, fields: ItemType) -> QueryField:
     field = fields.get(name) if isinstance(name, str) else None
     if not isinstance(field, QueryField):
-        raise ExpressionError(f"Unknown field {_shown(name)}")
+        error = ExpressionError(f"Unknown field {_shown(name)}")
+        # Beside the text, which Ganeti's clients know.
+        error.add_note(did_you_mean(str(name), fields))
+        raise error
     return field
 
 

@@ -35,7 +35,7 @@ def fault_of(error: Exception, *, is_change: bool = False) -> Response:
     headers = error.headers if isinstance(error, TryAgainLaterError) else None
     if comes_back(error) and (is_change or isinstance(error, FleetUnreachableError)):
         status, headers = 503, WHEN_AWAY
-    message = str(error)
+    message = "".join((str(error), *getattr(error, "__notes__", ())))
     if isinstance(error, BodyTooLargeError):
         return PlainTextResponse(f"413 Request Entity Too Large\n\n{message}\n", status)
     if isinstance(error, CellUnreachableError):

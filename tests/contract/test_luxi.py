@@ -165,7 +165,7 @@ def test_old_calls_have_values_alone(luxi: Socket) -> None:
         (("QueryNodes", [], ["name"], True), ["OpPrereqError", ["Sync queries are not allowed", "wrong_input"]]),
         (("QueryJobs", [-1], ["id"]), ["GenericError", ["Invalid value for job ID: -1"]]),
         (("Query", "job", ["id"], ["==", "id", -1]), ["GenericError", ["Invalid value for job ID: -1"]]),
-        (("Query", "node", ["name"], ["==", "nope", 1]), ["ParameterError", ["Unknown field 'nope'"]]),
+        (("Query", "node", ["name"], ["==", "nam", 1]), ["ParameterError", ["Unknown field 'nam'"]]),
         (("QueryTags", "instance", "none"), ["OpPrereqError", ["Instance name none not found", "unknown_entity"]]),
         (("QueryTags", "nodegroup", "none"), ["OpPrereqError", ["NodeGroup name none not found", "unknown_entity"]]),
         (("WaitForJobChange", 7, ["status"], None, None, 1.0), ["JobLost", ["Can't load job file"]]),

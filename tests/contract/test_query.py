@@ -435,6 +435,7 @@ def test_negated_look_into_a_structure_finds_the_same_by_every_route(fleet_of_an
         ("", 400, "fields: none is asked for"),
         ("fields=name&what=server", 404, "There is no item type 'server'"),
         ("fields=name&filter=x+==+1", 400, "Unknown field 'x'"),
+        ("fields=name&filter=vm_stat+==+1", 400, "Unknown field 'vm_stat'; did you mean 'vm_state'?"),
         ("fields=name&filter=name+==", 400, "line 1, column 8"),
         ("fields=name&filter=admin_up+==+1", 400, "expected true or false"),
         ("fields=name&order=status", 400, "'status' is no field to sort by"),

@@ -152,7 +152,7 @@ def test_field_that_does_not_exist_is_a_column_and_an_exit_code(run: Run) -> Non
     ("arguments", "exit_code", "says"),
     [
         (["instances", "-F", "name =="], 1, "Failed to parse query filter 'name =='"),
-        (["instances", "-F", "foo == 1"], 2, "Unknown field 'foo'"),
+        (["instances", "-F", "hst == 1"], 2, "Unknown field 'hst'; did you mean 'host'?"),
         (["instances", "-F"], 1, "Exactly one argument must be given as a filter"),
         (["instances", "--order", "status"], 2, "error: --order: 'status' is no field to sort by"),
     ],
