@@ -71,7 +71,7 @@ def _list(console: Console) -> None:
 def _cells(console: Console) -> None:
     with console.fleet.without("cell2"):
         console.open("cells")
-        expect(console.page.get_by_text("✕ down")).to_be_visible()
+        expect(console.page.get_by_text("down", exact=True)).to_be_visible()
         console.page.wait_for_timeout(1000)
 
 

@@ -21,17 +21,17 @@ from tests.support.played.producers import let_announce, refused_announcement
 def test_a_cell_that_dies_is_seen_on_the_board(console: Console, fleet: ConsoleFleet) -> None:
     page = console.open("cells")
     row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="cell2"))
-    expect(row).to_contain_text("✓ well")
+    expect(row).to_contain_text("well")
     expect(row.get_by_role("cell", name="changes", exact=True)).to_be_visible()
     with fleet.without("cell2"):
-        expect(row).to_contain_text("✕ down")
+        expect(row).to_contain_text("down")
         expect(page.get_by_role("status").first).to_contain_text("1 down")
         console.watched.axe()
         page.keyboard.press("g")
         page.keyboard.press("p")
-        expect(console.badge).to_contain_text("⚠ not complete")
+        expect(console.badge).to_contain_text("not complete")
         page.go_back()
-    expect(row).to_contain_text("✓ well")
+    expect(row).to_contain_text("well")
 
 
 def live(console: Console, address: str) -> Page:
@@ -195,7 +195,7 @@ def test_nothing_is_lost_that_changes_while_the_index_is_rebuilt(
         changing.result()
     page = console.list(f"instances?filter={own}-")
     expect(page.get_by_role("status")).to_have_text(f"{len(made):,}")
-    expect(console.badge).to_contain_text("✓ complete")
+    expect(console.badge).to_have_text(re.compile("^ ?complete"))
 
 
 def without_failures(fleet: ConsoleFleet) -> Cell:

@@ -5,6 +5,7 @@ import { get, sentenceOf } from "../api/client";
 import { ageOf, type CellRoute, isAway, type Proof } from "../api/proof";
 import { Dialog } from "../parts/dialog";
 import { Head } from "../parts/head";
+import { Icon } from "../parts/icons";
 import { shownSpan } from "../query/times";
 
 interface Explanation {
@@ -34,7 +35,7 @@ export function Badge({ proof, request }: { proof: Proof | null; request: string
         title="Why this answer is as it is"
         onClick={() => (isOpen.value = true)}
       >
-        {proof.isComplete ? "✓ complete" : "⚠ not complete"}
+        <Icon name={proof.isComplete ? "ok" : "partial"} /> {proof.isComplete ? "complete" : "not complete"}
         <span class="age">{ageText(proof)}</span>
         {away.length > 0 && <span> · {awayText(away)}</span>}
       </button>

@@ -5,6 +5,7 @@ import { ageOf } from "../api/proof";
 import type { CountsAnswer, Group } from "../api/types";
 import { useAttempts } from "../parts/attempt";
 import { Awaited, Failed, Problem } from "../parts/awaited";
+import { Icon } from "../parts/icons";
 import { Confirm, useAsked } from "../parts/confirm";
 import { printable, Time } from "../parts/glyphs";
 import { Head } from "../parts/head";
@@ -129,7 +130,7 @@ function OneBulk({ id }: { id: string }) {
         <code>{bulk.filter || "all"}</code>, as they were <Time at={bulk.as_of} />. What changed since then
         is skipped.
       </p>
-      {!bulk.complete && <p class="problem">⚠ The list was not complete: instances of cells that did not answer are not among them{lacking(bulk)}.</p>}
+      {!bulk.complete && <p class="problem"><Icon name="partial" /> The list was not complete: instances of cells that did not answer are not among them{lacking(bulk)}.</p>}
       {(bulk.state === "previewed" || bulk.state === "stopped") && <Allowed bulk={bulk} />}
       <Confirm asked={asked} />
       <Problem text={said.value || problem.value} />

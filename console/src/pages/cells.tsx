@@ -3,6 +3,7 @@
 import { ask } from "../api/client";
 import { useAttempts } from "../parts/attempt";
 import { Awaited } from "../parts/awaited";
+import { Icon } from "../parts/icons";
 import { Time } from "../parts/glyphs";
 import { Head } from "../parts/head";
 import { Plots } from "../parts/plots";
@@ -44,14 +45,8 @@ const COUNTS = ["Lag", "Age", "Instances", "Nodes", "Drift", "Dead letters", "Jo
 const REFRESH_MS = 3000;
 /** So many cells are drawn at once; the filter finds the others. */
 const MOST = 200;
-export const SIGNS: Readonly<Record<BoardCell["health"], string>> = {
-  down: "✕ down",
-  uncertain: "? uncertain",
-  behind: "… behind",
-  ok: "✓ well",
-  disabled: "‖ disabled",
-};
-const ORDER = Object.keys(SIGNS);
+const ORDER: readonly BoardCell["health"][] = ["down", "uncertain", "behind", "ok", "disabled"];
+const worded = (health: BoardCell["health"]): string => (health === "ok" ? "well" : health);
 
 export function CellsPage() {
   const { answer, problem, again } = usePolled<Board>("/fleetlight/cells", REFRESH_MS);
@@ -97,10 +92,15 @@ export function CellsPage() {
   );
 }
 
+/** The health of a cell, by sign and word. */
+export function Health({ of }: { of: BoardCell["health"] }) {
+  return <span class={`health-${of}`}><Icon name={of} /> {worded(of)}</span>;
+}
+
 function Summary({ cells }: { cells: readonly BoardCell[] }) {
   const parts = ORDER.flatMap((health) => {
     const count = cells.filter((cell) => cell.health === health).length;
-    return count === 0 ? [] : `${count} ${SIGNS[health as BoardCell["health"]].slice(2)}`;
+    return count === 0 ? [] : `${count} ${worded(health)}`;
   });
   return (
     <span class="total" role="status">{parts.join(", ")}</span>
@@ -114,14 +114,15 @@ function State({ board, onReset }: { board: Board; onReset: () => Promise<void> 
     <section class="cards">
       <section>
         <h2>Index</h2>
-        <p>{board.index.backend}. {seal.holds ? "✓ The seal holds." : `⚠ The seal does not hold: ${seal.reason ?? "it is looked at"}.`}</p>
+        <p>{board.index.backend}. <Icon name={seal.holds ? "ok" : "partial"} /> {seal.holds ? "The seal holds." : `The seal does not hold: ${seal.reason ?? "it is looked at"}.`}</p>
       </section>
       <section>
         <h2>Safe connect</h2>
         <p>
+          <Icon name={safe.uses_index ? "ok" : "partial"} />{" "}
           {safe.uses_index
-            ? "✓ Lists use the index."
-            : <>⚠ Lists ask the cells since {safe.since === null ? "a while" : <Time at={safe.since} />}: {safe.reason ?? ""}</>}
+            ? "Lists use the index."
+            : <>Lists ask the cells since {safe.since === null ? "a while" : <Time at={safe.since} />}: {safe.reason ?? ""}</>}
         </p>
         {!safe.uses_index && (
           <button type="button" onClick={() => void attempt(() => ask("POST", "/fleetlight/safe-connect/reset"), "Lists use the index again.")}>
@@ -140,8 +141,8 @@ function Line({ cell }: { cell: BoardCell }) {
     <tr class={cell.health === "down" ? "away" : undefined}>
       <th scope="row"><a href={link(["instances"], { filter: `cell == "${cell.name}"` })}><bdi>{cell.name}</bdi></a></th>
       <td>{cell.kind}</td>
-      <td title={cell.reason ?? undefined} class={`health-${cell.health}`}>
-        {SIGNS[cell.health]}
+      <td title={cell.reason ?? undefined}>
+        <Health of={cell.health} />
         {cell.reason !== null && <div class="hint">{cell.reason}</div>}
       </td>
       <td>{cell.route}</td>

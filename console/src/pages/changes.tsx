@@ -59,7 +59,7 @@ export function ChangesPage() {
       <Narrowing recent={recent} />
       {newest?.complete === false && (
         <p class="problem">
-          ⚠ Changes of some cells are missing{newest.missing === undefined ? "." : `: ${newest.missing.map(({ cell, reason }) => `${cell} (${reason})`).join(", ")}.`}
+          <Icon name="partial" /> Changes of some cells are missing{newest.missing === undefined ? "." : `: ${newest.missing.map(({ cell, reason }) => `${cell} (${reason})`).join(", ")}.`}
         </p>
       )}
       {newest === null ? <Awaited problem="" onAgain={() => void recent.again()} rows={problem === "" ? 12 : 0} /> : <Made recent={recent} />}

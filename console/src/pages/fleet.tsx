@@ -4,12 +4,13 @@ import type { ComponentChildren } from "preact";
 import type { CountsAnswer } from "../api/types";
 import { eventText, keyOf, type RecentAnswer } from "../list/recent";
 import { Awaited } from "../parts/awaited";
+import { Icon } from "../parts/icons";
 import { printable, Time } from "../parts/glyphs";
 import { type Polled, usePolled } from "../parts/polled";
 import { link } from "../state/address";
 import { nameOf } from "../state/people";
 import type { CapacityAnswer } from "./capacity";
-import { type Board, type BoardCell, SIGNS } from "./cells";
+import { type Board, type BoardCell, Health } from "./cells";
 
 interface Findings {
   readonly findings: readonly { readonly kind: string; readonly cell: string; readonly subject: string; readonly evidence: string; readonly remedy: string }[];
@@ -50,13 +51,13 @@ function Whole({ cells, isIndexed }: { cells: readonly BoardCell[]; isIndexed: b
   return (
     <section aria-label="Whole or not">
       <p class={isWhole ? "verdict whole" : "verdict partial"} role="status">
-        {isWhole ? "✓ Whole" : "⚠ Not whole"}: {cells.length - ill.length} of <a href={link(["cells"])}>{cells.length} cells</a> are well, with{" "}
+        <Icon name={isWhole ? "ok" : "partial"} /> {isWhole ? "Whole" : "Not whole"}: {cells.length - ill.length} of <a href={link(["cells"])}>{cells.length} cells</a> are well, with{" "}
         <a href={link(["instances"])}>{instances} instances</a>. {isIndexed ? "Lists come from the index." : <a href={link(["cells"])}>Lists do not come from the index.</a>}
       </p>
       <Lines
         lines={ill.map((cell) => (
           <>
-            <a href={link(["cells"], { filter: cell.name })}>{cell.name}</a> <span class={`health-${cell.health}`}>{SIGNS[cell.health]}</span> <span class="hint">{cell.reason}</span>
+            <a href={link(["cells"], { filter: cell.name })}>{cell.name}</a> <Health of={cell.health} /> <span class="hint">{cell.reason}</span>
           </>
         ))}
       />
@@ -174,7 +175,7 @@ function Lines({ lines, none, isWhole = true }: { lines: readonly ComponentChild
   return (
     <>
       {lines.length > 0 ? <ul class="lines">{lines.map((line, index) => <li key={index}>{line}</li>)}</ul> : none !== undefined && <p>{none}</p>}
-      {!isWhole && <p class="partial">⚠ Not complete.</p>}
+      {!isWhole && <p class="partial"><Icon name="partial" /> Not complete.</p>}
     </>
   );
 }

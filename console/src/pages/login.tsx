@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { addressOf, sentenceOf } from "../api/client";
 import { Problem } from "../parts/awaited";
+import { Icon } from "../parts/icons";
 import { logIn, type Ways } from "../state/session";
 
 export function Login({ ways: { logins, provider } }: { ways: Ways }) {
@@ -27,7 +28,7 @@ export function Login({ ways: { logins, provider } }: { ways: Ways }) {
   };
   return (
     <main class="alone">
-      <h1>Fleetlight</h1>
+      <h1><Icon name="mark" /> Fleetlight</h1>
       <p>One list of everything that runs, over every cell. Log in to see what you may see of it.</p>
       <Problem text={problem.value} />
       {provider !== null && (

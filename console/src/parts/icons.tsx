@@ -1,6 +1,13 @@
 /** The console's own icons, beside words or in buttons that have a name. */
 
 const PATHS = {
+  mark: "M2 3.5h12M2 8h8.5M2 12.5h5",
+  ok: "M3 8.5l3.5 3.5L13 4.5",
+  partial: "M8 2l6.5 11.5h-13zM8 6.5v3M8 11.5h.1",
+  down: "M4 4l8 8M12 4l-8 8",
+  uncertain: "M5.5 5.5a2.5 2.5 0 1 1 3.5 2.3c-.7.3-1 .7-1 1.7M8 12.5h.1",
+  behind: "M3.5 8h.1M8 8h.1M12.5 8h.1",
+  disabled: "M5.5 3.5v9M10.5 3.5v9",
   menu: "M2 4h12M2 8h12M2 12h12",
   search: "M7 2.5a4.5 4.5 0 1 0 0 9a4.5 4.5 0 0 0 0-9M10.5 10.5L14 14",
   refresh: "M13 8a5 5 0 1 1-1.5-3.5M13 2v3h-3",

@@ -21,7 +21,7 @@ export function Shell({ caller }: { caller: SessionAnswer }) {
     <>
       <a class="skip" href="#main">Skip to the page</a>
       <nav aria-label="Pages">
-        <a class="brand" href={link([])}>Fleetlight</a>
+        <a class="brand" href={link([])}><Icon name="mark" /> Fleetlight</a>
         <button type="button" class="opener" aria-expanded={isMenuOpen.value} aria-controls="menu" onClick={() => (isMenuOpen.value = !isMenuOpen.value)}>
           <Icon name="menu" /> {page?.title ?? "Pages"}
         </button>
