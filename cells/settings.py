@@ -16,7 +16,7 @@ _SCHEMES_OF_REDIS = ("redis", "rediss")
 
 @dataclass(frozen=True, slots=True)
 class FailureLimits:
-    """The most failures of a cell that are kept, by number and by bytes; the newest one stays in any case."""
+    """Limits on the kept failures of a cell. count: messages. size: bytes; the newest failure is always kept."""
 
     count: int = 10_000
     size: int = 256 * BYTES_PER_MIB
@@ -27,14 +27,14 @@ class FleetSettings(BaseModel):
 
     database_url: SQLAlchemy URL of the fleet database, SQLite or PostgreSQL; may hold a password. On SQLite indexers do
         not share the cells (docs/decisions/0016).
-    cells_refresh_interval_s: how long a process may work with the list of cells that it read last.
-    takeover_after_s: a process that relays a cell, syncs or rebuilds, and has shown no sign of life for so long, is
-        replaced by one that waits; a worker loses what it has locked. Only on PostgreSQL.
-    failures_max_count: messages that could not be indexed are kept here, of each cell the newest ones up to so many.
-    failures_max_mib: of each cell they have no more MiB than this.
+    cells_refresh_interval_s: time between two reads of the list of cells by a process.
+    takeover_after_s: time without a heartbeat after which a standby takes over from a process that relays, syncs or
+        rebuilds, and a worker loses its locks. Only on PostgreSQL.
+    failures_max_count: how many messages that could not be indexed the fleet database keeps of each cell, the newest.
+    failures_max_mib: how many MiB of such messages the fleet database keeps of each cell.
     reclaim_instance_interval_s: how long a deleted instance of a native cell can be restored; 0: deletions are final.
-    jobs_kept_h: how long a job of a native cell stays after its end, with its log.
-    jobs_kept_count: of each cell no more ended jobs stay than so many, the newest.
+    jobs_kept_h: how long a native cell keeps an ended job with its log.
+    jobs_kept_count: how many ended jobs each native cell keeps, the newest.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -54,14 +54,14 @@ class FleetSettings(BaseModel):
 
 
 class RelaySettings(BaseModel):
-    """How a relay works through the outbox of its cell.
+    """How a relay publishes the outbox of its cell.
 
-    batch_size: changes published (and confirmed) at once.
-    heartbeat_interval_s: time between two heartbeats; the age that the index can prove is never better than this.
-    poll_interval_s: how often a database is asked whether anything was committed, while nothing is.
-    retry_wait_max_s: longest wait between two attempts while the bus or the cell is away.
-    changelog_retention_h: how long a published change stays, for indexers that have to catch up, for lists as of a
-        moment and for exact usage.
+    batch_size: changes that the relay publishes, and the bus confirms, at once.
+    heartbeat_interval_s: time between two heartbeats; the index cannot prove a smaller age.
+    poll_interval_s: time between two polls of a database for new commits, while there are none.
+    retry_wait_max_s: longest pause between two attempts while the bus or the cell is away.
+    changelog_retention_h: how long a cell keeps published changes, for indexers that catch up, lists as of a moment,
+        and exact usage.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -74,14 +74,14 @@ class RelaySettings(BaseModel):
 
 
 class UpstreamSettings(BaseModel):
-    """The compute API that `fleetlight index sync --source api` reads, and our account there: an administrator's.
+    """The compute API that `fleetlight index sync --source api` reads, and an administrator's account there.
 
-    url: with its version, as in https://nova.example.org:8774/v2.1.
-    token: for X-Auth-Token; or username and password.
-    username, password: of basic authentication, instead of token.
-    ca_certs: PEM file of the authority behind its certificate; unset: those that the system trusts.
+    url: of the compute API with its version, as in https://nova.example.org:8774/v2.1.
+    token: value of X-Auth-Token; or set username and password.
+    username, password: credentials of basic authentication, instead of token.
+    ca_certs: PEM file of the authority behind the API's certificate; unset: the authorities that the system trusts.
     timeout_s: how long one page may take.
-    page_size: servers that are asked for at once; the other side may give fewer.
+    page_size: servers requested at once; the API may return fewer.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -106,7 +106,7 @@ class UpstreamSettings(BaseModel):
 class SchedulerSettings(BaseModel):
     """How new and moved instances of native cells find their hosts.
 
-    max_attempts: how many hosts a creation, a resize or a cold migration may try, the chosen one included; 1: no other.
+    max_attempts: how many hosts a creation, a resize or a cold migration may try, the first one included.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -125,18 +125,18 @@ def _of_redis(url: SecretStr) -> SecretStr:
 
 
 class NodesSettings(BaseModel):
-    """How processes call the agents of hosts, and where they remember what those say of their state.
+    """How processes call the agents of hosts, and where they cache the state of nodes.
 
-    certificates_dir: has a folder for each cell, called like it, as `fleetlight cell certs` makes it. Unset: agents
-        cannot be called.
-    certificate: which of the certificates there is that of this process: the name after `--worker`.
-    retry_s: how long an agent that cannot be reached is called again before the job that calls it fails.
+    certificates_dir: folder with a folder for each cell, named after the cell, as `fleetlight cell certs` writes it.
+        Unset: processes cannot call agents.
+    certificate: name of the certificate of this process, as given to `--worker`.
+    retry_s: how long a worker retries to reach an agent before the job fails.
     cache_url: a Redis or Valkey that all processes share, as in redis://cache1:6379/0; may hold a password. Unset:
-        nothing is remembered.
-    cache_ttl_s: how long what a node said of itself may be shown; 0: until something changes.
-    cache_strict: whether calls that only write the configuration of a node count as changing it, too.
-    refresh_interval_s: how often workers ask all nodes of a cell that have an agent for everything, so that it is
-        remembered, and what is not as it is to be is announced; 0: never.
+        processes cache nothing.
+    cache_ttl_s: how long cached state of a node may be shown; 0: until something changes.
+    cache_strict: whether calls that only write the configuration of a node invalidate its cached state, too.
+    refresh_interval_s: time between two reads of the whole state of all nodes with agents, by which workers fill the
+        cache and announce deviations from the cell's rows; 0: never.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
