@@ -1,7 +1,7 @@
 """Construction of jobs' operations from Ganeti's: a check, and steps behind it, each of which is a transaction.
 
-What keeps an operation from beginning is a PrerequisiteError of the check, which changes nothing. A trial run is the
-check alone. Steps that need the parameters of the operation read it from those of their task.
+The check changes nothing, and raises PrerequisiteError if the operation cannot begin. A trial run is the check alone.
+Steps read the operation from the parameters of their task.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -22,23 +22,24 @@ Op = TypeVar("Op", bound=OpCode)
 
 
 class InstanceLostError(JobError):
-    """The instance was deleted while the operation was carried out on it."""
+    """The instance was deleted during the operation."""
 
     def __init__(self, uuid: str) -> None:
         super().__init__(f"instance {uuid} was deleted meanwhile")
 
 
 def no_locks(_op: OpCode, _instance_uuid: str | None) -> Collection[Lock]:
+    """Return the locks of an operation that needs none."""
     return ()
 
 
-def instance_lock(_op: OpCode, instance_uuid: str | None) -> Collection[Lock]:
-    """The same lock as for an action of the compute API, so that neither changes what the other is changing."""
+def instance_lock(_op: object, instance_uuid: str | None) -> Collection[Lock]:
+    """Return the instance's lock, which actions of the compute API take, too."""
     return () if instance_uuid is None else (Lock("instance", instance_uuid),)
 
 
 def event_of_update(record: Record) -> str:
-    """The event of a change of an instance: what follows servers alone gets nothing of reservations."""
+    """Return the event type of a change of an instance; reservations have one of their own, as they are no servers."""
     return "reservation.update" if record["forthcoming"] else INSTANCE_UPDATE
 
 
@@ -47,9 +48,9 @@ def host_step(
     applies: Callable[[Task], bool] = lambda _task: True,
     parameters: Callable[[Task], Mapping[str, Any]] = lambda _task: {},
 ) -> Step:
-    """A step that calls the host of a real instance for something, if it is on one.
+    """Return a step that calls the host of an instance; it is skipped for a reservation, and without a host.
 
-    parameters: what the host gets beside the instance.
+    parameters: returns the parameters of the call beside the instance.
     """
 
     def is_needed(task: Task) -> bool:
@@ -67,12 +68,11 @@ def operation(
     undo: MakeCall | None = None,
     show_failure: Callable[[Task, Exception], None] = lambda _task, _error: None,
 ) -> tuple[str, Operation]:
-    """An entry of a vocabulary.
+    """Return an entry of a vocabulary.
 
-    check: the first step; raises PrerequisiteError. What it finds out for the caller it puts into the result of the
-        job.
-    undo: what takes from nodes what a call that failed has left there.
-    show_failure: what an error behind the check changes, of an instance that is there still.
+    check: the first step; raises PrerequisiteError, and may set the result of the job.
+    undo: makes a call that removes from nodes what a failed call left there.
+    show_failure: shows an error of a later step in the instance, if that still exists.
     """
 
     def read(task: Task) -> Op:
@@ -82,7 +82,7 @@ def operation(
         return not read(task).dry_run
 
     def show(task: Task, error: Exception) -> None:
-        # The first step is the check.
+        # Step 0 is the check.
         if task.job.next_step > 0 and not isinstance(error, InstanceLostError):
             show_failure(task, error)
 

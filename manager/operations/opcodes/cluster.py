@@ -48,15 +48,15 @@ ListChange = tuple[Literal["add", "remove"], str]
 
 
 class RedistributeConfiguration(OpCode):
-    """Every part of a cell reads its configuration from the database, so every node has it already."""
+    """Do nothing, since every process of a cell reads its configuration from the database."""
 
     OP_ID = "OP_CLUSTER_REDIST_CONF"
 
 
 class ClusterSetParams(OpCode):
-    """What is not given stays as it is. hidden_os, blacklisted_os: what is added and removed.
+    """Change the given parameters only. hidden_os, blacklisted_os: systems to add and remove.
 
-    Parameters of instances, nodes and disks are set one by one; the word `default` takes one away.
+    Parameters of instances, nodes and disks change one by one; the word `default` removes one.
     """
 
     OP_ID = "OP_CLUSTER_SET_PARAMS"
@@ -105,7 +105,7 @@ class ClusterSetParams(OpCode):
 
 
 _OF_ALL = frozenset(OpCode.model_fields)
-# Stored as they are given, under these names.
+# Stored unchanged, under the same names.
 _PLAIN = """
     candidate_pool_size max_running_jobs max_tracked_jobs default_iallocator default_iallocator_params reserved_lvs
     file_storage_dir shared_file_storage_dir gluster_storage_dir master_netdev master_netmask use_external_mip_script
@@ -121,11 +121,11 @@ Merge = Callable[[ClusterSetParams, Parameters], Any]
 
 
 def _nothing_to_check(_op: RedistributeConfiguration, _task: Task) -> None:
-    """It may always begin."""
+    """Let the operation begin."""
 
 
 def _plan(op: ClusterSetParams, task: Task) -> Parameters:
-    """What is to be stored as set."""
+    """Return the parameters to store as set. Raises PrerequisiteError for invalid ones."""
     given = {name for name in type(op).model_fields if name not in _OF_ALL and getattr(op, name) is not None}
     if not given - {"force"}:
         raise wrong("Please pass at least one modification")
@@ -170,14 +170,14 @@ def _check(op: ClusterSetParams, task: Task, cluster: Parameters) -> None:
 
 
 def _used(task: Task, name: str) -> set[str]:
-    """The values of a field that instances keep of their own."""
+    """Return the values of a field in the instances' own parameters."""
     statement = select(instances.c.ganeti).where(instances.c.deleted.is_(False), instances.c.ganeti.is_not(None))
     found = {kept["values"].get(name) for kept in task.connection.scalars(statement)}
     return {value for value in found if value is not None}
 
 
 def _of_default(name: str, merge: Callable[[Parameters, Parameters], Parameters]) -> Merge:
-    """Of parameters that a cluster has under the one key `default`; they may be given with it, or without."""
+    """Return the merge of parameters that a cluster stores under the key `default`; requests may omit the key."""
 
     def run(op: ClusterSetParams, own: Parameters) -> Parameters:
         given = getattr(op, name)
@@ -198,7 +198,7 @@ def _hypervisors_of_systems(op: ClusterSetParams, own: Parameters) -> Parameters
 
 
 def _systems(op: ClusterSetParams, own: Parameters) -> Parameters:
-    """Those of an operating system are texts; without any it has none of its own."""
+    """Return the parameters by operating system. Raises PrerequisiteError for a value that is no text."""
     merged = dict(own.get("osparams", {}))
     for system, given in (op.osparams or {}).items():
         values = {**merged.get(system, {}), **given}
@@ -263,7 +263,7 @@ _MERGED: Mapping[str, Merge] = {
 
 
 def _forget(task: Task) -> NodeCall | None:
-    """What nodes are asked for has changed with the cell."""
+    """Return the call that drops the cached state of all nodes, if what nodes report depends on a changed parameter."""
     op = ClusterSetParams.read(task.parameters)
     is_about_nodes = op.enabled_hypervisors is not None or op.vg_name is not None
     return NodeCall(ALL_NODES, FORGET) if is_about_nodes else None

@@ -1,4 +1,4 @@
-"""Operations that change what is configured of a cell: rows that no node has to be asked for."""
+"""Operations that change the configuration of a cell: its rows alone, without calls of nodes."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
@@ -15,8 +15,8 @@ from fleetlight.manager.operations.opcodes.opcode import OpCode
 Op = TypeVar("Op", bound=OpCode)
 Plan = TypeVar("Plan")
 Changes = list[list[Any]]
-"""What Ganeti's `modify` operations answer: [name, value] of what they have set."""
-# Of their group.
+"""Result of Ganeti's `modify` operations: [name, value] of each changed parameter."""
+# Fields of a group that its nodes show.
 _SHOWN_BY_NODES = frozenset({"name", "ndparams"})
 
 
@@ -28,11 +28,11 @@ def configuring(
     locks: Callable[[Op, str | None], Collection[Lock]] = no_locks,
     call: MakeCall | None = None,
 ) -> tuple[str, Operation]:
-    """An entry of a vocabulary.
+    """Return an entry of a vocabulary.
 
-    plan: finds out what there is to do, and raises PrerequisiteError. It runs twice, for the check and in the
-    transaction that carries it out, because the compute API changes hosts without a job. carry_out: its value is the
-    result of the job. call: what a node is asked before that.
+    plan: returns the changes, or raises PrerequisiteError. It runs in the check, and again in the transaction that
+    makes the changes, because the compute API changes hosts without a job. carry_out: makes the changes, and returns
+    the result of the job. call: makes the call of a node that comes before.
     """
 
     def check(op: Op, task: Task) -> None:
@@ -45,7 +45,7 @@ def configuring(
 
 
 def change_item(task: Task, table: Table, item: Row[Any], values: Mapping[str, Any]) -> None:
-    """Write values of a row with a uuid, a serial number and the time of its last change; nodes show it at once."""
+    """Update a row with its serial number and time, and announce the nodes whose fields show the change."""
     task.connection.execute(
         update(table)
         .where(table.c.uuid == item.uuid)

@@ -1,6 +1,6 @@
-"""Operations of Ganeti that take instances off a node: each instance by a job of its own (contracts/ganeti-rapi, 9)."""
+"""Operations of Ganeti that move instances off a node, each by a job of its own (contracts/ganeti-rapi, 9)."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -8,10 +8,10 @@ from sqlalchemy import Column, Connection, Row, select
 
 from fleetlight.cells.job_numbers import job_number
 from fleetlight.cells.tables import instances
-from fleetlight.manager.operations.jobs.model import Lock, NewJob, NewOperation
+from fleetlight.manager.operations.jobs.model import NewJob, NewOperation
 from fleetlight.manager.operations.jobs.queue import add_jobs
 from fleetlight.manager.operations.jobs.vocabulary import Operation, Step, Task
-from fleetlight.manager.operations.opcodes.building import operation
+from fleetlight.manager.operations.opcodes.building import instance_lock, operation
 from fleetlight.manager.operations.opcodes.filters.applying import apply_filters
 from fleetlight.manager.operations.opcodes.lookups import known_node
 from fleetlight.manager.operations.opcodes.nodes import NodeOpCode, node_lock
@@ -25,7 +25,7 @@ _MIGRATE, _FAILOVER, _REPLACE = "OP_INSTANCE_MIGRATE", "OP_INSTANCE_FAILOVER", "
 
 
 class NodeEvacuate(NodeOpCode):
-    """remote_node: the new secondary node. early_release, ignore_soft_errors: nothing here is late, or soft."""
+    """Evacuate a node. remote_node: the new secondary node. early_release, ignore_soft_errors: have no effect here."""
 
     OP_ID = "OP_NODE_EVACUATE"
 
@@ -37,7 +37,7 @@ class NodeEvacuate(NodeOpCode):
 
 
 class NodeMigrate(NodeOpCode):
-    """mode: None for that of the hypervisor."""
+    """Migrate all instances of a node. mode: None: the one that the hypervisor parameters set."""
 
     OP_ID = "OP_NODE_MIGRATE"
 
@@ -50,7 +50,7 @@ class NodeMigrate(NodeOpCode):
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """The operation that takes an instance away. parameters: of the operation, those that are not None."""
+    """The operation that moves an instance away. parameters: of the operation; None: not given."""
 
     instance: Row[Any]
     operation: str
@@ -63,12 +63,8 @@ class _Move:
         return NewOperation(self.operation, {"instance_name": name, **given}, self.instance.uuid, summary=summary)
 
 
-def _instance_lock(_parameters: Mapping[str, Any], instance_uuid: str | None) -> Collection[Lock]:
-    return () if instance_uuid is None else (Lock("instance", instance_uuid),)
-
-
-# What is asked for when such an operation is queued; what it does, the worker knows.
-_QUEUED = {name: Operation((), _instance_lock) for name in (_MIGRATE, _FAILOVER, _REPLACE)}
+# Queueing needs the locks alone; the worker has the steps.
+_QUEUED = {name: Operation((), instance_lock) for name in (_MIGRATE, _FAILOVER, _REPLACE)}
 
 
 def _check_evacuate(op: NodeEvacuate, task: Task) -> None:
@@ -111,7 +107,7 @@ def _migrate(task: Task) -> None:
 
 
 def _migration(op: NodeMigrate, row: Row[Any]) -> _Move:
-    """A reservation has no guest that could go on to run (contracts/ganeti-rapi, 9)."""
+    """Return the migration of an instance, or the failover of a reservation (contracts/ganeti-rapi, 9)."""
     to = {
         "target_node": op.target_node,
         "iallocator": op.iallocator,
@@ -124,14 +120,14 @@ def _migration(op: NodeMigrate, row: Row[Any]) -> _Move:
 
 
 def _away(op: NodeEvacuate, row: Row[Any]) -> _Move:
-    """A guest that runs goes on to run."""
+    """Return the migration of a running guest, or the failover of any other instance."""
     if row.forthcoming or row.power_state != RUNNING:
         return _Move(row, _FAILOVER, {"reason": op.reason})
     return _Move(row, _MIGRATE, {"allow_failover": True, "reason": op.reason})
 
 
 def _submit(task: Task, moves: Sequence[_Move]) -> list[tuple[bool, int]]:
-    """Queue a job for each move; whether it was accepted, and its number in the fleet."""
+    """Queue a job for each move; returns for each that it was accepted, and its number in the fleet."""
     new = [NewJob([move.queued()], task.job.request) for move in moves]
     ids = add_jobs(task.connection, _QUEUED, new, task.now)
     if ids:
@@ -149,7 +145,7 @@ def _on_node(connection: Connection, node: str) -> Sequence[Row[Any]]:
 
 
 def _mirrored_to(connection: Connection, node: str) -> Iterator[Row[Any]]:
-    """The instances that have this secondary node."""
+    """Yield the instances with this secondary node."""
     kept = instances.c.deleted.is_(False), instances.c.ganeti.is_not(None)
     for row in connection.execute(select(*_WANTED).where(*kept).order_by(instances.c.uuid)).all():
         if node in (row.ganeti["values"].get("snodes") or ()):

@@ -35,7 +35,7 @@ class _GroupOpCode(OpCode):
 
 
 class _Parameters(_GroupOpCode):
-    """What a group may be given. hv_state, disk_state: nothing here keeps them."""
+    """Parameters of a group. hv_state, disk_state: must be empty, as cells do not store them."""
 
     alloc_policy: AllocPolicy | None = None
     ndparams: dict[str, Any] | None = None
@@ -64,7 +64,7 @@ class GroupRename(_GroupOpCode):
 
 
 class GroupAssignNodes(_GroupOpCode):
-    """force: whether instances with nodes in two groups are left so."""
+    """Move nodes to a group. force: allow instances whose nodes are in two groups afterwards."""
 
     OP_ID = "OP_GROUP_ASSIGN_NODES"
 
@@ -74,7 +74,7 @@ class GroupAssignNodes(_GroupOpCode):
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """values: of the columns of the group. told: what the operation answers that it has set."""
+    """A planned change. values: new column values of the group. told: the result of the operation."""
 
     group: Row[Any]
     values: Mapping[str, Any]
@@ -82,15 +82,15 @@ class _Change:
 
 
 def check_name(name: str) -> str:
-    """Raises PrerequisiteError for what nothing can be called."""
-    # One that is called like the uuid of another one would be found in its place.
+    """Return a name of a group or network. Raises PrerequisiteError if it is invalid."""
+    # Lookups could not tell a name that is a uuid from the uuid of another item.
     if not name.strip() or "/" in name or is_uuid(name):
         raise wrong(f"Invalid name '{name}'")
     return name
 
 
 def refuse_states(hv_state: Parameters | None, disk_state: Parameters | None) -> None:
-    """Raises PrerequisiteError for what would be kept nowhere."""
+    """Raises PrerequisiteError for states of hypervisors or disks, which cells do not store."""
     if hv_state or disk_state:
         raise wrong("States of hypervisors and disks (hv_state, disk_state) are not kept here")
 
@@ -128,7 +128,7 @@ def _plan_modify(op: GroupSetParams, task: Task) -> _Change:
 
 
 def _parameters(op: _Parameters, own: Mapping[str, Parameters]) -> Mapping[str, Parameters]:
-    """What is set of the parameters that `own` has, with that of the operation over it."""
+    """Merge the operation's values into the parameters that `own` names. Raises PrerequisiteError."""
     merged: dict[str, Parameters] = {}
     for name, before in own.items():
         given = object_of(getattr(op, name) or {}, name)
@@ -191,7 +191,7 @@ def _plan_assignment(op: GroupAssignNodes, task: Task) -> tuple[Row[Any], Sequen
 
 
 def _newly_split(task: Task, moving: Collection[str], group_uuid: str) -> Sequence[str]:
-    """The instances whose nodes are in one group now and in several afterwards."""
+    """Return the names of instances whose nodes are in one group now, and would be in several."""
     of_nodes = select(compute_nodes.c.hypervisor_hostname, compute_nodes.c.group_uuid)
     before = {row[0]: row[1] for row in task.connection.execute(of_nodes)}
     after = {**before, **dict.fromkeys(moving, group_uuid)}

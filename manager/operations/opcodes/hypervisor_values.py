@@ -1,6 +1,6 @@
-"""The values that parameters of hypervisors may have, alone and together (contracts/ganeti-rapi, 9).
+"""Checks of the values of hypervisor parameters, alone and together (contracts/ganeti-rapi, 9).
 
-What only a node can tell is not checked here: whether a file is there, and which machines its KVM knows.
+Only nodes can check whether a file exists, and which machine types their KVM has.
 """
 
 import posixpath
@@ -25,7 +25,10 @@ _URL = re.compile(r"(https?|ftps?)://")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """may_be: whether a value is right, which has the type of its parameter. is_needed: whether it may not be empty."""
+    """A check of a parameter. right: describes valid values. may_be: whether a value of the parameter's type is valid.
+
+    is_needed: whether the value must not be empty.
+    """
 
     right: str
     may_be: Callable[[Any], bool]
@@ -53,7 +56,7 @@ def _ip_version(text: str) -> int | None:
 
 
 def _is_mask(text: str) -> bool:
-    """Numbers of processors, and ranges of them, with commas between."""
+    """Whether a text has the form of processor numbers and ranges, separated by commas."""
     try:
         bounds = [[int(bound) for bound in each.split("-")] for each in text.split(",")]
     except ValueError:
@@ -143,13 +146,13 @@ CHECKS: Mapping[str, Mapping[str, Check]] = {
         **dict.fromkeys(("num_ttys", "startup_timeout"), _NOT_NEGATIVE),
     },
 }
-"""By hypervisor what is checked of which parameter; any other one may have each value of its type."""
+"""Checks by hypervisor and parameter; any other parameter may have each value of its type."""
 
 
 def check_hypervisor_values(hypervisor: str, values: Parameters) -> None:
-    """Raises PrerequisiteError for the first value that its parameter cannot have, or not beside another one.
+    """Raises PrerequisiteError for the first value that is invalid, alone or together with others.
 
-    values: all parameters with their defaults; those that instances have not may be left out.
+    values: all parameters with their defaults; parameters that clusters alone have may be missing.
     """
     for name, check in CHECKS[hypervisor].items():
         value = values.get(name)

@@ -1,4 +1,4 @@
-"""Parameters that operations on instances share: disks, interfaces, backend parameters (contracts/ganeti-rapi, 5)."""
+"""Parameters shared by operations on instances: disks, interfaces, backend parameters (contracts/ganeti-rapi, 5)."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -20,12 +20,12 @@ _UNITS = {
     "tib": 1024**2,
 }
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([a-zA-Z]*)")
-# What databases keep in 64 bits, summed over disks and instances.
+# Low enough that sums over disks and instances fit into 64 bits.
 _MOST_MIB = 2**40
 
 
 def _mebibytes(value: object) -> object:
-    """The size that a text such as `10G` stands for, in MiB; anything else as it is."""
+    """Convert a text such as `10G` to MiB; returns other values unchanged."""
     if not isinstance(value, str):
         return value
     found = _SIZE.fullmatch(value.strip())
@@ -41,20 +41,20 @@ Moment = Annotated[int, Field(ge=0, le=253_402_300_799)]
 Text = Annotated[str, Field(min_length=1, max_length=255)]
 Template = Literal["diskless", "file", "sharedfile", "plain", "blockdev", "drbd", "rbd", "ext", "gluster"]
 MIRRORED: frozenset[str] = frozenset({"drbd"})
-"""Templates whose disks are on two nodes."""
+"""Disk templates with a copy on a second node."""
 SHARED: frozenset[str] = frozenset({"sharedfile", "rbd", "ext", "gluster", "blockdev"})
-"""Templates whose disks every node reaches."""
+"""Disk templates whose disks every node can access."""
 
 
 class ParameterPart(BaseModel):
     """Part of the parameters of an operation."""
 
-    # Deferred: most processes and commands use few of them (docs/decisions/0027).
+    # Deferred, since most processes use few of these models (docs/decisions/0027).
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
 
 class Disk(ParameterPart):
-    """size: MiB."""
+    """A new disk, or changes of one. size: MiB."""
 
     size: Mebibytes
     mode: Literal["ro", "rw"] = "rw"
@@ -68,7 +68,7 @@ class Disk(ParameterPart):
 
 
 class Nic(ParameterPart):
-    """mac: `auto`, `generate`, or an address. ip: an address, or `pool` for the next one of the network."""
+    """A network interface. mac: `auto`, `generate`, or an address. ip: an address, or `pool` for a free one."""
 
     mac: Text | None = None
     ip: Text | None = None
@@ -81,7 +81,7 @@ class Nic(ParameterPart):
 
 
 class BackendParameters(ParameterPart):
-    """memory: stands for maxmem and minmem, and not beside them."""
+    """Backend parameters of an instance. memory: sets maxmem and minmem, and excludes them."""
 
     minmem: Mebibytes | None = None
     maxmem: Mebibytes | None = None
@@ -100,7 +100,7 @@ class BackendParameters(ParameterPart):
         return self
 
     def values(self) -> dict[str, Any]:
-        """What is set, by the names that are stored."""
+        """Return the given values by the names under which cells store them."""
         is_set = self.model_dump(exclude_none=True)
         memory = is_set.pop("memory", None)
         return is_set if memory is None else {**is_set, "minmem": memory, "maxmem": memory}

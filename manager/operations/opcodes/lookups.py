@@ -1,7 +1,7 @@
-"""Nodes, groups and networks of a cell by the names that operations use (contracts/ganeti-rapi, 4).
+"""Lookups of nodes, groups and networks by the names in operations (contracts/ganeti-rapi, 4).
 
-A node is found by its name in any case, or by what begins it up to a dot if that begins no other; a group and a network
-by its name or its uuid.
+Case does not matter in names of nodes, and the part of a name before a dot finds the node, if it is unique. Groups and
+networks have a name and a uuid.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from fleetlight.manager.operations.jobs.vocabulary import Task
 
 
 def nodes_called(connection: Connection, name: str) -> Sequence[Row[Any]]:
-    """The rows of the nodes that `name` may mean."""
+    """Return the rows of the nodes that `name` may mean."""
     written = func.lower(compute_nodes.c.hypervisor_hostname)
     wanted = name.lower()
     is_whole, is_begun = written == wanted, written.startswith(f"{wanted}.", autoescape=True)
@@ -25,17 +25,17 @@ def nodes_called(connection: Connection, name: str) -> Sequence[Row[Any]]:
 
 
 def groups_called(connection: Connection, name: str) -> Sequence[Row[Any]]:
-    """The row of the group with this name or uuid, if there is one."""
+    """Return the groups with this name or uuid, the one with the name first."""
     return _called(connection, node_groups, name)
 
 
 def networks_called(connection: Connection, name: str) -> Sequence[Row[Any]]:
-    """The row of the network with this name or uuid, if there is one."""
+    """Return the networks with this name or uuid, the one with the name first."""
     return _called(connection, networks, name)
 
 
 def known_node(task: Task, name: str) -> Row[Any]:
-    """Raises PrerequisiteError for a name of no node, or of several."""
+    """Return the row of a node. Raises PrerequisiteError if no node, or several, have this name."""
     found = nodes_called(task.connection, name)
     if len(found) != 1:
         raise PrerequisiteError(f"Node '{name}' not known", Reason.UNKNOWN)
@@ -43,7 +43,7 @@ def known_node(task: Task, name: str) -> Row[Any]:
 
 
 def known_group(task: Task, name: str) -> Row[Any]:
-    """Raises PrerequisiteError."""
+    """Return and lock the row of a group. Raises PrerequisiteError if there is none."""
     found = groups_called(task.connection, name)
     if not found:
         raise PrerequisiteError(f"Node group '{name}' not found", Reason.UNKNOWN)
@@ -51,7 +51,7 @@ def known_group(task: Task, name: str) -> Row[Any]:
 
 
 def known_network(task: Task, name: str) -> Row[Any]:
-    """Raises PrerequisiteError."""
+    """Return and lock the row of a network. Raises PrerequisiteError if there is none."""
     found = networks_called(task.connection, name)
     if not found:
         raise PrerequisiteError(f"Network '{name}' not found", Reason.UNKNOWN)
@@ -59,7 +59,7 @@ def known_network(task: Task, name: str) -> Row[Any]:
 
 
 def _called(connection: Connection, table: Table, name: str) -> Sequence[Row[Any]]:
-    """Locked until the transaction ends: what follows from the row is written in the same one."""
+    """Return rows, and lock them for the changes of the same transaction."""
     found = connection.execute(
         select(table).where(or_(table.c.name == name, table.c.uuid == name)).with_for_update()
     ).all()

@@ -1,4 +1,4 @@
-"""Instances of a native cell by the names that operations of Ganeti use (contracts/ganeti-reservations, 3)."""
+"""Lookups of instances of a native cell by the names in Ganeti's operations (contracts/ganeti-reservations, 3)."""
 
 from collections.abc import Sequence
 
@@ -9,20 +9,20 @@ from fleetlight.resources.uuids import is_uuid
 
 _CREATION = "OP_INSTANCE_CREATE"
 _MOST = 2
-"""Two are as good as more: what is called so is not one instance."""
+"""Two instances are enough to know that a name is ambiguous."""
 
 
 def instances_called(connection: Connection, name: str) -> Sequence[str]:
-    """The uuids of the instances that `name` may mean, at most two: a uuid, else a name, else what begins one.
+    """Return at most two uuids of the instances that `name` may mean: as a uuid, else as a name, else as a prefix.
 
-    A name counts in any case; its beginning has to end at a dot, and is looked at only if none has it as a whole.
+    Names in the same case go before names in another case. A prefix ends at a dot of the name.
     """
     if is_uuid(name) and (found := _found(connection, instances.c.uuid == name)):
         return found
     column = instances.c.display_name
-    # An index has names as they are written, so that is looked for first.
+    # The index on names serves only the comparison in the same case.
     for written, wanted in ((column, literal(name)), (func.lower(column), func.lower(name))):
-        # The slash comes behind the dot: between them is what begins with the name and a dot.
+        # The slash is the character behind the dot, so this range has all texts that begin with the name and a dot.
         begins = and_(written >= wanted.concat("."), written < wanted.concat("/"))
         if found := _found(connection, written == wanted) or _found(connection, begins):
             return found
@@ -30,7 +30,7 @@ def instances_called(connection: Connection, name: str) -> Sequence[str]:
 
 
 def instances_with_name(connection: Connection, name: str) -> Sequence[str]:
-    """The uuids of instances that have this name as a whole, or that a creation which has not ended is to give it."""
+    """Return at most two uuids of instances with exactly this name, or else of those that running creations make."""
     if found := _found(connection, instances.c.display_name == name):
         return found
     of = job_operations.c

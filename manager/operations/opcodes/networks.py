@@ -1,4 +1,4 @@
-"""Operations of Ganeti on networks: their addresses, and the groups they are connected to."""
+"""Operations of Ganeti on networks: their addresses, and their connections to groups."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class _NetworkOpCode(OpCode):
 
 
 class NetworkAdd(_NetworkOpCode):
-    """conflicts_check: means nothing here, since addresses outside of networks are another service's."""
+    """Add a network. conflicts_check: has no effect, since cells do not manage addresses outside of networks."""
 
     OP_ID = "OP_NETWORK_ADD"
 
@@ -46,7 +46,7 @@ class NetworkAdd(_NetworkOpCode):
 
 
 class NetworkSetParams(_NetworkOpCode):
-    """Each text may be `none`, which takes the value away."""
+    """Change a network. The word `none` removes a value."""
 
     OP_ID = "OP_NETWORK_SET_PARAMS"
 
@@ -71,7 +71,7 @@ class NetworkRename(_NetworkOpCode):
 
 
 class NetworkConnect(_NetworkOpCode):
-    """conflicts_check: as of NetworkAdd."""
+    """Connect a network to a group. conflicts_check: see NetworkAdd."""
 
     OP_ID = "OP_NETWORK_CONNECT"
 
@@ -90,7 +90,7 @@ class NetworkDisconnect(_NetworkOpCode):
 
 @dataclass(frozen=True, slots=True)
 class _Connection:
-    """row: None where there is no such connection."""
+    """A planned change of a connection. row: the existing one. wanted: values of the new one."""
 
     network: Row[Any]
     group: Row[Any]
@@ -140,7 +140,7 @@ def _plan_modify(op: NetworkSetParams, task: Task) -> tuple[Row[Any], Mapping[st
 
 
 def _reserved(op: NetworkSetParams, network: Row[Any], taken: Collection[str]) -> set[str]:
-    """The addresses that are taken by others than instances when the operation has been carried out."""
+    """Return the external reservations after the operation. Raises PrerequisiteError."""
     reserved = set(network.external_reservations)
     for address in op.add_reserved_ips or ():
         if address in reserved or address in taken:
@@ -225,7 +225,7 @@ def _connection(task: Task, network_name: str, group_name: str, wanted: Mapping[
 
 
 def _instances_in(task: Task, plan: _Connection) -> Sequence[str]:
-    """What the instances with a node in the group and an interface in the network are called."""
+    """Return the names of the instances with a node in the group and an interface in the network."""
     statement = (
         select(instances.c.uuid, instances.c.display_name)
         .join_from(network_nics, instances, instances.c.uuid == network_nics.c.instance_uuid)
@@ -237,7 +237,7 @@ def _instances_in(task: Task, plan: _Connection) -> Sequence[str]:
 
 
 def _taken(task: Task, network: Row[Any]) -> Collection[str]:
-    """The addresses that instances have."""
+    """Return the addresses of instances."""
     of = network_nics.c
     statement = select(of.address).where(of.network_uuid == network.uuid, of.address.is_not(None))
     return task.connection.scalars(statement).all()
@@ -251,7 +251,7 @@ def _pool(network: str, gateway: str | None, reserved: Collection[str], taken: C
 
 
 def _check_texts(texts: Mapping[str, str]) -> None:
-    """Raises PrerequisiteError for what is none of IPv6, or no beginning of MAC addresses."""
+    """Raises PrerequisiteError for an invalid prefix of MAC addresses, IPv6 network or gateway."""
     check_mac_prefix(texts.get("mac_prefix"))
     try:
         if (network := texts.get("network6")) is not None:

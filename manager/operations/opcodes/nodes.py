@@ -36,7 +36,7 @@ class NodeOpCode(OpCode):
 
 
 class NodeSetParams(NodeOpCode):
-    """auto_promote, force: nothing depends on how many candidates there are, since no node leads a native cell."""
+    """Change a node. auto_promote, force: have no effect, since no node leads a native cell."""
 
     OP_ID = "OP_NODE_SET_PARAMS"
 
@@ -62,8 +62,9 @@ class NodePowercycle(NodeOpCode):
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """flags: all three as they are to be. values: of the columns of the node. told: as of
-    fleetlight.manager.operations.opcodes.groups.
+    """A planned change. flags: all three new flags. values: new column values of the node.
+
+    told: the result of the operation.
     """
 
     node: Row[Any]
@@ -107,7 +108,7 @@ def _check_capabilities(op: NodeSetParams, task: Task, node: Row[Any]) -> None:
 
 
 def _flags(op: NodeSetParams, before: Mapping[str, bool]) -> Mapping[str, bool]:
-    """A node has one role, so a flag that is set takes the others away; a node that cannot lead is no candidate."""
+    """Return the new flags. Setting a flag clears the others, and a node that is not capable is no candidate."""
     given = {name: value for name in _FLAGS if (value := getattr(op, name)) is not None}
     after = dict.fromkeys(_FLAGS, False) | given if any(given.values()) else {**before, **given}
     return {**after, "master_candidate": False} if op.master_capable is False else after
@@ -137,7 +138,7 @@ def _modify(change: _Change, task: Task) -> Changes:
     change_item(task, compute_nodes, change.node, values)
     of_service = {column: change.flags[flag] for flag, column in _OF_SERVICE.items()}
     if any(change.service._mapping[column] != value for column, value in of_service.items()):
-        # Why a host was disabled is gone with what it says.
+        # An enabled host has no reason for being disabled.
         reason = {} if of_service["disabled"] else {"disabled_reason": None}
         change_service(task.connection, change.service.uuid, {**of_service, **reason}, task.now)
     return change.told
@@ -149,11 +150,12 @@ def _refuse_powercycle(op: NodePowercycle, task: Task) -> None:
 
 
 def node_lock(op: NodeOpCode, _instance_uuid: str | None) -> Collection[Lock]:
+    """Return the lock of the operation's node."""
     return (Lock("node", op.node_name),)
 
 
 def _forget(task: Task) -> NodeCall | None:
-    """A node that goes offline, or comes back, is not shown as it was before."""
+    """Return the call that drops the cached state of a node which goes offline or comes back."""
     op = NodeSetParams.read(task.parameters)
     if op.offline is None:
         return None

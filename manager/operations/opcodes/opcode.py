@@ -1,7 +1,7 @@
 """The base of Ganeti's operations: a name, parameters, and a summary for lists of jobs.
 
-A class for each operation is the one definition of its parameters: what may be submitted, what a job keeps, and what
-the steps read (contracts/ganeti-rapi, 1: parameters that all have).
+Each operation has a class, the one definition of its parameters: those that callers submit, jobs keep, and steps read
+(contracts/ganeti-rapi, 1, has the common parameters).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ _encode = msgspec.json.Encoder().encode
 Priority = Literal[-10, 0, 10]
 """High, normal, low."""
 Dependency = tuple[int, list[Status]]
-"""The number in the fleet of another job, and the statuses that the job goes on after; none: those of any end."""
+"""The fleet's number of another job, and the statuses of it that let the job begin; none given: any final status."""
 
 
 class OtherCellError(Exception):
-    """A job may depend on jobs of its own cell only. number: of the one that is not, in the fleet."""
+    """A job depends on a job of another cell. number: the fleet's number of that job."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"depends: there is no job {number} in the cell of this one")
@@ -33,13 +33,13 @@ class OtherCellError(Exception):
 
 
 class OpCode(BaseModel):
-    """Subclasses have the parameters of one operation as their fields.
+    """Base of operations; the fields of a subclass are the parameters of its operation.
 
-    OP_ID: its name. ABOUT: the field that says in lists what it is about.
+    OP_ID: name of the operation. ABOUT: field that names its object in lists of jobs.
     reason: the trail of callers and their reasons, as [source, text, nanoseconds since the epoch].
     """
 
-    # Deferred: most processes and commands use few of them (docs/decisions/0027).
+    # Deferred, since most processes use few of these models (docs/decisions/0027).
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
     OP_ID: ClassVar[str]
     ABOUT: ClassVar[str | None] = None
@@ -53,39 +53,42 @@ class OpCode(BaseModel):
 
     @classmethod
     def read(cls, parameters: Mapping[str, Any]) -> Self:
-        """The operation with these parameters, which are JSON. Raises pydantic.ValidationError."""
-        # By way of JSON, in which there is one kind of list.
+        """Return the operation with these decoded JSON parameters. Raises pydantic.ValidationError."""
+        # Parsing JSON accepts lists for tuples, which strict validation of Python values refuses.
         return cls.model_validate_json(_encode(parameters))
 
     @property
     def summary(self) -> str:
-        """`INSTANCE_STARTUP(web1)`"""
+        """The operation in one line, as in `INSTANCE_STARTUP(web1)`."""
         name = self.OP_ID.removeprefix(OPCODE)
         about = None if self.ABOUT is None else getattr(self, self.ABOUT)
         return name if about is None else f"{name}({about})"
 
     @property
     def instance(self) -> str | None:
-        """The name of the instance that it is about, or its uuid, of one that is there when it is accepted."""
+        """Name or uuid of the existing instance that the operation is about; None if it is about none."""
         return None
 
     @property
     def makes_instance(self) -> bool:
-        """Whether it is about an instance that it makes."""
+        """Whether the operation creates its instance."""
         return False
 
     def to_operation_of_new(self) -> NewOperation:
-        """As `to_operation`, of an instance that it makes."""
+        """As `to_operation`, with a uuid for the instance that the operation creates."""
         return self.to_operation(str(uuid4()))
 
     def to_operation(self, instance_uuid: str | None = None) -> NewOperation:
-        """What is queued of it. instance_uuid: the instance that it is about."""
+        """Convert the opcode to the queue's form. instance_uuid: its instance."""
         parameters = self.model_dump(mode="json", exclude_none=True)
         return NewOperation(self.OP_ID, parameters, instance_uuid, summary=self.summary)
 
 
 def dependencies_of(opcode: OpCode, cell: Cell) -> Mapping[int, Sequence[Status]]:
-    """The numbers in its cell of the jobs that it depends on, and what they may end with. Raises OtherCellError."""
+    """Return the statuses that an opcode waits for, by the cell's number of the job.
+
+    Raises OtherCellError for a job of another cell.
+    """
     found = {}
     for number, statuses in opcode.depends or ():
         job_id = number_in_cell(cell, number)
@@ -96,7 +99,7 @@ def dependencies_of(opcode: OpCode, cell: Cell) -> Mapping[int, Sequence[Status]
 
 
 class InstanceOpCode(OpCode):
-    """An operation on one instance that is there. instance_uuid: has to be that of the instance, if it is given."""
+    """An operation on one existing instance. instance_uuid: if given, must be the uuid of the instance."""
 
     ABOUT = "instance_name"
 

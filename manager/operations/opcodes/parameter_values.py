@@ -1,6 +1,6 @@
-"""Parameters that are set on a cluster, a group or a node: their names and values, checked, over those that were set.
+"""Checks of parameters set on a cluster, a group or a node, and their merge over the previous ones.
 
-The word `default` takes a value away. Numbers and truth values may be texts, sizes may have a unit, as for Ganeti.
+The word `default` removes a value. As in Ganeti, numbers and booleans may be texts, and sizes may have a unit.
 """
 
 import re
@@ -43,23 +43,23 @@ _MAC_PREFIX = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){2}")
 
 
 def check_mac_prefix(prefix: str | None) -> None:
-    """Raises PrerequisiteError for what is no beginning of MAC addresses."""
+    """Raises PrerequisiteError for an invalid prefix of MAC addresses."""
     if prefix is not None and not _MAC_PREFIX.fullmatch(prefix):
         raise wrong(f"Invalid MAC address prefix '{prefix}'")
 
 
 def wrong(text: str) -> PrerequisiteError:
-    """What is given cannot be meant."""
+    """Return the error of invalid input."""
     return PrerequisiteError(text, Reason.WRONG_INPUT)
 
 
 def node_parameters(own: Parameters, given: Parameters) -> Parameters:
-    """What is set on a node, a group or a cluster, with `given` over it. Raises PrerequisiteError, as all here do."""
+    """Merge `given` over the parameters of a node, group or cluster. Raises PrerequisiteError for invalid ones."""
     return _merged(own, given, NODE_PARAMETERS, "node")
 
 
 def backend_parameters(own: Parameters, given: Parameters) -> Parameters:
-    """`memory` is the old name of both sizes. Raises PrerequisiteError."""
+    """Merge backend parameters; `memory` sets minmem and maxmem. Raises PrerequisiteError for invalid ones."""
     memory = given.get("memory")
     named = {name: value for name, value in given.items() if name != "memory"}
     if memory is not None:
@@ -74,20 +74,20 @@ def backend_parameters(own: Parameters, given: Parameters) -> Parameters:
 
 
 def check_memory(backend: Parameters) -> None:
-    """Raises PrerequisiteError if an instance would have to have more memory than it may. backend: all of them."""
+    """Raises PrerequisiteError if minmem is more than maxmem. backend: all backend parameters."""
     if backend["minmem"] > backend["maxmem"]:
         raise wrong(f"minmem ({backend['minmem']}) is more than maxmem ({backend['maxmem']})")
 
 
 def hypervisor_parameters(hypervisor: str, own: Parameters, given: Parameters) -> Parameters:
-    """The parameters of one hypervisor. Raises PrerequisiteError for an unknown one."""
+    """Merge the parameters of one hypervisor. Raises PrerequisiteError for an unknown hypervisor or parameter."""
     if hypervisor not in HYPERVISOR_DEFAULTS:
         raise wrong(f"Unknown hypervisor '{hypervisor}'; there is: {', '.join(HYPERVISOR_DEFAULTS)}")
     return _merged(own, given, _kinds(HYPERVISOR_DEFAULTS[hypervisor]), f"hypervisor '{hypervisor}'")
 
 
 def nic_parameters(own: Parameters, given: Parameters) -> Parameters:
-    """Raises PrerequisiteError for a mode that interfaces do not have, too."""
+    """Merge the parameters of network interfaces. Raises PrerequisiteError for invalid ones, such as unknown modes."""
     merged = _merged(own, given, _NIC_PARAMETERS, "network interface")
     if (mode := merged.get("mode", NIC_MODES[0])) not in NIC_MODES:
         raise wrong(f"Invalid mode of a network interface '{mode}'; there is: {', '.join(NIC_MODES)}")
@@ -95,7 +95,7 @@ def nic_parameters(own: Parameters, given: Parameters) -> Parameters:
 
 
 def disk_parameters(own: Parameters, given: Parameters) -> Parameters:
-    """Parameters by disk template. Raises PrerequisiteError for an unknown one."""
+    """Merge parameters by disk template. Raises PrerequisiteError for an unknown template or parameter."""
     merged = dict(own)
     for template, values in given.items():
         if template not in DISK_DEFAULTS:
@@ -106,7 +106,7 @@ def disk_parameters(own: Parameters, given: Parameters) -> Parameters:
 
 
 def instance_policy(own: Parameters, given: Parameters, *, is_of_group: bool) -> Parameters:
-    """A group has no `std`: that of the cluster is for all. Raises PrerequisiteError."""
+    """Merge instance policies; groups may not set `std`. Raises PrerequisiteError for invalid keys and values."""
     merged = dict(own)
     for name, value in given.items():
         if value in (None, _DEFAULT):
@@ -125,7 +125,7 @@ def instance_policy(own: Parameters, given: Parameters, *, is_of_group: bool) ->
 
 
 def object_of(value: Any, what: str) -> Parameters:
-    """Raises PrerequisiteError for what is no object of parameters."""
+    """Return `value`. Raises PrerequisiteError if it is no object."""
     if not isinstance(value, Mapping):
         raise wrong(f"Parameters of '{what}' have to be an object, not {shown(value)}")
     return value
@@ -167,7 +167,7 @@ def _value(value: Any, kind: Kind, name: str) -> Any:
         case Kind.OTHER if isinstance(value, str):
             return value
         case Kind.OTHER if value is False:
-            # So the clients of Ganeti say that a text is not wanted.
+            # Ganeti's clients send False to clear a text.
             return ""
     raise wrong(invalid(name, value, _RIGHT[kind]))
 
@@ -197,7 +197,7 @@ def _number(value: Any, name: str) -> float:
 
 
 def _real(value: float) -> float:
-    """A whole number without a point, as Ganeti keeps and shows it."""
+    """Convert a whole number to int, as Ganeti stores and shows it."""
     return int(value) if float(value).is_integer() else value
 
 
@@ -214,10 +214,10 @@ def _templates(names: list[Any]) -> list[Any]:
 
 
 def invalid(name: str, value: Any, right: str) -> str:
-    """What is wrong with the value of a parameter. right: what it has to be."""
+    """Return the error text for the value of a parameter. right: describes valid values."""
     return f"Invalid value {shown(value)} for parameter '{name}': it has to be {right}"
 
 
 def shown(value: Any) -> str:
-    """A value that was given, as an error shows it."""
+    """Return a given value as errors show it, in at most 100 characters."""
     return repr(value)[:100]

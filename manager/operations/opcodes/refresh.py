@@ -1,4 +1,4 @@
-"""The operation that asks nodes for everything that is remembered of them, and the job of it that comes by itself.
+"""The operation that reads the whole state of nodes into the cache, and its periodic job.
 
 Contract: contracts/ganeti-node-state-cache, 9.
 """
@@ -24,12 +24,12 @@ from fleetlight.manager.operations.opcodes.opcode import OpCode
 from fleetlight.resources.clock import Clock, system_clock
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
-# Of the interval: cells that began together do not ask together for ever.
+# Fraction of the interval, so that cells that were started together do not refresh together for ever.
 _JITTER = 0.1
 
 
 class NodeSnapshotRefresh(OpCode):
-    """nodes: names; none for all that have an agent and are online. bypass: ask them also for what is remembered."""
+    """Refresh nodes. nodes: names; empty: all online nodes with agents. bypass: whether to ignore cached state."""
 
     OP_ID = "OP_NODE_SNAPSHOT_REFRESH"
 
@@ -49,7 +49,7 @@ def _call(task: Task) -> NodeCall:
 
 def _note(task: Task) -> None:
     found = Observation(**task.answer)
-    # One at a time: a job that two workers carry out for two callers finds the same changes.
+    # Serialize refreshes, since two jobs may find the same deviations.
     row = select(periodic_jobs.c.due_at).where(periodic_jobs.c.operation == NodeSnapshotRefresh.OP_ID)
     task.connection.execute(row.with_for_update())
     Differences(task.connection, task.cell, task.now).note(found)
@@ -63,9 +63,9 @@ REFRESHING: tuple[tuple[str, Operation], ...] = (operation(NodeSnapshotRefresh, 
 
 
 class Refresher:
-    """Queues the refresh of a cell whose nodes have agents when it is due, whichever worker finds that first.
+    """Queues a refresh when it is due in a cell whose nodes have agents; any worker of the cell may.
 
-    interval_s: from one to the next, more or less.
+    interval_s: mean time between two refreshes.
     """
 
     def __init__(self, engine: Engine, cell: Cell, interval_s: float, clock: Clock = system_clock) -> None:
@@ -76,13 +76,13 @@ class Refresher:
         self._next_at: int | None = None
 
     def rest_s(self) -> float:
-        """How long none is due, unless something was committed since the last look."""
+        """Return the seconds until a refresh is due, as known from the last `submit`."""
         return inf if self._next_at is None else (self._next_at - self._clock()) / MICROSECONDS_PER_SECOND
 
     def submit(self) -> int:
-        """Queue a job, unless one waits or runs; returns how many. Raises CellUnreachableError."""
+        """Queue a job if one is due and none is queued or runs; returns how many. Raises CellUnreachableError."""
         with cell_failures(self._cell.name):
-            # Looked at without the lock for writing, of which SQLite has only one.
+            # Read without the write lock, of which SQLite has only one.
             with self._engine.connect() as connection:
                 if not self._is_due(connection):
                     return 0
@@ -100,7 +100,7 @@ class Refresher:
         return self._next_at is not None and self._next_at <= self._clock()
 
     def _take(self, connection: Connection) -> bool:
-        """Whether it was still due; it is not any more."""
+        """Set the next due time; returns whether the refresh was still due."""
         columns = periodic_jobs.c
         interval_s = self._interval_s * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 -- no secret
         now = self._clock()
@@ -111,10 +111,7 @@ class Refresher:
 
 
 def postpone_refresh(engine: Engine, cell: Cell, by_s: float, clock: Clock = system_clock) -> None:
-    """Let no refresh begin by itself before so many seconds have passed: agents that are starting are not down.
-
-    Raises CellUnreachableError.
-    """
+    """Let no periodic refresh begin for `by_s` seconds, while agents are starting. Raises CellUnreachableError."""
     columns, due_at = periodic_jobs.c, clock() + round(by_s * MICROSECONDS_PER_SECOND)
     is_earlier = (columns.operation == NodeSnapshotRefresh.OP_ID, columns.due_at < due_at)
     with cell_failures(cell.name), writing(engine) as connection:

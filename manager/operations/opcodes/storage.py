@@ -1,4 +1,4 @@
-"""Operations of Ganeti on the storage of nodes: what a simulated host has of it is a volume group and two folders."""
+"""Operations of Ganeti on the storage of nodes. A simulated host has a volume group and two folders."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -28,11 +28,11 @@ _UNIT_NAMES: Mapping[str, str] = {
     "file": "file_storage_dir",
     "sharedfile": "shared_file_storage_dir",
 }
-"""By the types that a simulated host has: what is configured of the cell as the name of its one unit."""
+"""By storage type of a simulated host: the cluster parameter that names its one unit."""
 
 
 class NodeQueryStorage(OpCode):
-    """nodes: names; none for all. name: of the units that are wanted."""
+    """List storage units. nodes: names; empty: all. name: of the units to list; None: all."""
 
     OP_ID = "OP_NODE_QUERY_STORAGE"
 
@@ -60,7 +60,7 @@ class RepairNodeStorage(_UnitOpCode):
 
 
 def _query(op: NodeQueryStorage, task: Task) -> None:
-    """The result: a row for each unit, sorted by node and name."""
+    """Set the result to a row for each unit, sorted by node and name."""
     if unknown := sorted(set(op.output_fields) - set(_FIELDS)):
         raise wrong(f"Unknown output fields selected: {', '.join(unknown)}")
     names = sorted({known_node(task, name).hypervisor_hostname for name in op.nodes})
@@ -72,7 +72,7 @@ def _query(op: NodeQueryStorage, task: Task) -> None:
 
 
 def _units(connection: Connection, op: NodeQueryStorage, node: ComputeNode) -> Sequence[Mapping[str, Any]]:
-    """The units of one node; of one that is offline nothing is known."""
+    """Return the units of one node; none if it is offline."""
     storage_type = op.storage_type or "lvm-vg"
     named_by = _UNIT_NAMES.get(storage_type)
     name = None if named_by is None else read_parameters(connection)[named_by]

@@ -11,7 +11,7 @@ from fleetlight.cells.tables import cluster_parameters, compute_nodes, networks,
 from fleetlight.manager.operations.jobs.errors import PrerequisiteError, Reason
 from fleetlight.manager.operations.jobs.model import Lock
 from fleetlight.manager.operations.jobs.vocabulary import Operation, Task
-from fleetlight.manager.operations.opcodes.building import event_of_update
+from fleetlight.manager.operations.opcodes.building import event_of_update, instance_lock
 from fleetlight.manager.operations.opcodes.configuration_changes import change_item, configuring
 from fleetlight.manager.operations.opcodes.lookups import known_group, known_network, known_node
 from fleetlight.manager.operations.opcodes.opcode import OpCode
@@ -28,7 +28,7 @@ _FIND: Mapping[Kind, tuple[Table, Callable[[Task, str], Row[Any]]]] = {
 
 
 class _TagsOpCode(OpCode):
-    """name: of what has the tags; the cell as a whole has none."""
+    """Base of both operations. name: of the tagged item; None for the cell as a whole."""
 
     ABOUT = "name"
 
@@ -52,7 +52,7 @@ class TagsDel(_TagsOpCode):
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """item: None of an instance, or of the cell. tags: those it has afterwards; None: the same as before."""
+    """A planned change. item: None for an instance, or the cell. tags: all new tags; None: no change."""
 
     kind: Kind
     item: Row[Any] | None
@@ -60,7 +60,7 @@ class _Change:
 
 
 def check_tags(tags: Collection[str]) -> None:
-    """Raises PrerequisiteError for a tag that nothing may have."""
+    """Raises PrerequisiteError for an invalid tag."""
     for tag in tags:
         if not _TAG.fullmatch(tag):
             raise wrong(f"Tag '{tag[:150]}' is empty, too long, or contains invalid characters")
@@ -85,7 +85,7 @@ def _plan_del(op: TagsDel, task: Task) -> _Change:
 
 
 def _tagged(op: _TagsOpCode, task: Task) -> tuple[Row[Any] | None, set[str]]:
-    """What has the tags, and those it has now."""
+    """Return the tagged item, see `_Change`, and its current tags. Raises PrerequisiteError if there is none."""
     if op.kind == "cluster":
         return None, set(task.connection.scalar(select(cluster_parameters.c.tags).with_for_update()) or ())
     if op.name is None:
@@ -115,7 +115,7 @@ def _carry_out(change: _Change, task: Task) -> None:
 
 def _locks(op: _TagsOpCode, instance_uuid: str | None) -> Collection[Lock]:
     if op.kind == "instance":
-        return () if instance_uuid is None else (Lock("instance", instance_uuid),)
+        return instance_lock(op, instance_uuid)
     return (Lock(op.kind, op.name or "cluster"),)
 
 

@@ -1,7 +1,7 @@
-"""Filters of jobs applied: to a job when it is submitted, and to all that have not begun when filters change.
+"""Application of job filters: to new jobs, and to all jobs that have not begun when filters change.
 
-A job that is held stays queued, is not ready, and wants no locks, so no job waits for it. Only jobs of Ganeti's
-operations are filtered: an action of the compute API was accepted, and its caller sees no jobs.
+A held job stays queued, is not ready, and requests no locks, so no job waits for it. Filters apply to jobs of Ganeti's
+operations only: the compute API has accepted its actions already, and shows no jobs to its callers.
 """
 
 from collections import Counter, defaultdict
@@ -34,7 +34,7 @@ _FILTERS = select(
 
 @dataclass(frozen=True, slots=True)
 class _Filter:
-    """watermark: the newest job when it was made, by its number in the fleet."""
+    """A stored filter. watermark: the fleet's number of the newest job when the filter was made."""
 
     uuid: str
     predicates: Sequence[Sequence[Any]]
@@ -43,7 +43,7 @@ class _Filter:
 
     @property
     def limit(self) -> int | None:
-        """How many jobs may be under way at once; None where that is not what it says."""
+        """How many jobs may run at once; None for other actions."""
         match self.action:
             case [str() as word, int() as limit] if word == RATE_LIMIT:
                 return limit
@@ -52,7 +52,7 @@ class _Filter:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """is_held: whether a filter keeps it from beginning."""
+    """A job that has not ended. is_held: whether a filter keeps it from beginning."""
 
     id: int
     filtered: FilteredJob
@@ -62,7 +62,7 @@ class _Job:
 
 
 class HeldJobs:
-    """The jobs of a native cell that a filter keeps few: they go on when others have ended."""
+    """Releases the jobs of a native cell that a rate limit holds, when others have ended."""
 
     def __init__(self, engine: Engine, cell: Cell, clock: Clock = system_clock) -> None:
         self._engine = engine
@@ -71,13 +71,13 @@ class HeldJobs:
 
     @staticmethod
     def rest_s() -> float:
-        """How long none may go on unless something is committed: for ever."""
+        """Return the seconds until a job may be released without a commit: infinite."""
         return inf
 
     def release(self) -> int:
-        """Let jobs go on that may begin now; returns how many. Raises CellUnreachableError."""
+        """Release held jobs that may begin now; returns how many. Raises CellUnreachableError."""
         with cell_failures(self._cell.name):
-            # Looked at without the lock for writing, of which SQLite has only one.
+            # Read without the write lock, of which SQLite has only one.
             with self._engine.connect() as connection:
                 if not any(each.limit is not None for each in _filters(connection, self._cell)):
                     return 0
@@ -86,16 +86,16 @@ class HeldJobs:
 
 
 def apply_filters(connection: Connection, cell: Cell, now: int, only: Collection[int] | None = None) -> int:
-    """Hold, reject or release jobs that have not begun; returns how many are released that were held.
+    """Hold, reject or release jobs that have not begun; returns how many held jobs were released.
 
-    only: numbers in the cell of those that it is about; None for all of them.
+    only: the cell's numbers of the jobs to decide; None: all.
     """
     filters = _filters(connection, cell)
     if not filters and only is not None:
         return 0
     has_limits = any(each.limit is not None for each in filters)
     if has_limits:
-        # Two that count at the same time would each find room for one more.
+        # Two transactions that count concurrently would each find room for the same job.
         wait_for_lock(connection, "limits of job filters")
     under_way = Counter[str]()
     released = 0
@@ -106,7 +106,7 @@ def apply_filters(connection: Connection, cell: Cell, now: int, only: Collection
             under_way[chosen.uuid if chosen else ""] += not job.is_held
         else:
             undecided.append((job, chosen))
-    # What goes on already counts first, whatever its number: one that was submitted later may be ahead.
+    # Running jobs count first, whatever their numbers, since a later job may have begun earlier.
     for job, chosen in undecided:
         if chosen is not None and chosen.action == "REJECT":
             if _lock(connection, job):
@@ -121,7 +121,7 @@ def apply_filters(connection: Connection, cell: Cell, now: int, only: Collection
 
 
 def _filters(connection: Connection, cell: Cell) -> Sequence[_Filter]:
-    """In the order in which they are looked at. A damaged one is about no job."""
+    """Return the filters in order of application, without damaged ones."""
     found = []
     for row in connection.execute(_FILTERS):
         predicates = decoded_or(row.predicates, [["damaged", None]])
@@ -149,7 +149,7 @@ def _holds_back(chosen: _Filter, under_way: int) -> bool:
 
 
 def _jobs(connection: Connection, cell: Cell, only: Collection[int] | None) -> Sequence[_Job]:
-    """The jobs of Ganeti's operations that have not ended, in order."""
+    """Return the jobs of Ganeti's operations by number: the given ones, or all that have not ended."""
     columns = job_operations.c
     wanted = jobs.c.status.not_in(ENDED) if only is None else jobs.c.id.in_(only)
     operations = defaultdict[int, list[dict[str, Any]]](list)
@@ -178,7 +178,7 @@ def _jobs(connection: Connection, cell: Cell, only: Collection[int] | None) -> S
 
 
 def _lock(connection: Connection, job: _Job) -> bool:
-    """Lock the row of a job, unless it has begun, or a worker has it, which is about to begin it."""
+    """Lock the row of a job; returns False if it has begun, or a worker has locked it to begin it."""
     has_not_begun = jobs.c.started_at.is_(None), jobs.c.status == Status.QUEUED
     statement = select(jobs.c.id).where(jobs.c.id == job.id, *has_not_begun).with_for_update(skip_locked=True)
     return connection.execute(statement).first() is not None

@@ -1,7 +1,7 @@
-"""Predicates of filters of jobs (contracts/ganeti-rapi, 10); pure.
+"""Predicates of job filters (contracts/ganeti-rapi, 10); pure.
 
-A predicate is a name and an expression with the operators of queries (contracts/ganeti-query, 3). `jobid` is about the
-number of the job, `opcode` about the parameters of one of its operations, `reason` about one entry of its trail.
+A predicate is a name and an expression with the operators of queries (contracts/ganeti-query, 3). `jobid` matches the
+number of the job, `opcode` the parameters of one of its operations, `reason` one entry of its trail.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from fleetlight.query.operators.anything import RELATIONS
 from fleetlight.query.regex import compile_pattern
 
 WATERMARK = "watermark"
-"""In the place of a number of a job: the newest job when the filter was made."""
+"""Stands for the number of the newest job when the filter was made."""
 _DEEPEST = 10
 _ID = "id"
 _OF_REASONS = ("source", "reason", "timestamp")
@@ -21,19 +21,19 @@ _EQUAL = {"=", "=="}
 
 
 class PredicateError(Exception):
-    """What is given is no predicate; the text says why."""
+    """A predicate is invalid; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilteredJob:
-    """number: of the job. opcodes: the parameters of its operations, with `OP_ID`."""
+    """A job as filters see it. number: of the job. opcodes: the parameters of its operations, with `OP_ID`."""
 
     number: int
     opcodes: Sequence[Mapping[str, Any]]
 
 
 def check_predicate(name: str, expression: Any) -> None:
-    """Raises PredicateError."""
+    """Raises PredicateError for an unknown name, or an invalid expression."""
     fields = {"jobid": (_ID,), "opcode": None, "reason": _OF_REASONS}
     if name not in fields:
         raise PredicateError(f"There is no predicate '{name}'; there is: {', '.join(fields)}")
@@ -41,7 +41,7 @@ def check_predicate(name: str, expression: Any) -> None:
 
 
 def holds(name: str, expression: Any, job: FilteredJob, watermark: int) -> bool:
-    """Whether a predicate that was checked is true of a job."""
+    """Whether a checked predicate matches a job."""
     return any(_is_true(expression, item, watermark) for item in _items(name, job))
 
 
@@ -106,12 +106,8 @@ def _compares(relation: str, value: Any, wanted: Any) -> bool:
     if relation in _EQUAL or relation == "!=":
         return (type(value) is type(wanted) and value == wanted) is (relation != "!=")
     if relation == "=[]":
-        return isinstance(value, list | str) and wanted in value if type(wanted) is str else _has(value, wanted)
+        return isinstance(value, list | str if type(wanted) is str else list) and wanted in value
     try:
         return value is not None and bool(RELATIONS[relation](value, wanted))
     except TypeError:
         return False
-
-
-def _has(value: Any, wanted: Any) -> bool:
-    return isinstance(value, list) and wanted in value

@@ -1,4 +1,4 @@
-"""Making, replacing and removing the filters of jobs of a native cell; what has not begun is looked at again."""
+"""Changes of the job filters of a native cell; each change applies all filters to the jobs that have not begun."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from fleetlight.resources.clock import Clock, system_clock
 
 @dataclass(frozen=True, slots=True)
 class NewFilter:
-    """What a filter is made of; see fleetlight.resources.query_fields.configuration."""
+    """The values of a new filter; see fleetlight.resources.query_fields.configuration."""
 
     priority: int
     predicates: Sequence[Any]
@@ -25,7 +25,7 @@ class NewFilter:
 
 
 class JobFilters:
-    """The filters of a native cell. Calls raise CellUnreachableError when its database does not answer."""
+    """The filters of a native cell. Calls raise CellUnreachableError if its database does not answer."""
 
     def __init__(self, engine: Engine, cell: Cell, clock: Clock = system_clock) -> None:
         self._engine = engine
@@ -33,7 +33,7 @@ class JobFilters:
         self._clock = clock
 
     def add(self, new: NewFilter, uuid: str | None = None) -> str:
-        """Make a filter, or put it in the place of the one with this uuid if there is one; returns its uuid."""
+        """Add a filter, or replace the one with this uuid; returns the uuid. Raises CellUnreachableError."""
         with cell_failures(self._cell.name), writing(self._engine) as connection:
             values = {
                 "priority": new.priority,
@@ -50,7 +50,7 @@ class JobFilters:
             return made
 
     def remove(self, uuid: str) -> bool:
-        """Whether there was one."""
+        """Remove a filter; returns whether there was one. Raises CellUnreachableError."""
         with cell_failures(self._cell.name), writing(self._engine) as connection:
             found = connection.execute(delete(job_filters).where(job_filters.c.uuid == uuid)).rowcount > 0
             if found:
