@@ -1,4 +1,4 @@
-"""A new instance, or a reservation: everything that it takes, and its row."""
+"""Creation of the row of an instance or reservation, with its claims and addresses."""
 
 from dataclasses import replace
 from typing import Any
@@ -34,7 +34,7 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 
 def add_instance(op: InstanceCreate, task: Task, uuid: str | None) -> Places | None:
-    """Make a row; returns where the instance is, unless a reservation has no place yet. Raises PrerequisiteError."""
+    """Add an instance; returns its nodes, or None for a reservation without. Raises PrerequisiteError, LookupError."""
     if uuid is None:
         raise LookupError("a job that makes an instance has its uuid")
     cluster = read_parameters(task.connection)
@@ -47,7 +47,7 @@ def add_instance(op: InstanceCreate, task: Task, uuid: str | None) -> Places | N
     places = _places(op, task, uuid, configuration, cluster)
     group = None if places is None else places.primary.group_uuid
     if not op.ignore_ipolicy:
-        # A reservation may say that later.
+        # A reservation may get its interfaces later.
         nic_count = None if op.forthcoming and not op.nics else len(op.nics or ())
         check_policy(task.connection, configuration, cluster, group, nic_count=nic_count)
     nics = take_interfaces(task.connection, uuid, op.nics or (), mac_prefix=cluster["mac_prefix"], group_uuid=group)
@@ -58,7 +58,7 @@ def add_instance(op: InstanceCreate, task: Task, uuid: str | None) -> Places | N
 
 
 def _configuration(op: InstanceCreate, cluster: Parameters) -> Configuration:
-    """What is asked for, before nodes and addresses are known."""
+    """Return the requested configuration, without nodes and addresses. Raises PrerequisiteError."""
     hypervisor = op.hypervisor or (None if op.forthcoming else cluster["enabled_hypervisors"][0])
     check_hypervisor(cluster, hypervisor)
     hvparams = check_hypervisor_parameters(cluster, hypervisor, op.os_type, {}, op.hvparams)
@@ -83,7 +83,7 @@ def _configuration(op: InstanceCreate, cluster: Parameters) -> Configuration:
 def _places(
     op: InstanceCreate, task: Task, uuid: str, configuration: Configuration, cluster: Parameters
 ) -> Places | None:
-    """Nodes with room for the instance. A reservation that says nothing of its resources has none yet."""
+    """Claim nodes for the instance; returns None for a reservation without resources. Raises PrerequisiteError."""
     says_nothing = not (op.disks or op.beparams.values() or op.pnode or op.iallocator or op.group_name)
     if op.forthcoming and says_nothing:
         return None
@@ -96,7 +96,7 @@ def _places(
 
 
 def _add_row(op: InstanceCreate, task: Task, uuid: str, values: dict[str, Any], places: Places | None) -> None:
-    """The row of the instance, and its announcement."""
+    """Add the row of the instance, its mapping and its announcement."""
     request = task.job.request
     record = new_record(
         {
@@ -120,7 +120,7 @@ def _add_row(op: InstanceCreate, task: Task, uuid: str, values: dict[str, Any], 
     )
     row = InstanceRow(task.cell.uuid, FIRST_REVISION, record)
     if not op.dry_run:
-        # Before the commit, as without it no API would find the instance.
+        # The mapping comes before the commit, since no API finds an instance without one.
         task.fleet.add_mappings([InstanceMapping.of(row, task.now)])
     add_rows(task.connection, [row])
     event_type = "reservation.create.end" if op.forthcoming else "instance.create.start"

@@ -30,7 +30,7 @@ _SYSTEM = select(operating_systems.c.variants, operating_systems.c.parameters).w
 
 
 class NamesInstance(Protocol):
-    """An operation that is about one instance."""
+    """An operation on one instance."""
 
     @property
     def instance_name(self) -> str | None: ...
@@ -39,9 +39,9 @@ class NamesInstance(Protocol):
 
 
 def known_instance(op: NamesInstance, task: Task) -> Record:
-    """The record of the instance that an operation is about; remembers for later steps where it was.
+    """Return the record of the operation's instance, and note its origin for later steps.
 
-    Raises PrerequisiteError for one that is not there (any more), or is not the one that the caller means.
+    Raises PrerequisiteError if the instance does not exist (any more), or has another uuid than the given one.
     """
     if task.about is None or task.record["deleted"]:
         raise PrerequisiteError(f"Instance '{op.instance_name}' not known", Reason.UNKNOWN)
@@ -54,7 +54,7 @@ def known_instance(op: NamesInstance, task: Task) -> Record:
 
 
 def real_instance(op: NamesInstance, task: Task) -> Record:
-    """As `known_instance`, but for no reservation. Raises PrerequisiteError."""
+    """As `known_instance`. Raises PrerequisiteError for a reservation, too."""
     record = known_instance(op, task)
     if record["forthcoming"]:
         text = f"Instance '{op.instance_name}': forthcoming instances not supported for this operation"
@@ -65,9 +65,9 @@ def real_instance(op: NamesInstance, task: Task) -> Record:
 def check_state(
     op: NamesInstance, record: Record, allowed: Collection[str], what: str, *, may_be_offline: bool = False
 ) -> None:
-    """Raises PrerequisiteError unless the instance is in one of these states. what: the operation, as in `be started`.
+    """Raises PrerequisiteError unless the instance is on a node, in an allowed state. what: as in `be started`.
 
-    may_be_offline: whether one that an operator has marked offline may do so too.
+    may_be_offline: whether the operation is allowed for an instance that an operator has marked offline.
     """
     if not may_be_offline:
         check_online(op, record, what)
@@ -80,14 +80,14 @@ def check_state(
 
 
 def check_online(op: NamesInstance, record: Record, what: str) -> None:
-    """Raises PrerequisiteError for an instance that an operator has marked offline. what: as of `check_state`."""
+    """Raises PrerequisiteError for an instance that an operator has marked offline. what: see `check_state`."""
     if is_offline(record):
         text = f"Instance '{op.instance_name}' is marked to be offline and cannot {what}; modify it to be online first"
         raise PrerequisiteError(text, Reason.WRONG_STATE)
 
 
 def check_node_online(task: Task, node: str, *, may_be_drained: bool = True) -> None:
-    """Raises PrerequisiteError for a node that is not there, or flagged offline, or drained where that counts."""
+    """Raises PrerequisiteError for a node that is unknown, offline, or, unless `may_be_drained`, drained."""
     statement = (
         select(services.c.forced_down, services.c.disabled)
         .join_from(compute_nodes, services, services.c.id == compute_nodes.c.service_id)
@@ -103,7 +103,7 @@ def check_node_online(task: Task, node: str, *, may_be_drained: bool = True) -> 
 
 
 def check_name_is_free(task: Task, name: str, uuid: str) -> None:
-    """Raises PrerequisiteError for the name of another instance of the cell; no other job takes it meanwhile."""
+    """Lock a name until the transaction ends. Raises PrerequisiteError if another instance of the cell has it."""
     wait_for_lock(task.connection, f"instance name {name}")
     columns = instances.c
     of_name = columns.display_name == name, columns.deleted.is_(False), columns.uuid != uuid
@@ -112,9 +112,9 @@ def check_name_is_free(task: Task, name: str, uuid: str) -> None:
 
 
 def check_system(task: Task, name: str | None, *parameters: Parameters | None) -> None:
-    """Raises PrerequisiteError for an operating system that the cell does not have, or a variant that it has not.
+    """Raises PrerequisiteError for an unknown operating system, or an unknown variant or parameter of it.
 
-    parameters: what is given to the system, which has to know it; without a system nothing is known about them yet.
+    parameters: given to the system; not checked if `name` is None.
     """
     if name is None:
         return
@@ -130,7 +130,7 @@ def check_system(task: Task, name: str | None, *parameters: Parameters | None) -
 
 
 def check_template(cluster: Parameters, template: str | None) -> None:
-    """Raises PrerequisiteError for a template that is not enabled."""
+    """Raises PrerequisiteError for a disk template that the cluster has not enabled."""
     if template not in {None, "diskless", *cluster["enabled_disk_templates"]}:
         enabled = ", ".join(cluster["enabled_disk_templates"])
         text = f"Disk template '{template}' is not enabled in cluster. Enabled disk templates are: {enabled}"
@@ -138,7 +138,7 @@ def check_template(cluster: Parameters, template: str | None) -> None:
 
 
 def check_hypervisor(cluster: Parameters, hypervisor: str | None) -> None:
-    """Raises PrerequisiteError for a hypervisor that is not enabled."""
+    """Raises PrerequisiteError for a hypervisor that the cluster has not enabled."""
     if hypervisor not in {None, *cluster["enabled_hypervisors"]}:
         enabled = ", ".join(cluster["enabled_hypervisors"])
         text = f"Selected hypervisor ({hypervisor}) not enabled in the cluster ({enabled})"
@@ -148,10 +148,10 @@ def check_hypervisor(cluster: Parameters, hypervisor: str | None) -> None:
 def check_hypervisor_parameters(
     cluster: Parameters, hypervisor: str | None, system: str | None, own: Parameters, given: Parameters
 ) -> Parameters:
-    """What is set on an instance afterwards: `given` over its own; the word `default` takes one away.
+    """Merge `given` over the instance's own parameters; the word `default` removes one.
 
     Raises PrerequisiteError for a parameter that the hypervisor does not have, or has for all instances alike, and for
-    values that it cannot have, alone or together with the defaults and those of the operating system.
+    values that are invalid, alone or together with the defaults and those of the operating system.
     """
     name = hypervisor or cluster["enabled_hypervisors"][0]
     wanted = {parameter: value for parameter, value in {**own, **given}.items() if value != DEFAULT}
@@ -167,6 +167,6 @@ def check_hypervisor_parameters(
 
 
 def check_host_name(name: str) -> None:
-    """Raises PrerequisiteError for what no host is called, and for a uuid (contracts/ganeti-reservations, 6)."""
+    """Raises PrerequisiteError for an invalid host name, and for a uuid (contracts/ganeti-reservations, 6)."""
     if not _HOST_NAME.fullmatch(name) or is_uuid(name):
         raise PrerequisiteError(f"'{name}' is no name of a host", Reason.WRONG_INPUT)

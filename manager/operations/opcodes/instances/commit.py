@@ -1,4 +1,4 @@
-"""A reservation is made real, with the nodes and the room that it has (contracts/ganeti-reservations, 4)."""
+"""Conversion of a reservation to a real instance on its nodes (contracts/ganeti-reservations, 4)."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ from fleetlight.resources.query_fields.cluster_parameters import Parameters
 
 
 def commit_reservation(op: InstanceCreate, task: Task) -> Places:
-    """Take what is asked for beyond what is reserved, and let the row say that it is real. Raises PrerequisiteError."""
+    """Claim what the request adds to the reservation, and mark its row as real. Raises PrerequisiteError."""
     record = known_instance(op, task)
     if not record["forthcoming"]:
         text = f"Instance '{op.instance_name}' is not forthcoming but --commit was passed"
@@ -50,7 +50,7 @@ def commit_reservation(op: InstanceCreate, task: Task) -> Places:
     _check_complete(op, record, after)
     places = _places_of_reservation(op, task, before, after, cluster)
     if not op.ignore_ipolicy:
-        # What was reserved without interfaces becomes real without, unless the request says how many there are to be.
+        # A reservation without interfaces may become an instance without, unless the request has a list of them.
         nic_count = (len(after.nics) or None) if op.nics is None else len(op.nics)
         check_policy(task.connection, after, cluster, places.primary.group_uuid, nic_count=nic_count)
     if op.nics is not None:
@@ -88,7 +88,7 @@ def commit_reservation(op: InstanceCreate, task: Task) -> Places:
 
 
 def _merged(op: InstanceCreate, reserved: Configuration, cluster: Parameters) -> Configuration:
-    """What was reserved, with what the request says over it."""
+    """Merge the request over the reserved configuration. Raises PrerequisiteError."""
     hypervisor = op.hypervisor or reserved.hypervisor or cluster["enabled_hypervisors"][0]
     check_hypervisor(cluster, hypervisor)
     system = op.os_type or reserved.os
@@ -111,7 +111,7 @@ def _merged(op: InstanceCreate, reserved: Configuration, cluster: Parameters) ->
 
 
 def _check_complete(op: InstanceCreate, record: Record, wanted: Configuration) -> None:
-    """Raises PrerequisiteError that names what is missing for a real instance."""
+    """Raises PrerequisiteError that names the values which a real instance needs, and this one lacks."""
     missing = [
         name
         for name, is_missing in (
@@ -129,7 +129,7 @@ def _check_complete(op: InstanceCreate, record: Record, wanted: Configuration) -
 def _places_of_reservation(
     op: InstanceCreate, task: Task, before: Configuration, after: Configuration, cluster: Parameters
 ) -> Places:
-    """The nodes that were reserved, with room for what is asked for beyond; chosen now where there were none."""
+    """Claim the additional resources on the reserved nodes, or choose nodes if there are none yet."""
     record, uuid, template = task.record, task.instance.uuid, after.template or "diskless"
     if record["node"] is None:
         wanted = Wanted(op.pnode, op.snode, op.group_name)
@@ -147,7 +147,7 @@ def _places_of_reservation(
 
 
 def reserve_again(task: Task) -> None:
-    """What could not be made real is a reservation as before."""
+    """Turn an instance whose creation failed back into its reservation."""
     task.instance.change(
         "reservation.commit.error",
         {**task.notes["reserved"], "vm_state": "building", "task_state": None, "power_state": NO_STATE},

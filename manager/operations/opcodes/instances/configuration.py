@@ -1,8 +1,7 @@
-"""The configuration of an instance in the words of Ganeti, and its record; pure (docs/reference/ganeti.md has the
-table).
+"""Conversion between an instance's configuration in Ganeti's terms and its record; pure (docs/reference/ganeti.md).
 
-Memory, processors and the sum of the disks are in the flavor of the record, which both faces read and by which
-placement counts. What only Ganeti has words for is kept beside (fleetlight.resources.query_fields.ganeti).
+Memory, processors and the total disk are in the record's flavor, which both faces read and placement counts. Values
+that only Ganeti has are stored beside it (fleetlight.resources.query_fields.ganeti).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,20 +24,20 @@ from fleetlight.resources.query_fields.instance import DRBD_METADATA_MIB
 from fleetlight.resources.query_fields.parameters import IN_FLAVOR
 from fleetlight.resources.units import MIB_PER_GIB
 
-# Of the parameters of an interface, those that are the cell's unless they are set on it.
+# Parameters of an interface with defaults in the cluster.
 _SET_ON_NIC = ("mode", "link", "vlan")
 
 DiskValues = Mapping[str, Any]
-"""size: MiB; spindles, name, uuid."""
+"""A disk: size in MiB, spindles, name, uuid."""
 NicValues = Mapping[str, Any]
-"""mac, ip, name, uuid, network, and what is set of mode, link and vlan."""
+"""An interface: mac, ip, name, uuid, network, and its own mode, link and vlan, if set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """backend, hypervisor_parameters, os_parameters: what is set on the instance. template: None until it is known.
+    """A configuration. backend, hypervisor_parameters, os_parameters: set on the instance. template: None: unknown.
 
-    of_flavor: the backend parameters that hold whether they are set or not, since placement has counted them.
+    of_flavor: backend parameters that the flavor has, since placement counts them.
     """
 
     os: str | None = None
@@ -56,16 +55,16 @@ class Configuration:
 
     @property
     def disk_mib(self) -> int:
-        """What the disks take up of each of their nodes."""
+        """The size of all disks on each of their nodes."""
         metadata = DRBD_METADATA_MIB if self.template in MIRRORED else 0
         return sum(disk["size"] + metadata for disk in self.disks)
 
     def filled_backend(self, cluster: Parameters) -> Parameters:
-        """cluster: as of fleetlight.resources.query_fields.cluster_parameters.filled_cluster."""
+        """Return all backend parameters. cluster: from resources.query_fields.cluster_parameters.filled_cluster."""
         return filled(cluster["beparams"][DEFAULT], {**self.of_flavor, **self.backend})
 
     def values(self, cluster: Parameters, *, is_forthcoming: bool) -> dict[str, Any]:
-        """The fields of the record that say this; is_forthcoming: whether it is a reservation."""
+        """Return the record's fields for this configuration. is_forthcoming: whether it is a reservation."""
         backend = self.filled_backend(cluster)
         kept: dict[str, Any] = {
             "os": self.os,
@@ -90,7 +89,7 @@ class Configuration:
         }
 
     def _flavor(self, backend: Parameters) -> Record:
-        """What placement counts; it has no entry in the catalog, hence the names."""
+        """Return a flavor for placement; no catalog has it, hence its names."""
         return {
             "flavorid": "ganeti",
             "name": "ganeti",
@@ -124,12 +123,12 @@ class Configuration:
 
 
 def new_disk(disk: Disk) -> DiskValues:
-    """A disk that an instance gets."""
+    """Return the values of a new disk, with a new uuid."""
     return {"size": disk.size, "spindles": disk.spindles, "name": disk.name, "uuid": str(uuid4())}
 
 
 def configuration_of(record: Record) -> Configuration:
-    """What the record of an instance says; of one that the compute API made only what it is made of."""
+    """Return the configuration of an instance; from the compute API it has only flavor, disks and interfaces."""
     flavor = record["flavor"] or {}
     of_flavor = {name: flavor[column] for name, column in IN_FLAVOR.items() if flavor.get(column) is not None}
     own: Parameters = own_value(record, "custom_beparams") or {}
@@ -167,7 +166,7 @@ def configuration_of(record: Record) -> Configuration:
 
 
 def _of_lists(record: Record, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Objects of lists that are as long as each other: members by their names, of lists by theirs."""
+    """Join lists of equal length to objects. names: the fields of lists by the members of objects."""
     columns = [own_value(record, several) or () for several in names.values()]
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 

@@ -1,10 +1,8 @@
 """Operations on the contents of instances, and on what hosts report of them (contracts/ganeti-rapi, 6).
 
-Simulated hosts keep no disks, so what would read or write them is done when the cell has noted it; what would carry
-contents elsewhere cannot be done, and says so.
+Simulated hosts have no disks, so operations on disks only change the cell's rows, and exports fail.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -37,7 +35,7 @@ class InstanceReinstall(InstanceOpCode):
 
 
 class InstanceRecreateDisks(InstanceOpCode):
-    """disks: indexes, or pairs of an index and parameters; none: all."""
+    """Recreate disks. disks: indexes, or pairs of an index and parameters; empty: all."""
 
     OP_ID = "OP_INSTANCE_RECREATE_DISKS"
 
@@ -60,7 +58,7 @@ class InstanceDeactivateDisks(InstanceOpCode):
 
 
 class InstanceQueryData(OpCode):
-    """instances: names; none: all that there are."""
+    """Report the configuration of an instance. instances: names; native cells need exactly one."""
 
     OP_ID = "OP_INSTANCE_QUERY_DATA"
 
@@ -99,7 +97,7 @@ class BackupRemove(InstanceOpCode):
 
 
 class NotSimulatedError(JobError):
-    """The hosts of the cell cannot do what they are asked for."""
+    """The simulated hosts of the cell cannot carry out the operation."""
 
 
 def _check_reinstall(op: InstanceReinstall, task: Task) -> None:
@@ -118,10 +116,6 @@ def _reinstall(task: Task) -> None:
         kept = record["ganeti"]
         values["ganeti"] = {**kept, "values": {**kept["values"], "os": op.os_type}}
     task.instance.change("instance.rebuild.end", values, task.now, request=task.job.request)
-
-
-def _stays_off(_task: Task) -> Mapping[str, Any]:
-    return {"start": False}
 
 
 def _check_recreate(op: InstanceRecreateDisks, task: Task) -> None:
@@ -144,7 +138,7 @@ def _check_real(op: Any, task: Task) -> None:
 
 
 def _activate(op: InstanceActivateDisks, task: Task) -> None:
-    """The result is a list of disks that are on the node: [node, name for the guest, device]."""
+    """Set the result to the disks on the node, each as [node, name for the guest, device]."""
     record = real_instance(op, task)
     if record["node"] is None:
         raise PrerequisiteError(f"Instance '{op.instance_name}' is on no node", Reason.WRONG_STATE)
@@ -159,13 +153,13 @@ def _check_deactivate(op: InstanceDeactivateDisks, task: Task) -> None:
 
 
 def _tell(op: InstanceQueryData, task: Task) -> None:
-    """What is known of one instance, by its name."""
+    """Set the result to the configuration of one instance, by its name. Raises PrerequisiteError."""
     if len(op.instances) != 1:
         raise PrerequisiteError("One instance is to be named", Reason.WRONG_INPUT)
-    record = known_instance(_Named(op.instances[0]), task)
+    record = known_instance(InstanceOpCode(instance_name=op.instances[0]), task)
     configuration = configuration_of(record)
     name = record["display_name"] or task.instance.uuid
-    # Of what the compute API has made nothing is known disk by disk.
+    # Instances of the compute API have no flag for each disk.
     flags = own_value(record, DISKS_FORTHCOMING) or [record["forthcoming"] for _ in configuration.disks]
     wanted = "up" if record["vm_state"] == "active" else "down"
     task.job.result = {
@@ -193,12 +187,6 @@ def _tell(op: InstanceQueryData, task: Task) -> None:
     }
 
 
-class _Named:
-    def __init__(self, name: str) -> None:
-        self.instance_name = name
-        self.instance_uuid: str | None = None
-
-
 def _cannot(_task: Task) -> None:
     raise NotSimulatedError("simulated hosts keep no contents of disks, so there is nothing to export")
 
@@ -211,7 +199,7 @@ CONTENTS: tuple[tuple[str, Operation], ...] = (
     operation(
         InstanceReinstall,
         _check_reinstall,
-        host_step("rebuild", parameters=_stays_off),
+        host_step("rebuild", parameters=lambda _task: {"start": False}),
         Step(_reinstall),
         locks=instance_lock,
     ),

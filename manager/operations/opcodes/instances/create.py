@@ -1,7 +1,7 @@
-"""OP_INSTANCE_CREATE: an instance is made or reserved, or a reservation made real (contracts/ganeti-reservations, 3).
+"""OP_INSTANCE_CREATE: create or reserve an instance, or make a reservation real (contracts/ganeti-reservations, 3).
 
-What it takes, its name and addresses among it, is taken in one transaction, so of two that want the same one fails.
-From then on a reservation is complete; a real instance is built by steps, and given up as a whole if one of them fails.
+One transaction takes the name, the addresses and the claims, so of two operations that want the same, one fails.
+It completes a reservation. A host builds a real instance; if that fails, the operation removes the instance again.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from fleetlight.resources.power_states import RUNNING, SHUT_DOWN
 
 
 def _create(op: InstanceCreate, task: Task) -> None:
-    """Take everything; the result is the uuid of a reservation, and else the names of the nodes."""
+    """Create the instance; the result is the uuid of a reservation, or the names of an instance's nodes."""
     if not op.dry_run:
         _make(op, task)
         return
@@ -57,7 +57,7 @@ def _new_guest(task: Task) -> Mapping[str, Any]:
 
 
 def _built(task: Task) -> None:
-    """The host has made it. A reservation goes on to have its end until then, as it may become one again."""
+    """Show the built instance; only now clear the expiry of its reservation, which a failure would have restored."""
     op = InstanceCreate.read(task.parameters)
     if op.commit:
         clear_expiry(task.connection, task.instance.uuid)
@@ -84,9 +84,9 @@ def _starts(op: InstanceCreate) -> bool:
 
 
 def _give_up(task: Task, error: Exception) -> None:
-    """What could not be built goes, with what it took; a reservation that could not be made real is one again.
+    """Remove an instance that could not be built with its claims, or turn it back into its reservation.
 
-    If it is not known whether the host has it, it stays, to be removed when the host answers.
+    If the outcome of the host's call is unknown, the instance stays, in the state `error`.
     """
     if isinstance(error, NodeCallError) and not error.is_certain:
         task.instance.change(

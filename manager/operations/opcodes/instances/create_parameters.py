@@ -1,4 +1,4 @@
-"""The parameters of OP_INSTANCE_CREATE (contracts/ganeti-rapi, 5), and what is wrong with some of them together."""
+"""The parameters of OP_INSTANCE_CREATE (contracts/ganeti-rapi, 5), and the check of their combinations."""
 
 from typing import Annotated, Any, Literal
 
@@ -14,9 +14,10 @@ from fleetlight.resources.uuids import is_uuid
 
 
 class InstanceCreate(OpCode):
-    """forthcoming: only to be reserved; then nothing else is needed. commit: to make the reservation of this name real.
+    """Create an instance. forthcoming: reserve it only, and need nothing else. commit: make its reservation real.
 
-    instance_name: of a commit also the uuid of the reservation. expires_at: seconds since the epoch, of a reservation.
+    instance_name: for a commit, the name or uuid of the reservation. expires_at: end of a reservation, in seconds since
+        the epoch.
     """
 
     OP_ID = "OP_INSTANCE_CREATE"
@@ -80,7 +81,7 @@ class InstanceCreate(OpCode):
 
     @property
     def demand(self) -> Amount:
-        """About what it takes up of a node: cells fill in what they are configured with."""
+        """The approximate demand on a node, with Ganeti's defaults in place of those of the cell."""
         backend = {**BACKEND_DEFAULTS, **self.beparams.values()}
         disk_mib = sum(disk.size for disk in self.disks or ())
         return Amount.of_gib(backend["vcpus"], backend["maxmem"], -(-disk_mib // MIB_PER_GIB))
@@ -91,7 +92,7 @@ class InstanceCreate(OpCode):
 
 
 def check_input(op: InstanceCreate) -> None:
-    """Raises PrerequisiteError for parameters that do not go together."""
+    """Raises PrerequisiteError for parameters that exclude each other."""
     problems = (
         (op.forthcoming and op.commit, "forthcoming and commit exclude each other"),
         (op.forthcoming and op.mode not in {None, "create"}, f"an instance of mode '{op.mode}' cannot be reserved"),

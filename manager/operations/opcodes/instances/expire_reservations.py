@@ -1,4 +1,4 @@
-"""Reservations that end by themselves: a job for each, which finds out whether it still is a reservation."""
+"""Expiry of reservations: a job for each, which ends it if it still is a reservation."""
 
 from math import inf
 
@@ -19,13 +19,13 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 
 class InstanceExpire(InstanceOpCode):
-    """Ours: Ganeti's reservations do not end by themselves."""
+    """End a reservation; an operation of Fleetlight, since Ganeti's reservations do not expire."""
 
     OP_ID = "OP_INSTANCE_EXPIRE"
 
 
 def _look(_op: InstanceExpire, task: Task) -> None:
-    """The reservation was made real, removed, or given more time meanwhile: then that stays."""
+    """Note whether it is still a reservation, and its time is over."""
     is_there = task.about is not None and not task.record["deleted"]
     is_reserved = is_there and task.record["forthcoming"]
     task.notes["is_over"] = is_reserved and is_over(task.connection, task.instance.uuid, task.now)
@@ -45,7 +45,7 @@ EXPIRE: tuple[tuple[str, Operation], ...] = (
 
 
 class Expirer:
-    """Looks for reservations of a cell whose time is over, again if a job that was to end one was canceled."""
+    """Queues a job for each reservation of a cell whose time is over, and another one if that was canceled."""
 
     def __init__(self, engine: Engine, cell: Cell, clock: Clock = system_clock) -> None:
         self._engine = engine
@@ -54,13 +54,13 @@ class Expirer:
         self._next_at: int | None = None
 
     def rest_s(self) -> float:
-        """How long none ends, unless something was committed since the last look."""
+        """Return the seconds until a reservation expires, as known from the last `expire`."""
         return inf if self._next_at is None else (self._next_at - self._clock()) / MICROSECONDS_PER_SECOND
 
     def expire(self) -> int:
-        """Queue jobs that end them, at most AT_ONCE; returns how many. Raises CellUnreachableError."""
+        """Queue jobs that end reservations, at most AT_ONCE; returns how many. Raises CellUnreachableError."""
         with cell_failures(self._cell.name):
-            # Looked at without the lock for writing, of which SQLite has only one.
+            # Read without the write lock, of which SQLite has only one.
             with self._engine.connect() as connection:
                 self._next_at = next_expiry(connection)
                 if not expired(connection, self._clock(), 1, InstanceExpire.OP_ID):

@@ -1,4 +1,4 @@
-"""The network interfaces of instances: addresses that no two of them have, and the networks that they are in."""
+"""The network interfaces of instances: unique addresses, and networks."""
 
 import ipaddress
 import random
@@ -26,7 +26,7 @@ _ATTEMPTS = 100
 def take_interfaces(
     connection: Connection, instance_uuid: str, nics: Sequence[Nic], *, mac_prefix: str, group_uuid: str | None
 ) -> list[NicValues]:
-    """The interfaces of an instance that is made, with their addresses, which are taken.
+    """Take the addresses of a new instance's interfaces; returns the interfaces.
 
     group_uuid: the group of its node; None before it has one. Raises PrerequisiteError.
     """
@@ -38,9 +38,9 @@ def take_interfaces(
 
 
 def wait_for_addresses(connection: Connection, nics: Sequence[NicValues]) -> None:
-    """Be the only transaction that takes addresses of the networks of interfaces, and their MAC addresses.
+    """Lock the networks of interfaces, and their MAC addresses, until the transaction ends.
 
-    All of them in one order, so that no two transactions wait for each other.
+    The order is the same in all transactions, so no two of them wait for each other.
     """
     named = {name for nic in nics if isinstance(name := nic.get("network"), str)}
     if named:
@@ -63,7 +63,7 @@ def _mac_lock(mac: str) -> str:
 def take_interface(
     connection: Connection, instance_uuid: str, position: int, nic: Nic, *, mac_prefix: str, group_uuid: str | None
 ) -> NicValues:
-    """One interface, as `take_interfaces`; position: among those of the instance. Raises PrerequisiteError."""
+    """As `take_interfaces`, for one interface. position: its index in the instance. Raises PrerequisiteError."""
     network = None if nic.network is None else _network(connection, nic.network)
     if network is not None and (nic.mode is not None or nic.link is not None):
         raise PrerequisiteError(f"NIC {position}: mode and link are those of its network", Reason.WRONG_INPUT)
@@ -82,14 +82,14 @@ def take_interface(
 
 
 def give_up_interface(connection: Connection, instance_uuid: str, position: int, nic: NicValues) -> None:
-    """The addresses of one interface are free again."""
+    """Release the addresses of one interface."""
     connection.execute(delete(nic_macs).where(nic_macs.c.mac == nic["mac"], nic_macs.c.instance_uuid == instance_uuid))
     columns = network_nics.c
     connection.execute(delete(network_nics).where(columns.instance_uuid == instance_uuid, columns.position == position))
 
 
 def move_up_interfaces(connection: Connection, instance_uuid: str, position: int) -> None:
-    """The interfaces behind one that is gone are each one place further to the front."""
+    """Move the interfaces behind a removed one forward by one position."""
     columns = network_nics.c
     of_instance = columns.instance_uuid == instance_uuid
     behind = connection.execute(
@@ -120,7 +120,7 @@ def _take_mac(connection: Connection, instance_uuid: str, wanted: str | None, pr
 
 
 def _is_free(connection: Connection, mac: str) -> bool:
-    # Until the transaction ends no other one takes it either.
+    # Lock the address, so that no other transaction takes it.
     wait_for_lock(connection, _mac_lock(mac))
     return connection.execute(select(nic_macs.c.mac).where(nic_macs.c.mac == mac)).first() is None
 
@@ -145,7 +145,7 @@ def _network(connection: Connection, name: str) -> Mapping[str, Any]:
 def _connected(
     connection: Connection, network: Mapping[str, Any], group_uuid: str | None, position: int
 ) -> Mapping[str, Any]:
-    """How the group of the instance gets into the network; nothing before it has a node."""
+    """Return mode, link and vlan of the group's connection; none without a group. Raises PrerequisiteError."""
     if group_uuid is None:
         return {}
     columns = network_connections.c

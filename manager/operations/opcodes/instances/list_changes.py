@@ -30,9 +30,9 @@ _INDEX = re.compile(r"-?[0-9]{1,9}")
 def changed_disks(
     disks: Sequence[DiskValues], changes: Changes, *, may_change_size: bool
 ) -> tuple[Sequence[DiskValues], list[list[Any]]]:
-    """The disks with the changes, and what they are, as pairs of a name and a value. Raises PrerequisiteError.
+    """Return the changed disks, and the changes as pairs of name and value. Raises PrerequisiteError.
 
-    may_change_size: whether they are reserved only; what a node has of a disk only grows, by OP_INSTANCE_GROW_DISK.
+    may_change_size: whether the instance is a reservation; only OP_INSTANCE_GROW_DISK changes the size of a real disk.
     """
     found, told = list(disks), list[list[Any]]()
     for kind, which, given in _read(changes, "disk"):
@@ -68,7 +68,7 @@ def _changed_disk(given: Mapping[str, Any], *, may_change_size: bool) -> Mapping
 def changed_nics(
     task: Task, nics: Sequence[NicValues], changes: Changes, *, mac_prefix: str, group_uuid: str | None
 ) -> tuple[Sequence[NicValues], list[list[Any]]]:
-    """As `changed_disks`; addresses are taken and given up. mac_prefix, group_uuid: as of `take_interfaces`."""
+    """As `changed_disks`, and take and release addresses. mac_prefix, group_uuid: see `take_interfaces`."""
     found, told = list(nics), list[list[Any]]()
     uuid = task.instance.uuid
 
@@ -104,7 +104,7 @@ def changed_nics(
 def _changed_nic(
     task: Task, nic: NicValues, at: int, given: Mapping[str, Any], take: Callable[[int, Nic], NicValues]
 ) -> NicValues:
-    """The interface with what is given over what it has; it keeps its addresses unless others are given."""
+    """Merge the given values over an interface; it keeps its addresses unless others are given."""
     own = {name: nic.get(name) for name in ("mac", "ip", "name", "network", "vlan")}
     if "network" not in given and own["network"] is None:
         own |= {"mode": nic.get("mode"), "link": nic.get("link")}
@@ -114,7 +114,7 @@ def _changed_nic(
 
 
 def _read(changes: Changes, what: str) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
-    """What each change is: kind, which one, parameters."""
+    """Yield the kind, the item and the parameters of each change. Raises PrerequisiteError."""
     for change in changes:
         match change:
             case [str() as kind, dict() as given] if kind in {_ADD, _REMOVE}:
@@ -132,7 +132,7 @@ def _read(changes: Changes, what: str) -> Iterator[tuple[str, Any, Mapping[str, 
 
 
 def _place(which: Any, found: Sequence[Mapping[str, Any]], what: str, *, is_new: bool = False) -> int:
-    """The index of the one that is meant: by its index, -1 for the last, its name, or its uuid."""
+    """Return the index of an item. which: index, -1 for the last, name, or uuid. Raises PrerequisiteError."""
     if isinstance(which, str) and not _INDEX.fullmatch(which):
         for index, each in enumerate(found):
             if which in {each.get("name"), each.get("uuid")}:

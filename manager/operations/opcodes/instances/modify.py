@@ -1,6 +1,6 @@
 """OP_INSTANCE_SET_PARAMS, OP_INSTANCE_RENAME and OP_INSTANCE_GROW_DISK (contracts/ganeti-rapi, 6).
 
-They change what is configured; a guest that runs has it from its next start. Of a reservation no node is asked.
+They change the configuration; a running guest gets it at its next start. Changes of a reservation call no node.
 """
 
 from collections.abc import Mapping
@@ -46,14 +46,14 @@ from fleetlight.manager.operations.opcodes.instances.reservation_expiries import
 from fleetlight.manager.operations.opcodes.opcode import InstanceOpCode
 from fleetlight.manager.operations.opcodes.parameter_values import check_memory
 from fleetlight.resources.amount import Amount
-from fleetlight.resources.query_fields.cluster_parameters import Parameters
+from fleetlight.resources.query_fields.cluster_parameters import DEFAULT, Parameters
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 _CHANGEABLE_TEMPLATE = "a disk template is converted by no host of this cell"
 
 
 class InstanceSetParams(InstanceOpCode):
-    """expires_at: seconds since the epoch, of a reservation; or that it does not end by itself any more."""
+    """Change an instance. expires_at: end of a reservation, in seconds since the epoch, or `never`."""
 
     OP_ID = "OP_INSTANCE_SET_PARAMS"
 
@@ -84,7 +84,7 @@ class InstanceSetParams(InstanceOpCode):
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether it says nothing that could be changed."""
+        """Whether the operation has no changes."""
         lists = (self.nics, self.disks, self.beparams.values(), self.hvparams, self.osparams)
         others = (self.os_name, self.disk_template, self.pnode, self.runtime_mem, self.offline, self.expires_at)
         return not any(lists) and all(value is None for value in others)
@@ -99,7 +99,7 @@ class InstanceRename(InstanceOpCode):
 
 
 class InstanceGrowDisk(InstanceOpCode):
-    """amount: MiB. absolute: whether it is the new size, and not what is added."""
+    """Grow a disk. amount: MiB to add, or, if `absolute`, the new size."""
 
     OP_ID = "OP_INSTANCE_GROW_DISK"
 
@@ -111,21 +111,21 @@ class InstanceGrowDisk(InstanceOpCode):
 
 
 def _modify(op: InstanceSetParams, task: Task) -> None:
-    """Change the record in the transaction that has checked it; the result says what has changed."""
+    """Check and change the record in one transaction; the result lists the changes. Raises PrerequisiteError."""
     record = known_instance(op, task)
     _check_changes(op, task)
     cluster = read_parameters(task.connection)
     before = configuration_of(record)
     attempt = task.connection.begin_nested()
     wanted, of_disks = _wanted(op, task, before, cluster)
-    # Nodes before addresses, as creations take them: otherwise two could wait for each other.
+    # Lock nodes before addresses, as creations do, so that no two transactions wait for each other.
     says_size = bool(op.beparams.values() or wanted.disks)
     places = _take_places(task, before, wanted, cluster, says_size=says_size)
     group = _group(task, places)
     nics, of_nics = changed_nics(task, before.nics, op.nics, mac_prefix=cluster["mac_prefix"], group_uuid=group)
     after = replace(wanted, nics=nics, secondary=_secondary(before, places))
     if not op.ignore_ipolicy:
-        # The compute API makes servers without interfaces, which may be changed here too.
+        # The compute API makes servers without interfaces, which this operation may change, too.
         nic_count = len(after.nics) if before.nics or after.nics else None
         check_policy(task.connection, after, cluster, group, nic_count=nic_count)
     task.job.result = [*of_disks, *of_nics, *_told(op)]
@@ -161,9 +161,9 @@ def _check_changes(op: InstanceSetParams, task: Task) -> None:
 def _wanted(
     op: InstanceSetParams, task: Task, before: Configuration, cluster: Parameters
 ) -> tuple[Configuration, list[list[Any]]]:
-    """The configuration with the changes of all but interfaces, and those of disks as pairs of a name and a value."""
+    """Return the changed configuration but for interfaces, and the changes of disks. Raises PrerequisiteError."""
     system = op.os_name or before.os
-    os_parameters = _merged(before.os_parameters, op.osparams)
+    os_parameters = _unset_removed({**before.os_parameters, **op.osparams})
     if op.os_name or op.osparams or op.osparams_private:
         check_system(task, system, os_parameters, _unset_removed(op.osparams_private or {}))
     hvparams = before.hypervisor_parameters
@@ -191,7 +191,7 @@ def _wanted(
 
 
 def _told(op: InstanceSetParams) -> list[list[Any]]:
-    """What is changed beside disks and interfaces."""
+    """Return the changes beside disks and interfaces, as pairs of name and value."""
     return [
         *([f"be/{name}", value] for name, value in op.beparams.values().items()),
         *([f"hv/{name}", value] for name, value in op.hvparams.items()),
@@ -204,24 +204,16 @@ def _told(op: InstanceSetParams) -> list[list[Any]]:
 
 
 def _unset_removed(given: Parameters) -> Parameters:
-    return {name: value for name, value in given.items() if value != _DEFAULT}
-
-
-_DEFAULT = "default"
-
-
-def _merged(own: Parameters, given: Parameters) -> Parameters:
-    """What is set afterwards: a parameter that is given as `default` is not set any more."""
-    return _unset_removed({**own, **given})
+    return {name: value for name, value in given.items() if value != DEFAULT}
 
 
 def _take_places(
     task: Task, before: Configuration, after: Configuration, cluster: Parameters, *, says_size: bool
 ) -> Places | None:
-    """Take what it takes up more; None where its nodes stay what they are, and give as much.
+    """Claim the additional resources; returns None if neither nodes nor demand change. Raises PrerequisiteError.
 
-    says_size: whether it says what it needs of nodes: so a reservation without any gets them, as it could not be made
-        real for certain otherwise (contracts/ganeti-reservations, 5).
+    says_size: whether the demand is known: then a reservation without nodes gets some, since it could not be made real
+        for certain otherwise (contracts/ganeti-reservations, 5).
     """
     record, uuid, connection = task.record, task.instance.uuid, task.connection
     if record["node"] is None:
@@ -243,7 +235,7 @@ def _takes_up(configuration: Configuration, cluster: Parameters) -> tuple[Amount
 
 
 def _group(task: Task, places: Places | None) -> str | None:
-    """The group of the node of the instance; None before it has one."""
+    """Return the group of the instance's node; None before it has one."""
     if places is not None:
         return places.primary.group_uuid
     node = task.record["node"]
@@ -265,7 +257,7 @@ def _write(task: Task, after: Configuration, cluster: Parameters, places: Places
 
 
 def _rename(op: InstanceRename, task: Task) -> None:
-    """The result is the new name."""
+    """Rename the instance; the result is the new name. Raises PrerequisiteError."""
     record = known_instance(op, task)
     name = op.new_name
     if op.name_check:
@@ -308,29 +300,21 @@ def _grow(task: Task) -> None:
 
 
 def _grown(task: Task) -> Mapping[str, Any]:
-    """What the host makes of it; the cell has it already, so a host that fails can be called once more."""
+    """Return the disk's index and new size, which the cell has stored, so a failed call of the host can be repeated."""
     disk = InstanceGrowDisk.read(task.parameters).disk
     return {"disk": disk, "size": configuration_of(task.record).disks[disk]["size"]}
-
-
-def _changes_memory(task: Task) -> bool:
-    return InstanceSetParams.read(task.parameters).runtime_mem is not None
 
 
 def _memory(task: Task) -> Mapping[str, Any]:
     return {"memory": InstanceSetParams.read(task.parameters).runtime_mem}
 
 
-def _changes_disks(task: Task) -> bool:
-    return bool(InstanceSetParams.read(task.parameters).disks)
-
-
 MODIFY: tuple[tuple[str, Operation], ...] = (
     operation(
         InstanceSetParams,
         _modify,
-        host_step("set_disks", _changes_disks),
-        host_step("set_memory", _changes_memory, _memory),
+        host_step("set_disks", lambda task: bool(InstanceSetParams.read(task.parameters).disks)),
+        host_step("set_memory", lambda task: _memory(task)["memory"] is not None, _memory),
         locks=instance_lock,
     ),
     operation(InstanceRename, _rename, locks=instance_lock),

@@ -1,7 +1,8 @@
 """OP_INSTANCE_FAILOVER, OP_INSTANCE_MIGRATE and OP_INSTANCE_REPLACE_DISKS (contracts/ganeti-rapi, 6).
 
-An instance with mirrored disks changes places with its secondary node; one whose disks every node reaches goes to any
-node of its group. Of a reservation only the row changes, and no node is asked (contracts/ganeti-reservations, 7).
+An instance with mirrored disks moves to its secondary node, and the old primary node becomes the secondary one. An
+instance with shared disks moves to any node of its group. A move of a reservation changes its row, and calls no node
+(contracts/ganeti-reservations, 7).
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,6 @@ from fleetlight.manager.operations.opcodes.instances.checks import (
 )
 from fleetlight.manager.operations.opcodes.instances.configuration import Configuration, configuration_of
 from fleetlight.manager.operations.opcodes.instances.node_claims import (
-    NodeRow,
     Wanted,
     demand_of_instance,
     mark_forthcoming,
@@ -55,7 +55,7 @@ _MOVABLE = MIRRORED | SHARED | {"diskless"}
 
 
 class InstanceFailover(InstanceOpCode):
-    """The guest is stopped, and started on another node."""
+    """Stop the guest, and start it on another node."""
 
     OP_ID = "OP_INSTANCE_FAILOVER"
 
@@ -68,7 +68,7 @@ class InstanceFailover(InstanceOpCode):
 
 
 class InstanceMigrate(InstanceOpCode):
-    """The guest goes on to run while it is moved."""
+    """Move the guest while it runs."""
 
     OP_ID = "OP_INSTANCE_MIGRATE"
 
@@ -83,14 +83,14 @@ class InstanceMigrate(InstanceOpCode):
 
 
 def _numbers(value: object) -> object:
-    """`0,1` as a list, which old clients send."""
+    """Convert a text such as `0,1`, which old clients send, to a list."""
     if not isinstance(value, str):
         return value
     return [int(part) for part in value.split(",") if part.strip()]
 
 
 class InstanceReplaceDisks(InstanceOpCode):
-    """disks: indexes; none: all."""
+    """Replace disks, or the secondary node. disks: indexes; empty: all."""
 
     OP_ID = "OP_INSTANCE_REPLACE_DISKS"
 
@@ -119,7 +119,7 @@ def _check_move(op: InstanceFailover | InstanceMigrate, task: Task, record: Reco
 def _named_target(
     op: InstanceFailover | InstanceMigrate, task: Task, record: Record, configuration: Configuration
 ) -> str | None:
-    """The name of the node that the instance goes to; None where the scheduler chooses."""
+    """Return the name of the target node; None if the scheduler chooses it. Raises PrerequisiteError."""
     target = None if op.target_node is None else node_called(task.connection, op.target_node).name
     if target == record["node"]:
         text = f"Instance '{op.instance_name}' is on '{target}' already"
@@ -151,7 +151,7 @@ def _check_migrate(op: InstanceMigrate, task: Task) -> None:
 
 
 def _take(opcode: type[InstanceFailover | InstanceMigrate], task: Task) -> None:
-    """Claim what the instance takes up of the node that it goes to."""
+    """Claim the target node, and announce the begin of the move. Raises PrerequisiteError."""
     op = opcode.read(task.parameters)
     record, uuid = task.record, task.instance.uuid
     configuration = configuration_of(record)
@@ -171,13 +171,13 @@ def _take(opcode: type[InstanceFailover | InstanceMigrate], task: Task) -> None:
 
 
 def _events(opcode: type[InstanceFailover | InstanceMigrate], task: Task) -> tuple[str, str]:
-    """What announces the begin and the arrival: what becomes of the guest, in Nova's words."""
+    """Return the event types of the begin and the arrival: Nova's for what happens to the guest."""
     if task.record["power_state"] != RUNNING:
         return INSTANCE_UPDATE, INSTANCE_UPDATE
     if opcode is InstanceMigrate:
         return "instance.live_migration_pre.start", INSTANCE_LIVE_MIGRATION_POST_DEST_END
     if node_called(task.connection, task.record["node"]).is_offline:
-        # Nobody can shut down the guest there.
+        # Nothing can shut down the guest on an offline node.
         return "instance.evacuate", INSTANCE_POWER_ON_END
     return "instance.power_off.start", INSTANCE_POWER_ON_END
 
@@ -202,11 +202,11 @@ def _moving(task: Task) -> Mapping[str, Any]:
 
 
 def _left(_task: Task) -> None:
-    """The first node has nothing of it any more, but for mirrored disks."""
+    """Do nothing after the call by which the old node removed the guest, but for mirrored disks."""
 
 
 def _arrive(task: Task) -> None:
-    """The instance is on the other node; what it took up of the first one is free, but for mirrored disks."""
+    """Put the instance on the target node, and release its claims on the old one, but for mirrored disks."""
     record, uuid = task.record, task.instance.uuid
     configuration = configuration_of(record)
     origin = node_called(task.connection, record["node"])
@@ -237,12 +237,12 @@ def _is_real(task: Task) -> bool:
 
 
 def _give_back(task: Task, error: Exception) -> None:
-    """The instance stays where it is; what was claimed elsewhere is given back."""
+    """Leave the instance on its node, and release its claims on the target."""
     destination = task.notes.get("destination")
     if destination is None:
         return
     if destination["node"] == task.record["node"]:
-        # It is there; what it has left on the first node is what could not be removed.
+        # The instance has arrived; only the removal from its old node has failed.
         task_ends(task, error)
         return
     configuration = configuration_of(task.record)
@@ -255,7 +255,7 @@ def _give_back(task: Task, error: Exception) -> None:
     if not task.record["forthcoming"]:
         task_ends(task, error)
         if isinstance(error, NodeCallError) and not error.is_certain:
-            # It is not known where it runs.
+            # The outcome of the call is unknown, and so is the node where the guest runs.
             task.instance.change("instance.update", {"vm_state": "error"}, task.now, request=task.job.request)
 
 
@@ -279,13 +279,12 @@ def _check_replace(op: InstanceReplaceDisks, task: Task) -> None:
         _check_new_secondary(task, record, configuration, op.remote_node)
 
 
-def _check_new_secondary(task: Task, record: Record, configuration: Configuration, name: str) -> NodeRow:
+def _check_new_secondary(task: Task, record: Record, configuration: Configuration, name: str) -> None:
     node = usable_node(task.connection, name, is_primary=False)
     if node.name == record["node"]:
         raise PrerequisiteError("The specified node is the primary node of the instance", Reason.WRONG_INPUT)
     if node.name == configuration.secondary:
         raise PrerequisiteError("The specified node is already the secondary node of the instance", Reason.WRONG_INPUT)
-    return node
 
 
 def _changes_secondary(task: Task) -> bool:
@@ -299,7 +298,7 @@ def _replace_secondary(task: Task) -> None:
     cluster = read_parameters(task.connection)
     disk_gib = demand_of_instance(configuration, cluster).disk_gib
     before = configuration.secondary
-    # What it has of the node that it leaves is not to count against another one, and must not be that one again.
+    # Exclude the old secondary node, whose claim goes only after the new one is made.
     new = take_secondary(task.connection, uuid, record["node"], op.remote_node, disk_gib, without=before)
     if before is not None:
         release(task.connection, uuid, before)

@@ -1,7 +1,7 @@
 """Claims of the nodes of an instance: a primary one, and a secondary one for mirrored disks.
 
-What is taken up of them is claimed by the one scheduler (fleetlight.manager.operations.scheduling), reservations
-included, so that each of them can be made real (contracts/ganeti-reservations, 5).
+The scheduler of the compute API (fleetlight.manager.operations.scheduling) makes the claims, for reservations, too, so
+that each of them can be made real (contracts/ganeti-reservations, 5).
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _MARK = update(allocations).where(allocations.c.instance_uuid == bindparam("of_i
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node of the cell, with its service."""
+    """A node of the cell with its compute service."""
 
     id: int
     uuid: str
@@ -43,7 +43,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """secondary: of mirrored disks."""
+    """The nodes of an instance. secondary: for mirrored disks only."""
 
     primary: NodeRow
     secondary: NodeRow | None = None
@@ -55,9 +55,9 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which nodes an instance is to have; None: which one, the scheduler chooses. group: the name of a group of nodes.
+    """The requested nodes of an instance; None: the scheduler chooses. group: name or uuid of a node group.
 
-    is_temporary: whether a lack of room is reported as one that may pass.
+    is_temporary: whether a lack of room is reported as temporary.
     """
 
     primary: str | None = None
@@ -67,13 +67,13 @@ class Wanted:
 
 
 def demand_of_instance(configuration: Configuration, cluster: Parameters) -> Amount:
-    """What the instance takes up of its primary node; of the secondary one it is the disk alone."""
+    """Return the instance's demand on its primary node; the demand on the secondary one is its disk alone."""
     backend = configuration.filled_backend(cluster)
     return Amount.of_gib(backend["vcpus"], backend["maxmem"], -(-configuration.disk_mib // MIB_PER_GIB))
 
 
 def node_called(connection: Connection, name: str) -> NodeRow:
-    """The node with this name, what begins it up to a dot, or its uuid. Raises PrerequisiteError."""
+    """Return the node with this name, first part of a name, or uuid. Raises PrerequisiteError if there is not one."""
     found = nodes_called(connection, name)
     if not found or (len(found) > 1 and found[0].name != name):
         raise PrerequisiteError(f"Node '{name}' not known", Reason.UNKNOWN)
@@ -81,7 +81,7 @@ def node_called(connection: Connection, name: str) -> NodeRow:
 
 
 def nodes_called(connection: Connection, name: str) -> Sequence[NodeRow]:
-    """The nodes that a name may mean, at most two; one that is called so comes first."""
+    """Return at most two nodes that a name may mean, an exact match first."""
     columns = compute_nodes.c
     statement = (
         select(
@@ -110,7 +110,7 @@ def nodes_called(connection: Connection, name: str) -> Sequence[NodeRow]:
 
 
 def usable_node(connection: Connection, name: str, *, is_primary: bool) -> NodeRow:
-    """A node that new instances may have. Raises PrerequisiteError for one that is offline, drained or not capable."""
+    """As `node_called`. Raises PrerequisiteError for a node that is offline, drained or not capable, too."""
     node = node_called(connection, name)
     what = f"{'primary' if is_primary else 'secondary'} node '{node.name}'"
     if node.is_offline:
@@ -131,7 +131,7 @@ def take_places(
     *,
     is_forthcoming: bool = False,
 ) -> Places:
-    """Choose nodes and claim what the instance takes up of them. Raises PrerequisiteError; then nothing is claimed."""
+    """Choose and claim the nodes of an instance. Raises PrerequisiteError, without claims, if there is no room."""
     primary = None if wanted.primary is None else usable_node(connection, wanted.primary, is_primary=True)
     secondary = None if wanted.secondary is None else usable_node(connection, wanted.secondary, is_primary=False)
     is_mirrored = template in MIRRORED
@@ -154,7 +154,7 @@ def take_places(
 
 
 def take_more(connection: Connection, instance_uuid: str, node: str, before: Amount, after: Amount) -> None:
-    """Claim what an instance takes up more of its node than before. Raises PrerequisiteError."""
+    """Raise an instance's claim on its node from `before` to `after`. Raises PrerequisiteError if there is no room."""
     more = Amount.of_gib(
         max(after.vcpus - before.vcpus, 0),
         max(after.memory_mib - before.memory_mib, 0),
@@ -177,9 +177,9 @@ def change_places(
     *,
     cluster: Parameters,
 ) -> Places:
-    """Take up of the nodes of an instance what it is to be made of. A second one comes, or goes, with mirrored disks.
+    """Claim the changed demand of an instance on its nodes, and add or remove the node of mirrored disks.
 
-    Raises PrerequisiteError.
+    Raises PrerequisiteError if there is no room.
     """
     was, is_now = demand_of_instance(before, cluster), demand_of_instance(after, cluster)
     is_mirrored = after.template in MIRRORED
@@ -206,9 +206,9 @@ def take_secondary(
     *,
     without: str | None = None,
 ) -> NodeRow:
-    """Claim the disk of another node of the same group, the one with this name if there is one.
+    """Claim the disk on a secondary node of the same group. name: of the node; None: the scheduler chooses.
 
-    without: the name of a node that it is not to be. Raises PrerequisiteError.
+    without: name of a node to exclude. Raises PrerequisiteError if there is no room.
     """
     node = node_called(connection, primary)
     wanted = None if name is None else usable_node(connection, name, is_primary=False)
@@ -226,17 +226,12 @@ def take_secondary(
 
 
 def mark_forthcoming(connection: Connection, instance_uuid: str, *, is_forthcoming: bool) -> None:
-    """Whether what an instance takes up counts as reserved only."""
+    """Mark the claims of an instance as those of a reservation, or of a real instance."""
     connection.execute(_MARK, {"of_instance": instance_uuid, "is_forthcoming": is_forthcoming})
 
 
-def leave(connection: Connection, instance_uuid: str, node: str) -> None:
-    """Give back what an instance takes up of a node."""
-    release(connection, instance_uuid, node)
-
-
 def no_room(demand: Amount, wanted: Wanted) -> PrerequisiteError:
-    """Says what there is no room for, and where."""
+    """Return the error that names the demand and the nodes without room."""
     names = [name for name in (wanted.primary, wanted.secondary) if name is not None]
     where = f"on {' and '.join(names)}" if names else "on any node"
     if wanted.group is not None:
@@ -268,7 +263,7 @@ def _group_called(connection: Connection, name: str) -> str:
 
 
 def _node_of(host: Host) -> NodeRow:
-    """The node that was claimed, which so is one that new instances may have."""
+    """Return the node of a claimed host, which is online, not drained and capable, as the scheduler requires."""
     return NodeRow(
         host.node_id,
         host.node_uuid,

@@ -1,6 +1,6 @@
-"""Placing a reservation anew: all its nodes in one step (contracts/ganeti-reservations, 8).
+"""OP_INSTANCE_PLACE: change all nodes of a reservation in one step (contracts/ganeti-reservations, 8).
 
-Ours: Ganeti changes one node of a reservation at a time. Nothing of it is on any node, so none is asked.
+An operation of Fleetlight, since Ganeti changes one node at a time. It calls no node, since nodes have no reservations.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ from fleetlight.manager.operations.scheduling.allocations import release_except
 
 
 class InstancePlace(InstanceOpCode):
-    """secondary_node: of mirrored disks, and of no others."""
+    """Place a reservation. secondary_node: for mirrored disks only."""
 
     OP_ID = "OP_INSTANCE_PLACE"
 
@@ -48,7 +48,7 @@ def _is_elsewhere(task: Task) -> bool:
 
 
 def _place(task: Task) -> None:
-    """Claim the new nodes without what was claimed of the old ones; without room everything stays as it was."""
+    """Replace the claims by those of the new nodes. Raises PrerequisiteError, without changes, if there is no room."""
     record, uuid = task.record, task.instance.uuid
     configuration = configuration_of(record)
     cluster = read_parameters(task.connection)

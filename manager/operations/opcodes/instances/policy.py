@@ -1,4 +1,4 @@
-"""The instance policy of a group: how large an instance of its nodes may be (contracts/ganeti-reservations, 5)."""
+"""The instance policy of a group: the allowed sizes of instances on its nodes (contracts/ganeti-reservations, 5)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -25,8 +25,8 @@ def check_policy(
 ) -> None:
     """Raises PrerequisiteError for an instance that the policy of its group does not allow.
 
-    group_uuid: None before it has a node; then the policy of the cluster counts. nic_count: how many interfaces it
-        has; None where that is not judged.
+    group_uuid: None before it has a node; then the policy of the cluster applies. nic_count: how many interfaces it
+        has; None: not checked.
     """
     policy, where = _policy(connection, cluster, group_uuid)
     template = configuration.template
@@ -34,7 +34,7 @@ def check_policy(
         raise _violation(where, [f"disk template {template} is not allowed (allowed: {policy['disk-templates']})"])
     sizes = _sizes(configuration, cluster, nic_count)
     found = [list(_violations(sizes, limits)) for limits in policy["minmax"]]
-    # One of the ranges has to allow all of it.
+    # One of the ranges has to allow all sizes.
     if found and all(found):
         raise _violation(where, min(found, key=len))
 
@@ -47,7 +47,7 @@ def _policy(connection: Connection, cluster: Parameters, group_uuid: str | None)
 
 
 def _sizes(configuration: Configuration, cluster: Parameters, nic_count: int | None) -> Mapping[str, list[int]]:
-    """By the names of policies; of a reservation what it says already."""
+    """Return the sizes by their names in policies; a reservation may lack some."""
     backend = configuration.filled_backend(cluster)
     sizes = {
         "memory-size": [backend["maxmem"]],

@@ -1,4 +1,4 @@
-"""Starting, stopping and rebooting instances, by the steps of the actions that do so in the compute API."""
+"""Operations that start, stop and reboot instances, by the steps of the compute API's actions."""
 
 from dataclasses import replace
 from typing import Annotated, Any, Literal
@@ -21,7 +21,7 @@ Timeout = Annotated[int, Field(ge=0)]
 
 
 class InstanceStartup(InstanceOpCode):
-    """no_remember: whether the instance goes on to be wanted down, although it runs."""
+    """Start an instance. no_remember: whether its wanted state stays down, although it runs."""
 
     OP_ID = "OP_INSTANCE_STARTUP"
 
@@ -31,7 +31,7 @@ class InstanceStartup(InstanceOpCode):
 
 
 class InstanceShutdown(InstanceOpCode):
-    """timeout: seconds. no_remember: whether the instance goes on to be wanted up, although it does not run."""
+    """Stop an instance. timeout: seconds. no_remember: whether its wanted state stays up, although it is down."""
 
     OP_ID = "OP_INSTANCE_SHUTDOWN"
 
@@ -51,12 +51,12 @@ class InstanceReboot(InstanceOpCode):
 
 
 def task_begins(task_state: str) -> Step:
-    """The compute API refuses what would come between from here on."""
+    """Return a step that sets the task state, so that the compute API refuses conflicting actions from then on."""
     return Step(lambda task: _set(task, {"task_state": task_state}))
 
 
 def task_ends(task: Task, _error: Exception) -> None:
-    """Nothing is under way any more: the failure of an operation shows in its job, and in the instance as it is."""
+    """Clear the task state of the instance after a failure, which the job shows."""
     _set(task, {"task_state": None})
 
 
@@ -65,7 +65,7 @@ def _set(task: Task, values: dict[str, Any]) -> None:
 
 
 def _remembering(opcode: type[InstanceStartup | InstanceShutdown], name: str) -> tuple[Step, ...]:
-    """The steps of an action; the last one leaves what is wanted of the instance if it is not to be remembered."""
+    """Return the steps of an action; the last one keeps the wanted state if the operation says `no_remember`."""
     *before, last = ACTIONS[name].steps
 
     def run(task: Task) -> None:
@@ -74,7 +74,7 @@ def _remembering(opcode: type[InstanceStartup | InstanceShutdown], name: str) ->
         if opcode.read(task.parameters).no_remember:
             _set(task, {"vm_state": wanted})
         if opcode is InstanceStartup and task.record["launched_at"] is None:
-            # It was made without being started: usage counts from its launch on.
+            # Usage counts from the first start of an instance that was created without one.
             _set(task, {"launched_at": task.now})
 
     return (*before, replace(last, run=run))
@@ -89,7 +89,7 @@ def _check_startup(op: InstanceStartup, task: Task) -> None:
 
 def _check_shutdown(op: InstanceShutdown, task: Task) -> None:
     record = real_instance(op, task)
-    # What should not run is stopped by force alone, and stays offline.
+    # Force alone stops an instance that is marked offline, and leaves the mark.
     check_state(op, record, _ON_ITS_NODE, "be shut down", may_be_offline=op.force)
     if not op.ignore_offline_nodes:
         check_node_online(task, record["node"])

@@ -1,4 +1,4 @@
-"""OP_INSTANCE_REMOVE, by the steps of the compute API's deletion; of a reservation the row and what it takes go."""
+"""OP_INSTANCE_REMOVE, by the steps of the compute API's deletion; a reservation only loses its row and claims."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ from fleetlight.manager.operations.scheduling.allocations import release_except
 
 
 class InstanceRemove(InstanceOpCode):
-    """shutdown_timeout: seconds."""
+    """Remove an instance. shutdown_timeout: seconds."""
 
     OP_ID = "OP_INSTANCE_REMOVE"
 
@@ -39,7 +39,7 @@ def _was_real(task: Task) -> bool:
 
 
 def remove_reservation(task: Task, event_type: str = "reservation.delete.end") -> None:
-    """The reservation that a step is about is gone, with all that it takes."""
+    """Delete the reservation of a task, with its claims, addresses and expiry."""
     uuid = task.instance.uuid
     release_except(task.connection, uuid, None)
     give_up_interfaces(task.connection, uuid)

@@ -1,4 +1,4 @@
-"""Moments at which reservations end by themselves."""
+"""The times at which reservations expire."""
 
 from sqlalchemy import Connection, delete, exists, func, insert, select
 
@@ -6,35 +6,34 @@ from fleetlight.cells.tables import job_operations, reservation_expiries
 
 
 def set_expiry(connection: Connection, instance_uuid: str, at: int) -> None:
-    """The reservation ends at this moment, in microseconds since the epoch, unless it is made real before."""
+    """Let a reservation expire at this time, in microseconds since the epoch, unless it is made real before."""
     clear_expiry(connection, instance_uuid)
     connection.execute(insert(reservation_expiries).values(instance_uuid=instance_uuid, expires_at=at))
 
 
 def clear_expiry(connection: Connection, instance_uuid: str) -> None:
-    """It does not end by itself (any more)."""
+    """Let a reservation never expire."""
     columns = reservation_expiries.c
     connection.execute(delete(reservation_expiries).where(columns.instance_uuid == instance_uuid))
 
 
 def is_over(connection: Connection, instance_uuid: str, now: int) -> bool:
-    """Whether the reservation was to end now, or before."""
+    """Whether the reservation has expired at `now`."""
     columns = reservation_expiries.c
     at = connection.scalar(select(columns.expires_at).where(columns.instance_uuid == instance_uuid))
     return at is not None and at <= now
 
 
 def next_expiry(connection: Connection) -> int | None:
-    """The first moment at which a reservation ends, in microseconds since the epoch; None if none ends by itself."""
+    """Return the earliest expiry, in microseconds since the epoch; None if no reservation expires."""
     first: int | None = connection.scalar(select(func.min(reservation_expiries.c.expires_at)))
     return first
 
 
 def expired(connection: Connection, now: int, limit: int, operation: str) -> list[str]:
-    """The uuids of the reservations that end now or have had to, at most `limit`, the longest due first.
+    """Lock and return the uuids of expired reservations, at most `limit`, the longest due first.
 
-    They are locked; those that another transaction has locked are passed over, as are those that such an `operation` is
-    to end that was queued already.
+    Skips reservations that another transaction has locked, or that have an `operation` in the queue already.
     """
     columns, queued = reservation_expiries.c, job_operations.c
     is_queued = exists().where(

@@ -1,4 +1,4 @@
-"""OP_INSTANCE_MULTI_ALLOC: several instances, each by a job of its own (contracts/ganeti-rapi, 5)."""
+"""OP_INSTANCE_MULTI_ALLOC: create several instances, each by a job of its own (contracts/ganeti-rapi, 5)."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ from fleetlight.manager.operations.scheduling.select_destinations import wait_fo
 
 
 class InstanceMultiAlloc(OpCode):
-    """The result: `allocatable` and `failed`, names of instances that have room and that have none, and `jobs`."""
+    """Create instances. Its result names those with room (`allocatable`) and without (`failed`), and has `jobs`."""
 
     OP_ID = "OP_INSTANCE_MULTI_ALLOC"
 
@@ -29,21 +29,21 @@ class InstanceMultiAlloc(OpCode):
 
 
 def _allocate(op: InstanceMultiAlloc, task: Task) -> None:
-    """Try them together, and then leave each to its job, which takes what it needs."""
+    """Try all claims together, roll back, and queue a job for each instance that had room."""
     allocatable: list[InstanceCreate] = []
     failed: list[str | None] = []
     refused: list[str] = []
-    # Its trials take up several nodes, in any order.
+    # The trials claim several nodes, in any order.
     wait_for_several_nodes(task.connection)
     attempt = task.connection.begin_nested()
     for instance in op.instances:
         trial_of_one = task.connection.begin_nested()
-        # Of a trial nothing is announced outside of this transaction, or in the fleet database.
+        # A trial run writes nothing to the fleet database.
         trial = instance.model_copy(update={"dry_run": True})
         try:
             _try(trial, task)
         except PrerequisiteError as error:
-            # It takes no room from the others.
+            # Release its claims for the others.
             trial_of_one.rollback()
             refused.append(f"{instance.instance_name}: {error}")
             failed.append(instance.instance_name)
