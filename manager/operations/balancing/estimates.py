@@ -1,7 +1,7 @@
-"""Scores of many moves at once, from sums that each move changes a little: as the score itself but for the last digits.
+"""Estimates of the score after many moves, from sums that each move updates; exact but for the last digits.
 
-A spread is found from the sum and the sum of squares of its figure. Both are kept with figures from which the mean at
-the beginning is taken off, for the difference of two large numbers would have no digits left.
+A spread is computed from the sum and the sum of squares of its figure. Both are of figures minus their mean at the
+beginning, since the difference of two large numbers would lose all digits.
 """
 
 from collections import Counter
@@ -22,9 +22,9 @@ from fleetlight.manager.operations.balancing.score import (
 
 
 class Share(NamedTuple):
-    """What a node adds to the score, or what a change of it does.
+    """The contribution of a node, or of its change, to the score.
 
-    linear: of the components that are sums. sums, squares: of those that are spreads, divided by the number of nodes.
+    linear: of components that are sums. sums, squares: of components that are spreads, divided by the number of nodes.
     """
 
     linear: float
@@ -32,6 +32,7 @@ class Share(NamedTuple):
     squares: tuple[float, ...]
 
     def plus(self, other: "Share") -> "Share":
+        """Return the sum of both shares."""
         return Share(
             self.linear + other.linear,
             tuple(map(add, self.sums, other.sums)),
@@ -39,6 +40,7 @@ class Share(NamedTuple):
         )
 
     def minus(self, other: "Share") -> "Share":
+        """Return the difference of both shares."""
         return Share(
             self.linear - other.linear,
             tuple(map(sub, self.sums, other.sums)),
@@ -46,19 +48,19 @@ class Share(NamedTuple):
         )
 
     def score(self) -> float:
-        """The score of all nodes whose shares these are together."""
+        """Return the score, if this is the total share of all nodes."""
         total = self.linear
         for of_sums, of_squares in zip(self.sums, self.squares, strict=True):
             variance = of_squares - of_sums * of_sums
-            # A spread of nothing may come out a little below 0.
+            # The variance of equal figures may be slightly negative.
             if variance > 0:
                 total += sqrt(variance)
         return total
 
     def score_with(self, other: "Share") -> float:
-        """The score with another share; what `plus` and `score` give, in fewer steps."""
+        """Return the score after adding a share, like `plus` and `score`, but faster."""
         total = self.linear + other.linear
-        # A plain loop takes half the time of a chain of maps, and it is run for each move; so is the check of lengths.
+        # This runs for each move: a plain loop takes half the time of maps, and `strict` would cost time, too.
         for mine, of_other, my_squares, squares in zip(  # noqa: B905
             self.sums, other.sums, self.squares, other.squares
         ):
@@ -70,9 +72,9 @@ class Share(NamedTuple):
 
 
 class Estimates:
-    """The shares of the nodes of a group as they are now.
+    """The current shares of the nodes of a group.
 
-    has_reservations: without any, figures with and without them change by the same.
+    has_reservations: False merges the figures with and without reservations, which then change equally.
     """
 
     def __init__(self, states: Mapping[int, NodeState], *, has_reservations: bool) -> None:
@@ -92,7 +94,7 @@ class Estimates:
             self.total = self.total.plus(share)
 
     def share(self, state: NodeState) -> Share:
-        """What a node adds to the score; locations and exclusions, which several nodes make together, left out."""
+        """Return the share of a node, without the shared locations and exclusions of several nodes."""
         if state.limits.node.is_offline:
             zeros = (0.0,) * len(self._spreads)
             return Share(4.0 * (state.primaries + state.secondaries) + 16.0 * state.primaries, zeros, zeros)
@@ -106,11 +108,11 @@ class Estimates:
         )
 
     def change(self, state: NodeState) -> Share:
-        """What it changes if a node has this state."""
+        """Return the change of the total share if a node gets this state."""
         return self.share(state).minus(self._shares[state.limits.index])
 
     def settle(self, changes: Mapping[int, NodeState], before: Mapping[int, NodeState]) -> None:
-        """Take changes as what is now."""
+        """Make changed nodes the current ones. before: their previous states."""
         for index, state in changes.items():
             share = self.share(state)
             self.total = self.total.plus(share.minus(self._shares[index]))
@@ -124,14 +126,14 @@ class Estimates:
         self.total = self.total._replace(linear=self.total.linear + surplus(self._pairs.items()) - old)
 
     def shared_exclusions(self, tags: Sequence[str], source: NodeState, target: NodeState) -> int:
-        """What it adds to the score that an instance with exclusion tags goes from one node to another."""
+        """Return the change of the score by the exclusion tags of an instance that moves from source to target."""
         here, there = _pairs(tags, source), _pairs(tags, target)
         lost = sum(self._pairs[pair] > 1 for pair in here - there)
         return sum(self._pairs[pair] > 0 for pair in there - here) - lost
 
 
 def _merged(*, has_reservations: bool) -> Iterator[Spread]:
-    """The spreads, those of the same figure as one."""
+    """Yield the spreads, those of equal figures merged to one."""
     weights = dict[str, float]()
     figures = {spread.name: spread for spread in SPREADS}
     same: dict[object, str] = {}

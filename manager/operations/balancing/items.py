@@ -1,13 +1,13 @@
-"""A cluster made of what its cell answers to queries: the records of its groups, nodes and instances.
+"""Conversion of a cell's query results, the records of its groups, nodes and instances, to a cluster.
 
-Fields are those of contracts/ganeti-query; a value that could not be had is None. A node that has not said what it has
-is offline, as in a text file of htools, and `left_out` names it; that there is no disk, a node without a volume group
-says by saying nothing (contracts/ganeti-htools, 7).
+Fields are those of contracts/ganeti-query; None is a missing value. A node that has not reported its figures counts as
+offline, as in a text file of htools, and `left_out` names it. A node without a volume group reports no disk figures,
+and counts without disk (contracts/ganeti-htools, 7).
 
-What nodes say of themselves differs: a node of Ganeti reports what is free at this moment, where reservations and
-instances that are down do not show; from the figures of a node of a native cell everything is taken off that instances
-claim, but for reservations. There a move has to find room for its claims too, so what the node keeps for itself is not
-free, and its ratio of processors counts where it is below that of the policy.
+The free figures of nodes differ. A node of Ganeti reports what is unused now, without regard to reservations and
+stopped instances. A native cell subtracts the claims of all instances, but not those of reservations. There, placement
+checks the claims of a move, too, so memory that the node reserves for itself is not free, and its allocation ratio of
+processors applies if it is below that of the policy.
 """
 
 from collections import Counter
@@ -77,23 +77,23 @@ INSTANCE_ITEM: Final = (
     "pinned_availability_zone",
 )
 
-# What instances that Ganeti's operations made have instead, in native cells and in clusters.
+# Flavor ids of instances that Ganeti's operations made, in native cells and in clusters.
 _NO_FLAVORS: Final = (None, "ganeti")
-# Where a live migration can begin (contracts/nova-rest, 2.6).
+# States in which a live migration can begin (contracts/nova-rest, 2.6).
 _MIGRATED_LIVE: Final = ("active", "paused")
 _HINTS: Final = ("same_host", "different_host")
 _CONDITIONS: Final = ("trait:", "aggregate_instance_extra_specs:")
-# Of nodes whose cell has no groups, as cells of Nova.
+# The group of nodes of cells without groups, as those of Nova.
 _NO_GROUP: Final = NodeGroup(
     "default", "00000000-0000-0000-0000-000000000000", policy=replace(DEFAULT_POLICY, bounds=(), vcpu_ratio=-1.0)
 )
-# What a node has to say of itself, and what it has to say where it is asked what is used of it.
+# Figures that every node has to report, and those that it has to report in cells that report usage.
 _FIGURES: Final = ("mtotal", "mfree", "ctotal")
 _OWN_FIGURES: Final = ("mnode", "cnos")
 _ON_NODES: Final = ("drbd", "plain")
-# Of these it cannot have none: the score divides by them.
+# Figures that have to be above 0, since the score divides by them.
 _ABOVE_ZERO: Final = ("mtotal", "ctotal")
-# What an instance has to say of itself; servers of the compute API say it by their flavors.
+# Figures that an instance has to have; servers of the compute API have them in their flavors.
 _SIZES: Final = ("be/memory", "be/vcpus", "disk_template", "disk_usage")
 
 Item = Mapping[str, Any]
@@ -101,8 +101,9 @@ Item = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What counts only in part, or not at all: a node or an instance (`item_type`), and why, as the end of a sentence
-    that begins with it.
+    """A node or an instance (`item_type`) that counts only in part, or not at all.
+
+    why: a predicate, as in `has not said mfree, and counts as offline`.
     """
 
     item_type: str
@@ -113,10 +114,10 @@ class LeftOut:
 def left_out(
     groups: Sequence[Item], nodes: Sequence[Item], instances: Sequence[Item], *, reports_usage: bool
 ) -> Sequence[LeftOut]:
-    """What of a cell is not in its cluster as it should be, since a value is missing. Arguments as of the cluster."""
+    """Return the items that count only in part since a value is missing. Arguments: see `cluster_of_items`."""
     known_nodes, known_groups = {node["name"] for node in nodes}, {group["uuid"] for group in groups}
     found = []
-    # Nodes need no disk of their own where no instance has any of it.
+    # Disk figures of nodes matter only if an instance has local disks.
     has_disks = any(item["disk_template"] in _ON_NODES for item in instances)
     for node in nodes:
         if unsaid := _unsaid(node, reports_usage=reports_usage):
@@ -147,10 +148,10 @@ def cluster_of_items(
     *,
     reports_usage: bool = False,
 ) -> Cluster:
-    """The cluster of one cell. Instances that are on no node of it yet, or no longer, are not in it.
+    """Return the cluster of one cell, without instances that are on no node of the cell yet, or no longer.
 
-    capacities: of the nodes of a cell where placing claims what they have, as in native cells and in Nova.
-    reports_usage: as of fleetlight.cells.capabilities.
+    capacities: of nodes in cells with placement claims, as native cells and those of Nova.
+    reports_usage: see fleetlight.cells.capabilities.
     """
     known = {node["name"] for node in nodes}
     placed = [item for item in instances if _is_placed(item, known)]
@@ -180,7 +181,7 @@ def _is_closed(node: Item) -> bool:
 
 
 def _unsaid(node: Item, *, reports_usage: bool) -> Sequence[str]:
-    """The figures that a node should have said, and has not. Of one that nothing goes to anyway none is missed."""
+    """Return the missing figures of a node; none for a node that takes no instances."""
     if _is_closed(node):
         return ()
     needed = [*_FIGURES]
@@ -226,9 +227,9 @@ def _size(said: Mapping[str, int]) -> PolicySize:
 
 
 def _instance(item: Item, *, is_named: bool, is_claimed: bool) -> ClusterInstance:
-    """is_named: no other instance has its name; otherwise the uuid stands in for it, as for a missing one.
+    """Convert an instance. is_named: no other instance has its name; if one has, the uuid stands for the name.
 
-    is_claimed: whether what it has of disks is claimed of its nodes, in whole GiB.
+    is_claimed: whether its disk is claimed from its nodes, in whole GiB.
     """
     is_forthcoming = bool(item["forthcoming"])
     secondary = next(iter(item["snodes"] or ()), None)
@@ -257,10 +258,10 @@ def _instance(item: Item, *, is_named: bool, is_claimed: bool) -> ClusterInstanc
 
 
 def _may_move(item: Item, offline: Collection[str], zones: Collection[str | None]) -> bool:
-    """Whether a server of the compute API can migrate to any node: it does so live, and takes along what it has.
+    """Whether a server of the compute API can migrate live to any node.
 
-    What it asked for of its host, a score knows nothing of. offline: nodes that nothing can be copied from.
-    zones: those of all nodes.
+    The score ignores a server's requirements on its host, so a server that has some stays. offline: nodes from which
+    nothing can be copied. zones: of all nodes.
     """
     flavor = _flavor_of_server(item)
     if flavor is None:
@@ -322,12 +323,12 @@ def _node(
 
 
 def _only_claims(instance: ClusterInstance) -> bool:
-    """Whether its memory is taken off of the figures of its node without being used."""
+    """Whether its memory is claimed from its node without being used."""
     return not instance.uses_memory and not instance.is_forthcoming
 
 
 def _flavor_of_server(item: Item) -> Item | None:
-    """The flavor of a server of the compute API, whose disks go with it to any node; None for other instances."""
+    """Return the flavor of a server of the compute API, whose disks move with it; None for other instances."""
     flavor: Item | None = item["flavor"]
     return None if flavor is None or flavor.get("flavorid") in _NO_FLAVORS else flavor
 
@@ -335,7 +336,7 @@ def _flavor_of_server(item: Item) -> Item | None:
 def _template(said: str | None, *, has_secondary: bool) -> DiskTemplate:
     if has_secondary:
         return DiskTemplate.DRBD
-    # Of disks of several sorts the least movable counts, and so it does of a mirror without another node.
+    # Mixed disks, and a mirror without a second node, count as the least movable template.
     known = set(DiskTemplate) - {DiskTemplate.DRBD}
     return DiskTemplate(said) if said in known else DiskTemplate.PLAIN
 

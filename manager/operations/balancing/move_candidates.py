@@ -1,8 +1,7 @@
-"""All moves of the instances of a group with what each makes of the score, without making them one by one.
+"""All moves of the instances of a group with the estimated score after each.
 
-A move changes two or three nodes, and what it makes of one of them is the same for many moves: what a node is with an
-instance of some size as its primary does not depend on where that comes from. moves is the plain way, and the oracle of
-this one.
+A move changes two or three nodes, and many moves change a node equally: the state of a node with another primary
+instance does not depend on where that comes from. The oracle of this module is `moves`, which computes single moves.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from fleetlight.manager.operations.balancing.situation import NO_NODE, NodePair
 
 
 class MoveCandidate(NamedTuple):
-    """A move of an instance that is allowed, and about what the score is after it."""
+    """An allowed move of an instance. estimate: of the score after it. primary, secondary: indexes of nodes."""
 
     estimate: float
     kind: MoveKind
@@ -25,13 +24,14 @@ class MoveCandidate(NamedTuple):
     secondary: int
 
     def move_of(self, instance: int) -> Move:
+        """Return the move of the instance with this index."""
         return Move(instance, self.kind, NodePair(self.primary, self.secondary))
 
 
 def moves_with_estimates(
     known: KnownShares, placed: PlacedInstance, place: NodePair, online: Sequence[int]
 ) -> Iterator[MoveCandidate]:
-    """What moves_of gives and changes_of allows."""
+    """Yield the moves of `moves_of` that `changes_of` allows. place: current nodes. online: possible targets."""
     targets = [target for target in online if target not in (place.primary, place.secondary)]
     if placed.instance.is_mirrored:
         mirrored = _Mirrored(known, placed, place)
@@ -54,7 +54,7 @@ def moves_with_estimates(
 def placements_with_estimates(
     known: KnownShares, placed: PlacedInstance, place: NodePair, online: Sequence[int]
 ) -> Iterator[MoveCandidate]:
-    """What placements_of gives and changes_of_placing allows, of a reservation."""
+    """Yield the moves of `placements_of` that `changes_of_placing` allows, for a reservation."""
     states = known.states
     without = {place.primary: states[place.primary].without_primary(placed, None)}
     if place.secondary != NO_NODE:
@@ -92,7 +92,7 @@ def placements_with_estimates(
 
 
 class _Mirrored:
-    """The moves of one instance that has a secondary node."""
+    """The moves of one instance with a secondary node."""
 
     def __init__(self, known: KnownShares, placed: PlacedInstance, place: NodePair) -> None:
         self._known = known
@@ -100,7 +100,7 @@ class _Mirrored:
         self._shape = known.shape(placed)
         self._old, self._partner = place.primary, place.secondary
         self._primary, self._secondary = known.states[place.primary], known.states[place.secondary]
-        # Limits that may be exceeded for a while do not keep an instance on a node that is offline.
+        # Soft limits do not keep an instance on an offline node.
         self._leaves_primary = self._primary.limits.node.is_offline
         self._leaves_secondary = self._secondary.limits.node.is_offline
         self._without_primary = self._primary.without_primary(placed, self._secondary)
@@ -113,6 +113,7 @@ class _Mirrored:
         self._may_go_through = self._may_fail_over and not isinstance(on_the_way, Obstacle)
 
     def failover(self) -> Iterator[MoveCandidate]:
+        """Yield the failover to the secondary node, if it is allowed."""
         is_forced = self._leaves_primary
         new = self._known.change(self._without_secondary.with_primary(self._placed, self._primary, is_forced=is_forced))
         other = self._known.change(
@@ -125,7 +126,7 @@ class _Mirrored:
             yield MoveCandidate(estimate, MoveKind.FAILOVER, self._partner, self._old)
 
     def moves_to(self, target: int, *, has_partner: bool) -> Iterator[MoveCandidate]:
-        """Those that bring one of its two places to another node, in the order of htools."""
+        """Yield the moves that use a third node, in the order of htools. has_partner: the secondary node is online."""
         known, placed, shape = self._known, self._placed, self._shape
         share = known.as_secondary(target, placed, shape, self._old, is_forced=self._leaves_secondary)
         if share is not None and (base := self._primary_stays(target)) is not None:
@@ -150,7 +151,7 @@ class _Mirrored:
                 yield MoveCandidate(estimate, MoveKind.FAILOVER_AND_REPLACE, self._partner, target)
 
     def _primary_stays(self, target: int) -> Share | None:
-        """All but the new secondary node; it depends on that by the locations in common."""
+        """Return the total share without the new secondary node, of which only the locations matter."""
         partner = self._known.states[target]
         key = ("primary stays", partner.limits.locations if self._primary.limits.locations else None)
         if key not in self._bases:
@@ -159,7 +160,7 @@ class _Mirrored:
         return self._bases[key]
 
     def _primary_becomes_secondary(self, target: int) -> Share | None:
-        """All but the new primary node; it depends on that by the memory that is kept for it already."""
+        """Return the total share without the new primary node, of which only the memory kept for it matters."""
         key = ("primary becomes secondary", self._primary.peers.get(target, 0))
         if key not in self._bases:
             state = self._without_primary.with_secondary(self._placed, target, is_forced=self._leaves_secondary)

@@ -1,7 +1,7 @@
-"""A node with what is on it: what each move changes, and whether it may be made.
+"""The state of a node with its instances: the effect of moves on it, and their obstacles.
 
-There are two figures of most resources: of real instances alone, and of reservations as well (`with_reserved`). Both
-have to hold, so that a reservation can always be made real. Source: contracts/ganeti-htools, 2 and 4.
+Most resources have two figures: for real instances alone, and with reservations (`with_reserved`). Moves keep both
+within the limits, so that a reservation can always be made real. Source: contracts/ganeti-htools, 2 and 4.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -15,11 +15,11 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class NodeState:
-    """What is on a node. Every change makes another state; `limits` and the figures may be read.
+    """The state of a node. Moves return another state; `limits` and the figures may be read.
 
-    memory_free: what is neither recorded as taken nor missing. memory_kept: for the instances of that primary node
-    whose secondaries here need most. peers: memory that secondaries here need if their primary node, by index, fails.
-    fails_redundancy: there is not that much free. primaries, secondaries: how many, without reservations.
+    memory_free: memory neither used nor missing. peers: by index of a primary node, the memory that its secondaries
+    here need if it fails. memory_kept: the maximum of `peers`. fails_redundancy: less memory is free than kept.
+    primaries, secondaries: number of instances, without reservations.
     """
 
     __slots__ = (
@@ -45,7 +45,7 @@ class NodeState:
     )
 
     def __init__(self, limits: NodeLimits) -> None:
-        """A node whose live figures count, and of whose instances none is known yet."""
+        """Begin with the reported figures of a node, before its instances are added."""
         node = limits.node
         self.limits = limits
         self.memory_free = node.total_memory_mib - node.own_memory_mib
@@ -63,7 +63,7 @@ class NodeState:
         self.location_pairs: Mapping[tuple[str, str], int] = {}
 
     def learn_primary(self, placed: PlacedInstance, partner: "NodeState | None") -> None:
-        """Count an instance that is primary here, and that the live figures have in them already if it is real."""
+        """Add an existing primary instance, which the reported figures contain already if it is real."""
         instance = placed.instance
         self._take_primary(placed, 1, partner)
         if not instance.uses_memory:
@@ -71,7 +71,7 @@ class NodeState:
         self._learn_disk(instance)
 
     def learn_secondary(self, placed: PlacedInstance, primary: int) -> None:
-        """The same of an instance that is secondary here."""
+        """Add an existing secondary instance. primary: index of its primary node."""
         instance = placed.instance
         self._learn_disk(instance)
         if not instance.is_forthcoming:
@@ -80,7 +80,7 @@ class NodeState:
                 self.peers = {**self.peers, primary: self.peers.get(primary, 0) + instance.memory_mib}
 
     def settle(self) -> None:
-        """Once all its instances are known: what is missing of its memory, and whether it fails."""
+        """Compute missing and kept memory, and redundancy, once all instances are added."""
         reported = self.limits.node.free_memory_mib
         self.memory_free -= max(0, self.memory_free - reported)
         self.memory_kept = max(self.peers.values(), default=0)
@@ -117,7 +117,7 @@ class NodeState:
         return copy
 
     def without_primary(self, placed: PlacedInstance, partner: "NodeState | None") -> "NodeState":
-        """Once the instance is no longer primary here. partner: its secondary node, for their common locations."""
+        """Return the state without a primary instance. partner: its secondary node, for their common locations."""
         after = self._copy()
         instance = placed.instance
         after._take_primary(placed, -1, partner)
@@ -130,7 +130,10 @@ class NodeState:
     def with_primary(
         self, placed: PlacedInstance, partner: "NodeState | None", *, is_forced: bool = False
     ) -> "NodeState | Obstacle":
-        """Once the instance is primary here. is_forced: limits that may be exceeded for a while do not count."""
+        """Return the state with another primary instance, or the obstacle.
+
+        is_forced: ignore soft limits, which may be exceeded for a while.
+        """
         after = self._copy()
         instance = placed.instance
         after._take_primary(placed, 1, partner)
@@ -143,7 +146,7 @@ class NodeState:
         return self._refuses_primary(placed, after, is_forced=is_forced) or after
 
     def without_secondary(self, placed: PlacedInstance, primary: int) -> "NodeState":
-        """Once the instance is no longer secondary here. primary: index of its primary node."""
+        """Return the state without a secondary instance. primary: index of its primary node."""
         after = self._copy()
         instance = placed.instance
         after._take_disk(instance, -1)
@@ -160,7 +163,10 @@ class NodeState:
     def with_secondary(
         self, placed: PlacedInstance, primary: int, *, is_forced: bool = False, ignores_disks: bool = False
     ) -> "NodeState | Obstacle":
-        """Once the instance is secondary here, with its primary on that node."""
+        """Return the state with another secondary instance, or the obstacle. primary: index of its primary node.
+
+        is_forced: ignore soft limits. ignores_disks: ignore the free disk, too.
+        """
         after = self._copy()
         instance = placed.instance
         after._take_disk(instance, 1)
@@ -205,7 +211,7 @@ class NodeState:
     def _take_disk(self, instance: ClusterInstance, sign: int) -> None:
         has_exclusive_storage = self.limits.node.has_exclusive_storage
         if has_exclusive_storage:
-            # Whatever its disks are made of, as htools counts.
+            # Spindles count for all disk templates, as in htools.
             self.spindles_free_with_reserved = _spindles_left(self.spindles_free_with_reserved, instance, sign)
             if not instance.is_forthcoming:
                 self.spindles_free = _spindles_left(self.spindles_free, instance, sign)
@@ -240,7 +246,7 @@ class NodeState:
         return after._refuses_reserved(instance)
 
     def _refuses_reserved(self, instance: ClusterInstance) -> Obstacle | None:
-        """Whether this, reservations included, is too much for the node."""
+        """Return the obstacle if the instances and reservations exceed the node's limits."""
         limits = self.limits
         if self.memory_free_with_reserved <= 0:
             return Obstacle.MEMORY
@@ -278,7 +284,7 @@ class NodeState:
 
 
 def changed(counts: Mapping[_Key, int], keys: Iterable[_Key], sign: int) -> Mapping[_Key, int]:
-    """The counts with each of the keys once more (sign 1), or once less; those that are not left have no entry."""
+    """Return the counts with each key counted once more (sign 1) or once less (-1), without entries of 0."""
     after = dict(counts)
     for key in keys:
         count = after.get(key, 0) + sign
@@ -291,6 +297,6 @@ def changed(counts: Mapping[_Key, int], keys: Iterable[_Key], sign: int) -> Mapp
 
 def _spindles_left(free: int, instance: ClusterInstance, sign: int) -> int:
     if instance.disk_spindles is None:
-        # None is placed there whose number is not known; what one gives back is not known either.
+        # No instance with an unknown number is placed here, and its removal frees none.
         return _SPINDLES_UNKNOWN if sign > 0 else free
     return free - sign * instance.disk_spindles

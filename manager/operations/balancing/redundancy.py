@@ -1,8 +1,7 @@
-"""Whether a cluster could lose any of its nodes: all instances of that one would have room on the others.
+"""Redundancy of a cluster: whether the other nodes have room for all instances of any lost node.
 
-As hspace reckons it unless it is told `--no-capacity-checks`. Instances with mirrored disks fail over, those whose
-disks every node reaches go where the score is best, and all others are made anew there. Source:
-contracts/ganeti-htools, 6.
+As in hspace without `--no-capacity-checks`: instances with mirrored disks fail over, those with shared disks go to the
+nodes with the best score, and all others are created anew there. Source: contracts/ganeti-htools, 6.
 """
 
 from collections import defaultdict
@@ -19,19 +18,19 @@ from fleetlight.manager.operations.balancing.policy import policy_refusal
 from fleetlight.manager.operations.balancing.situation import NO_NODE, NodePair, Situation
 
 _Placed = tuple[PlacedInstance, NodePair]
-# Of two nodes whose scores differ by less, the later one is taken, as of equal ones.
+# Scores that differ by less are equal; of equal nodes, the later one is taken.
 _SAME_SCORE: Final = 1e-9
 _GO_ELSEWHERE: Final = (EXTERNALLY_MIRRORED | {DiskTemplate.DISKLESS}) - {DiskTemplate.BLOCK}
 
 
 class Redundancy:
-    """Answers for a cluster that is filled: `holds` for a place that is looked at, `settle` once that is taken."""
+    """The redundancy of a cluster that is being filled: `holds` checks a place, and `settle` takes it."""
 
     def __init__(self, situation: Situation) -> None:
         self._on = defaultdict[int, list[_Placed]](list)
         for placed, place in zip(situation.instances, situation.places, strict=True):
             if not placed.instance.is_forthcoming:
-                # The newest first, as htools has them.
+                # The newest instance comes first, as in htools.
                 self._on[place.primary].insert(0, (placed, place))
         self._groups = {
             group.uuid: _Group(situation, situation.group_members(group)) for group in situation.cluster.groups
@@ -41,23 +40,23 @@ class Redundancy:
         self._known: dict[int, bool] = {}
 
     def holds(self, changes: Changes, placed: PlacedInstance, place: NodePair) -> bool:
-        """Whether it could lose any node once the instance is at a place, which changes the nodes to these."""
+        """Whether the cluster could lose any node with the instance at `place`. changes: nodes changed by that."""
         for index in self._order:
             if not self._can_lose(index, changes, placed, place):
-                # What could not be lost will most likely not be for the next place either.
+                # Check this node first next time, since it most likely fails for the next place, too.
                 self._order.remove(index)
                 self._order.insert(0, index)
                 return False
         return True
 
     def settle(self, changes: Changes, placed: PlacedInstance, place: NodePair) -> None:
-        """The instance is there now."""
+        """Put the instance at `place`, and drop the results that the changes affect."""
         self._on[place.primary].insert(0, (placed, place))
         self._groups[self._group_of[place.primary]].settle(changes)
         self._known = {index: value for index, value in self._known.items() if not self._looks_at(index, changes)}
 
     def _can_lose(self, index: int, changes: Changes, placed: PlacedInstance, place: NodePair) -> bool:
-        """Whether that node could be lost then."""
+        """Whether the cluster could lose one node, see `holds`."""
         group = self._groups[self._group_of[index]]
         if index == place.primary:
             return group.can_lose(index, [(placed, place), *self._on[index]], changes)
@@ -68,28 +67,29 @@ class Redundancy:
         return self._known[index]
 
     def _looks_at(self, index: int, changes: Changes) -> bool:
-        """Whether what becomes of the instances of a node has to do with nodes that change."""
+        """Whether changed nodes may take instances of a lost node."""
         if any(not placed.instance.is_mirrored for placed, _ in self._on[index]):
             return any(self._group_of[changed] == self._group_of[index] for changed in changes)
         return index in changes or any(place.secondary in changes for _, place in self._on[index])
 
 
 class _Group:
-    """The nodes of a group. Only what is in the group can take what one of its nodes loses."""
+    """The nodes of a group; only they can take the instances of a lost one."""
 
     def __init__(self, situation: Situation, members: Sequence[int]) -> None:
         states = {index: situation.states[index] for index in members}
         has_reservations = any(each.is_forthcoming for each in situation.cluster.instances)
         self._known = KnownShares(situation.states, Estimates(states, has_reservations=has_reservations))
-        # Those that are offline too, as htools has it; what they reported last counts.
+        # Offline nodes count with their last reported figures, as in htools.
         self._members = members
         self._counts_spindles = any(state.limits.node.has_exclusive_storage for state in states.values())
 
     def settle(self, changes: Changes) -> None:
+        """Make the changes the current state."""
         self._known.settle(changes)
 
     def can_lose(self, lost: int, instances: Sequence[_Placed], changes: Changes) -> bool:
-        """Whether the instances of a node all have room on others, after changes."""
+        """Whether the other nodes have room for all instances of a lost node, after changes."""
         if not instances:
             return True
         mirrored = [each for each in instances if each[0].instance.is_mirrored]
@@ -109,9 +109,9 @@ class _Group:
         return all(map(evacuation.move, going)) and all(map(evacuation.make_anew, made_anew))
 
     def _has_room_for_all(self, lost: int, instances: Iterable[ClusterInstance], states: Sequence[NodeState]) -> bool:
-        """Whether there is room whichever node each goes to, as there is for as many of the largest size.
+        """Whether there is room for as many instances of the largest size, so that any distribution fits.
 
-        False where that is not known.
+        False if that is unknown.
         """
         instances = list(instances)
         targets = [states[index] for index in self._members if index != lost]
@@ -134,7 +134,7 @@ class _Group:
 
 
 def _fails_over(states: list[NodeState], placed: PlacedInstance, place: NodePair) -> bool:
-    """Whether its secondary node has room for an instance, limits that may be exceeded for a while left out."""
+    """Fail an instance over in `states`, without soft limits; returns whether its secondary node has room."""
     primary, secondary = states[place.primary], states[place.secondary]
     new = secondary.without_secondary(placed, place.primary).with_primary(placed, primary, is_forced=True)
     without, is_offline = primary.without_primary(placed, secondary), primary.limits.node.is_offline
@@ -146,14 +146,14 @@ def _fails_over(states: list[NodeState], placed: PlacedInstance, place: NodePair
 
 
 def _so_many(free: int, size: int, at_most: int) -> int:
-    """How many of a size fit where something has to be left."""
+    """Return how many of a size fit if some of `free` has to remain."""
     if free <= 0:
         return 0
     return min(at_most, (free - 1) // size) if size else at_most
 
 
 class _Evacuation:
-    """The instances of one node go to others, one after the other. states: of all nodes, which change with that."""
+    """Moves the instances of one node to others, one after the other. states: of all nodes; changes with each move."""
 
     def __init__(self, known: KnownShares, lost: int, targets: Sequence[int], states: list[NodeState]) -> None:
         self._known = known
@@ -164,13 +164,18 @@ class _Evacuation:
         self._changes: dict[int, Share] = {index: known.gone(states[index]) for index in changed}
 
     def move(self, placed: PlacedInstance) -> bool:
-        """To the best node; whether there is one."""
+        """Move an instance to the best node; returns whether there is one."""
         self._set(self._lost, self._states[self._lost].without_primary(placed, None))
         return self._place(placed, lambda index: self._known.lets(self._lost, index))
 
     def make_anew(self, placed: PlacedInstance) -> bool:
-        """On the best node; whether there is one."""
-        return self._place(placed, lambda index: not self._is_refused(placed.instance, self._states[index]))
+        """Create an instance on the best node; returns whether there is one."""
+
+        def may_take(index: int) -> bool:
+            state = self._states[index]
+            return policy_refusal(placed.instance, state.limits.policy, state) is None
+
+        return self._place(placed, may_take)
 
     def _place(self, placed: PlacedInstance, may_take: Callable[[int], bool]) -> bool:
         base = self._known.total
@@ -203,6 +208,3 @@ class _Evacuation:
     def _set(self, index: int, state: NodeState) -> None:
         self._states[index] = state
         self._changes[index] = self._known.gone(state)
-
-    def _is_refused(self, instance: ClusterInstance, state: NodeState) -> bool:
-        return policy_refusal(instance, state.limits.policy, state) is not None

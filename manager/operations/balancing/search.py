@@ -1,7 +1,7 @@
-"""The search for moves: the best move, then the best one after that, until none is worth it.
+"""The search for moves: a greedy descent that makes the best move until none is worth it.
 
-Two ways are gone, and the better end is taken. One prefers reservations, which move for free; the other takes what
-htools takes, so that no outcome is worse than that of hbal. They are one way as long as they take the same moves.
+Two descents run, and the one with the better score wins. One prefers reservations, which move for free; the other makes
+the moves of htools, so that no result is worse than that of hbal. The second one runs only if their moves differ.
 Source: contracts/ganeti-htools, 5.
 """
 
@@ -25,20 +25,20 @@ from fleetlight.manager.operations.balancing.situation import NO_NODE, NodePair,
 from fleetlight.query.sort import nice_key
 
 MIN_GAIN: Final = 1e-2
-"""What a move has to gain once the score is below GAIN_LIMIT."""
+"""The least gain of a move once the score is at most GAIN_LIMIT."""
 GAIN_LIMIT: Final = 1e-1
 _MIN_EXCESS: Final = 1e-9
 _SAME_SCORE: Final = 1e-9
-# How far estimates may be off, for each point of the score.
+# Largest error of estimates, relative to the score.
 _ESTIMATE_ERROR: Final = 1e-7
-# Where more moves than this are about equally good, the cluster is so even that any of them will do.
+# If more moves are about equally good, the cluster is so even that any of them will do.
 _MOST_EQUALS: Final = 500
 _BETTER_BY: Final = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
 class MadeMove:
-    """A move of the search. before: where the instance was. score: after it. gain: what it has improved it by."""
+    """A move of the search. before: previous nodes of the instance. score: after the move. gain: of the score."""
 
     move: Move
     before: NodePair
@@ -48,13 +48,15 @@ class MadeMove:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
+    """The moves of a search in order, with the scores at its begin and end."""
+
     score_before: float
     score_after: float
     moves: Sequence[MadeMove]
 
 
 def balance(situation: Situation, group: NodeGroup, *, most_moves: int | None = None) -> SearchResult:
-    """The moves that balance a group of nodes, of its instances alone and inside of it. most_moves: None for all."""
+    """Return moves inside of a group that balance its nodes. most_moves: largest number; None: no limit."""
     preferring = _Descent(situation, group)
     before = preferring.score
     preferring.run(preferring.best_preferring_reservations, most_moves)
@@ -78,7 +80,7 @@ _ChangesOf = Callable[[Sequence[NodeState], PlacedInstance, NodePair, Move], Cha
 
 
 class _Descent:
-    """One way down from a situation. is_of_htools: whether that would have made the same moves so far."""
+    """One descent from a situation. is_of_htools: whether htools would have made the same moves so far."""
 
     def __init__(self, situation: Situation, group: NodeGroup) -> None:
         self._members = situation.group_members(group)
@@ -103,7 +105,7 @@ class _Descent:
         self.is_of_htools = not self._reservations
 
     def run(self, best: Callable[[], _Exact | None], most_moves: int | None) -> None:
-        """Make the moves that `best` finds, until there is none, or the score cannot be any better."""
+        """Make the moves that `best` finds, until there is none, or the score cannot get better."""
         while (most_moves is None or len(self.made) < most_moves) and self.score > self._least + _MIN_EXCESS:
             found = best()
             if found is None:
@@ -118,12 +120,12 @@ class _Descent:
         self.score = found.score
 
     def best_as_htools(self) -> _Exact | None:
-        """The first of those with the least score."""
+        """Return the first of the moves with the least score, if it is worth it."""
         found = self._exact(self._near(self._moves(self._movable)), changes_of)
         return self._worth_it(min(found, key=lambda exact: exact.score, default=None))
 
     def best_preferring_reservations(self) -> _Exact | None:
-        """The best for a reservation if it gains enough, then the best for an instance, then any for a reservation."""
+        """Return the best move of a reservation if it gains enough, else of an instance, else of a reservation."""
         reserved = _first(self._exact(self._near(self._placements()), _placing))
         if reserved is not None and self.score - reserved.score >= MIN_GAIN:
             return reserved
@@ -142,7 +144,7 @@ class _Descent:
                 yield placed, candidate
 
     def _targets(self, place: NodePair) -> Sequence[int]:
-        """Nothing that is there is carried over from hosts with an agent to others, or back."""
+        """Return the possible targets, since real instances do not move between hosts with and without agents."""
         return self._with_agent if self._has_agent(place.primary) else self._without_agent
 
     def _has_agent(self, index: int) -> bool:
@@ -154,7 +156,7 @@ class _Descent:
                 yield placed, candidate
 
     def _near(self, candidates: Iterable[_Found]) -> list[_Found]:
-        """Those of which one is the best, as far as estimates tell, in their order."""
+        """Return the candidates of which one is the best within the error of estimates, in their order."""
         error = _ESTIMATE_ERROR * (1 + self.score)
         limit = self.score + error
         near: list[_Found] = []
@@ -166,13 +168,13 @@ class _Descent:
         return [found for found in near if found[1].estimate <= limit][:_MOST_EQUALS]
 
     def _exact(self, near: Iterable[_Found], changes: _ChangesOf) -> list[_Exact]:
-        """The same with the score itself, those that improve it."""
+        """Compute the exact scores; returns the moves that improve the current one."""
         states, exact = self._known.states, list[_Exact]()
         for placed, candidate in near:
             move = candidate.move_of(placed.index)
             changed = changes(states, placed, self._places[placed.index], move)
             if isinstance(changed, Obstacle):
-                # Estimates are of allowed moves alone; were they ever to err, this one is not made.
+                # Candidates are allowed moves only; this is a safeguard.
                 continue
             after = score([changed.get(index, states[index]) for index in self._members])
             if after < self.score:
@@ -190,7 +192,7 @@ def _placing(states: Sequence[NodeState], placed: PlacedInstance, before: NodePa
 
 
 def _first(found: Sequence[_Exact]) -> _Exact | None:
-    """The best; of equal ones that with the fewest steps, then the first by name in nice order."""
+    """Return the best move; of equal ones the one with the fewest steps, then the first by name in nice order."""
     if not found:
         return None
     least = min(exact.score for exact in found)

@@ -8,31 +8,32 @@ from prometheus_client import Counter as Metric
 
 
 class CacheCounts:
-    """Counters of one process. registry: where Prometheus finds them; None: nowhere."""
+    """Counters of one process. registry: exports them to Prometheus; None: no export."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._guard = Lock()
         self._counts: Counter[str] = Counter()
         self._calls: Counter[str] = Counter()
         self._metric = Metric(
-            "fleetlight_node_cache_events", "What became of reads and writes of the node state cache", ["event"],
+            "fleetlight_node_cache_events", "Outcomes of reads and writes of the node state cache", ["event"],
             registry=registry,
         )  # fmt: skip
         self._call_metric = Metric("fleetlight_node_calls", "Calls of agents", ["node", "outcome"], registry=registry)
 
     def of(self, event: str) -> int:
-        """How often something happened: `hits`, `misses`, `expired`, `invalidations`, `flushes`, `bypasses`, `stores`,
-        `discarded_stores`, `unreachable`."""
+        """Return the number of `hits`, `misses`, `expired`, `invalidations`, `flushes`, `bypasses`, `stores`,
+        `discarded_stores` or `unreachable`."""
         return self._counts[event]
 
     def calls_of(self, node: str) -> int:
+        """Return how often this process has called the agent of a node."""
         return self._calls[node]
 
     def hit(self, count: int) -> None:
         self._count("hits", count)
 
     def missed(self, count: int, *, expired: int) -> None:
-        """expired: how many of them were there, and too old."""
+        """Count misses. expired: how many of them had an entry that was too old."""
         self._count("misses", count)
         self._count("expired", expired)
 

@@ -1,8 +1,8 @@
-"""Which extra specs of a flavor no host can fulfil.
+"""The extra specs of a flavor that no host fulfils.
 
-The table has what any host fulfils, and what a filter of ours looks at. Whatever else is in a namespace that Nova reads
-finds no host: Nova may choose hosts by it, now or in its next release. Names of other namespaces are read by nothing of
-Nova, and so are names without one, unless a host has an attribute of that name (`ComputeCapabilitiesFilter`).
+The table has the specs that any host fulfils, and those that our filters check. No host fulfils another spec of a
+namespace that Nova reads, since Nova may choose hosts by it, now or in its next release. Nova ignores names of other
+namespaces, and names without one, unless a host has an attribute of that name (`ComputeCapabilitiesFilter`).
 """
 
 import re
@@ -10,16 +10,16 @@ from collections.abc import Mapping
 
 _ANYTHING = ".*"
 _NOT_TRUE = r"(?!(?i:\s*(1|t|true|on|y|yes)\s*)$).*"  # `strutils.bool_from_string`
-# By name: the values that are harmless, with where Nova looks at them. The first name that fits counts.
+# Patterns of harmless values by pattern of the name, with the place where Nova reads them. The first match counts.
 _HARMLESS: Mapping[str, str] = {
-    # A filter of ours.
+    # Our filters check them.
     "trait:.*": _ANYTHING,
     "aggregate_instance_extra_specs:.*": _ANYTHING,
     "hw:cpu_policy": "(shared|dedicated)?",
-    # The size of the request (`demand_of`), and what placement is not asked for (`ResourceRequest.strip_zeros`).
+    # The size of the request (`demand_of`), and amounts that Nova does not request (`ResourceRequest.strip_zeros`).
     "resources:(VCPU|MEMORY_MB|DISK_GB)": r"\d{1,9}",
     "resources[^:]*:.*": "0+",
-    # The driver makes the guest so on whatever host it is (`nova.virt.libvirt.driver`); no scheduler asks for them.
+    # The driver applies them on any host (`nova.virt.libvirt.driver`); no scheduler reads them.
     "(quota|hw_rng|hw_video|vmware):.*": _ANYTHING,
     "hw:(boot_menu|hide_hypervisor_id|pmu|vif_multiqueue_enabled|locked_memory|serial_port_count)": _ANYTHING,
     "hw:cpu_(max_)?(sockets|cores|threads)": _ANYTHING,
@@ -27,13 +27,13 @@ _HARMLESS: Mapping[str, str] = {
     "hw:usb_model": "(none|nec-xhci|qemu-xhci)?",
     "hw:viommu_model": "(intel|smmuv3|virtio|auto)?",
     "hw:watchdog_action": "(none|pause|poweroff|reset|disabled)?",
-    # `virtio_sound_filter` wants a trait for `virtio`.
+    # `virtio_sound_filter` requires a trait for `virtio`.
     "hw:sound_model": "(sb16|es1370|pcspk|ac97|ich6|ich9|usb)?",
-    # They say how, and nothing without what they belong to, which no host fulfils: `hw:tpm_version`, encryption that is
-    # switched on, and processors that are `mixed` or for real time (`nova.virt.hardware.get_*_constraint`).
+    # Details of features that other specs switch on, which no host fulfils: `hw:tpm_version`, encryption, and `mixed`
+    # or realtime processors (`nova.virt.hardware.get_*_constraint`).
     "hw:(tpm_(model|secret_security)|(mem|ephemeral)_encryption_(model|format)|cpu_realtime_mask)": _ANYTHING,
     "hw:(cpu_realtime|ephemeral_encryption|mem_encryption|virtio_packed_ring)": _NOT_TRUE,
-    # `ResourceRequest._translate_*`: traits are wanted for other values.
+    # `ResourceRequest._translate_*` requires traits for other values.
     "hw:cpu_thread_policy": "(prefer)?",
     "hw:emulator_threads_policy": "(share)?",
     "hw:pci_numa_affinity_policy": "(required|preferred|legacy)?",
@@ -55,7 +55,7 @@ _RULES = tuple((re.compile(name, re.DOTALL), re.compile(value, re.DOTALL)) for n
 
 
 def unsupported_specs(specs: Mapping[str, str]) -> tuple[str, ...]:
-    """Those of a flavor that no host fulfils, each as `NAME=VALUE`, in the order of their names."""
+    """Return the extra specs that no host fulfils, each as `NAME=VALUE`, in order of names."""
     return tuple(f"{name}={value}" for name, value in sorted(specs.items()) if not _is_harmless(name, value))
 
 

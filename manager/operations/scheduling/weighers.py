@@ -1,8 +1,8 @@
-"""Weighers of the nodes that may take an instance: weights of which less is better.
+"""Weighers of the nodes that may take an instance; a lower weight is better.
 
-The weight of the first weigher decides; what is equal there is left to the next. A weight of a node depends on this
-node alone and on where the instances are that a request names, never on what is free of other nodes. So a claim changes
-the weights of its own host alone.
+The first weigher decides, and each next one only among nodes of equal weight. The weights of a node depend on the node
+and on the places of the instances that a request names, never on other nodes' free resources. So a claim changes the
+weights of its own host alone.
 """
 
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _DISTANCES = {"soft-affinity": -1, "soft-anti-affinity": 1}
 
 @dataclass(frozen=True, slots=True)
 class Room(Generic[Number]):
-    """What weighers know of a node: columns, of which a database makes weights, or the numbers of one node.
+    """The figures of a node for weighers: columns, for a database to compute weights, or numbers.
 
-    free_mib, usable_mib: memory, the second at least 1. instances: that take up something of the node.
-    distance: how far its host is from what a soft policy wants (`distance_of`). node_id: the number of the node.
+    free_mib, usable_mib: memory, the second at least 1. instances: with claims on the node.
+    distance: from what a soft policy wants (`distance_of`). node_id: the number of the node.
     """
 
     free_mib: Number
@@ -34,7 +34,7 @@ class Room(Generic[Number]):
 
 
 def usable(size: str) -> ColumnElement[int]:
-    """How much of `size` instances may take up of a node: what is not reserved, by its ratio."""
+    """Return the amount of `size` that instances may claim: the part not reserved, times the allocation ratio."""
     columns = compute_nodes.c
     return (columns[size] - columns[f"reserved_{size}"]) * columns[f"{size}_permille"] // 1000
 
@@ -43,42 +43,24 @@ USABLE = {size: usable(size) for size in SIZES}
 
 
 def distance_of(spec: RequestSpec, members: int) -> int:
-    """How far a host is from what a soft policy wants, by how many other members of the group it has."""
+    """Return the distance of a host from what a soft policy wants. members: other members of the group on it."""
     return 0 if spec.group is None else _DISTANCES.get(spec.group.policy, 0) * members
 
 
-def _distance_from_policy(room: Room[Number]) -> Number:
-    return room.distance
-
-
-def _taken_part_of_memory(room: Room[Number]) -> Number:
-    """The emptiest first."""
-    return -room.free_mib / room.usable_mib
-
-
-def _instances(room: Room[Number]) -> Number:
-    return room.instances
-
-
-def _age(room: Room[Number]) -> Number:
-    """The one that joined first: no two nodes are equal."""
-    return room.node_id
-
-
 class Weigher(Protocol):
-    """A weight: a column of columns, a number of numbers."""
+    """A function that returns a weight: a column for columns, a number for numbers."""
 
     def __call__(self, room: Room[Number], /) -> Number: ...
 
 
 WEIGHERS: Mapping[str, Weigher] = {
-    "soft policy of the group": _distance_from_policy,
-    "memory": _taken_part_of_memory,
-    "instances": _instances,
-    "age": _age,
+    "soft policy of the group": lambda room: room.distance,
+    "memory": lambda room: -room.free_mib / room.usable_mib,  # prefers the emptiest node
+    "instances": lambda room: room.instances,
+    "age": lambda room: room.node_id,  # prefers the oldest node, and is unique
 }
 
 
 def weights_of(room: Room[Number]) -> tuple[Number, ...]:
-    """The weights of a node, in the order in which they count."""
+    """Return the weights of a node, the most important first."""
     return tuple(weigher(room) for weigher in WEIGHERS.values())

@@ -1,1 +1,1 @@
-"""A fleet to try things with: what its instances look like, and what keeps happening to them."""
+"""A simulated fleet for demonstrations and tests: its instances, and the changes of them."""

@@ -1,6 +1,6 @@
 """The simulator's instances: names, flavors, images, hosts and addresses as a real fleet has them.
 
-Pure: everything comes from the random numbers that are passed in, so that the same seed makes the same fleet.
+Pure: all values come from the given random numbers, so the same seed makes the same fleet.
 """
 
 import hashlib
@@ -28,27 +28,26 @@ _KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFleetlightSimulatedKeyWithoutAnyUse
 
 
 def host_name(cell_name: str, number: int) -> str:
-    """The name of the compute host `number` (from 0) of a cell."""
+    """Return the name of the compute host `number` (from 0) of a cell."""
     return f"{cell_name}-compute-{number + 1:02d}"
 
 
 def hosts_for(instance_count: int) -> int:
-    """How many hosts a cell needs for that many instances, so that none is full."""
+    """Return how many hosts a cell needs for that many instances, so that none is full."""
     return max(HOSTS_PER_CELL, -(-instance_count // _INSTANCES_PER_HOST))
 
 
 def new_hosts(cell_name: str, count: int = HOSTS_PER_CELL) -> list[NewHost]:
-    """The compute hosts of a cell; each has room for about twice as many instances as `hosts_for` puts there."""
+    """Return the compute hosts of a cell, each with room for about twice as many instances as `hosts_for` assumes."""
     capacity = Amount.of_gib(vcpus=512, memory_mib=1024 * 1024, disk_gib=16_000)
     hosts = [host_name(cell_name, number) for number in range(count)]
     return [NewHost(host, capacity, zone_of(cell_name, host), node_of(host)) for host in hosts]
 
 
 def new_instance(random: Random, cell_name: str, created_at: int, host_count: int = HOSTS_PER_CELL) -> dict[str, Any]:
-    """Values for the creation of an instance in a cell; its uuid is left to
-    the operation.
+    """Return values for the creation of an instance in a cell, without a uuid.
 
-    created_at: microseconds since the epoch; it was launched some seconds later. host_count: hosts of the cell.
+    created_at: microseconds since the epoch, some seconds before its launch. host_count: hosts of the cell.
     """
     stage = _weighted(random, _STAGES)
     role = random.choice(_ROLES)
@@ -94,23 +93,23 @@ def new_instance(random: Random, cell_name: str, created_at: int, host_count: in
 
 
 def node_of(host: str) -> str:
-    """The hypervisor of a compute host."""
+    """Return the hypervisor name of a compute host."""
     return f"{host}.example.org"
 
 
 def zone_of(cell_name: str, host: str) -> str:
-    """The availability zone that a compute host of the cell belongs to."""
+    """Return the availability zone of a compute host of the cell."""
     return f"{cell_name}-{'ab'[int(host.rsplit('-', 1)[1]) % _ZONES_PER_CELL]}"
 
 
 def new_name(random: Random, name: str | None) -> str:
-    """Another name for the instance now called `name`."""
+    """Return another name for the instance now called `name`."""
     stem = (name or "server").rpartition("-")[0] or "server"
     return f"{stem}-{random.randrange(1, 1000):03d}"
 
 
 def new_metadata(random: Random) -> dict[str, str]:
-    """What the owner's deployment notes down."""
+    """Return metadata as a deployment tool writes them."""
     return {
         "release": f"{random.randrange(1, 9)}.{random.randrange(20)}.{random.randrange(10)}",
         "cost-center": str(1000 + random.randrange(40)),
@@ -118,7 +117,7 @@ def new_metadata(random: Random) -> dict[str, str]:
 
 
 def new_tags(random: Random, tags: list[str]) -> list[str]:
-    """`tags` with one more or one less."""
+    """Return `tags` with one more or one less."""
     return sorted(set(tags) ^ {random.choice(("canary", "managed", "nightly-backup", "pci-dss", "spot"))})
 
 

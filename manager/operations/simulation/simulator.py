@@ -1,8 +1,8 @@
-"""Keeps native cells as busy as a real fleet: fills them, then creates, changes, moves and deletes instances.
+"""The simulator, which keeps native cells as busy as a real fleet.
 
-It does nothing that a user could not do: fleetlight.manager.operations.actions.accepting takes what it wants, and
-workers carry it out; only the first filling takes the short way. What is already in the cells is counted first, so a
-simulator that was killed goes on where it was.
+It fills the cells by direct inserts. Then it creates, changes, moves and deletes instances as users do: through
+fleetlight.manager.operations.actions.accepting, and workers. It counts existing instances first, so a killed simulator
+continues where it was.
 """
 
 import time
@@ -50,7 +50,7 @@ from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 def add_instances(
     engine: Engine, fleet: Fleet, cell: Cell, instances_values: Sequence[Mapping[str, Any]], now: int
 ) -> Sequence[InstanceRow]:
-    """Add instances to a cell, all or none, in one transaction: some hundred at a time are the fastest.
+    """Add instances to a cell, all or none, in one transaction; some hundred at a time are the fastest.
 
     instances_values: fields of their records; the others get Nova's defaults. now: microseconds.
     Raises UnknownFieldError (fleetlight.resources.errors), InvalidValueError, PayloadError
@@ -60,10 +60,10 @@ def add_instances(
     uuids = {row.uuid for row in rows}
     if len(uuids) < len(rows):
         raise InvalidValueError("uuid", [row.uuid for row in rows], "another one for each instance")
-    # Before anything is written, since it refuses what the contract does not allow.
+    # Make the announcements before any write, since they refuse values that the contract does not allow.
     announced = outbox.announcements(cell, event_types.INSTANCE_CREATE_END, rows, now)
-    # The mapping comes first, as in Nova: one without an instance is only looked up in vain, while an instance
-    # without a mapping could not be found at all.
+    # The mappings come first, as in Nova: a mapping without an instance costs a lookup, but no API finds an instance
+    # without a mapping.
     fleet.add_mappings([InstanceMapping.of(row, now) for row in rows])
     try:
         with cell_failures(cell.name), writing(engine) as connection:
@@ -87,9 +87,9 @@ _MOST_WAITING = 20
 _OLDEST_US = 90 * 24 * 3600 * MICROSECONDS_PER_SECOND
 _LONGEST_LAG_S = 1.0
 _LONGEST_WAIT_S = 5.0
-# How often the progress is shown while many instances are made.
+# Time between two messages of progress while the simulator fills cells.
 _SAID_EACH_S = 5.0
-# How often each kind of change happens, next to creations and deletions; those that take no worker come first.
+# Weights of the kinds of changes beside creations and deletions. Quick changes need no worker.
 _QUICK_CHANGES = {"rename": 3, "metadata": 5, "tags": 3}
 _CHANGES = {**_QUICK_CHANGES, "power": 5, "move": 4}
 _CREATE_OR_DELETE = 0.3
@@ -97,7 +97,7 @@ _CREATE_OR_DELETE = 0.3
 
 @dataclass(slots=True)
 class _Live:
-    """What the simulator remembers of an instance, to choose a change that is allowed."""
+    """State of an instance by which the simulator chooses an allowed change."""
 
     name: str | None
     vm_state: str | None
@@ -106,7 +106,7 @@ class _Live:
 
 @dataclass(slots=True)
 class SimulatedCell:
-    """A native cell to keep busy. host_count: its hosts, which are called as `host_name` says."""
+    """A native cell to keep busy. host_count: its hosts, with names by `host_name`. live: its instances by uuid."""
 
     cell: Cell
     engine: Engine
@@ -116,19 +116,19 @@ class SimulatedCell:
     live: dict[str, _Live] = field(default_factory=dict)
 
     def is_busy(self) -> bool:
-        """Whether so much waits for workers that more would only make them late. Raises CellUnreachableError."""
+        """Whether too many jobs wait for workers to add more. Raises CellUnreachableError."""
         ready = select(jobs.c.id).where(jobs.c.is_ready)
         statement = ready.order_by(jobs.c.priority, jobs.c.id).offset(_MOST_WAITING - 1).limit(1)
         with cell_failures(self.cell.name), self.engine.connect() as connection:
             return connection.execute(statement).first() is not None
 
     def load(self) -> None:
-        """Learn which instances are alive. Raises CellUnreachableError."""
+        """Read the living instances of the cell. Raises CellUnreachableError."""
         columns = (instances.c.uuid, instances.c.display_name, instances.c.vm_state, instances.c.tags)
         with cell_failures(self.cell.name), self.engine.connect() as connection:
-            # What is being deleted is as good as gone; a state that is null says nothing of the task.
+            # Skip instances that are being deleted; task_state may be null.
             is_deleting = instances.c.task_state.is_not_distinct_from("deleting")
-            # What the remote API has made, reservations among it, stays for its caller.
+            # Skip instances and reservations of the remote API, which belong to its callers.
             is_simulated = instances.c.ganeti.is_(None), instances.c.forthcoming.is_not(True)
             rows = connection.execute(
                 select(*columns).where(instances.c.deleted.is_(False), ~is_deleting, *is_simulated)
@@ -137,10 +137,10 @@ class SimulatedCell:
 
 
 class Simulator:
-    """Keeps about `instance_count` instances in `cells`, changing `rate` of them a second.
+    """Keeps about `instance_count` instances in `cells`, and changes `rate` of them per second.
 
-    rate: 0 fills the cells and does no more.
-    seed: the same seed makes the same names, flavors and order of changes; uuids differ, so that a fleet can be filled
+    rate: 0: only fill the cells.
+    seed: the same seed makes the same names, flavors and order of changes, but other uuids, so that it can fill a fleet
         again.
     """
 
@@ -161,11 +161,11 @@ class Simulator:
 
     @property
     def live_count(self) -> int:
-        """Instances that were alive when last looked at."""
+        """The number of living instances, as last known."""
         return sum(len(cell.live) for cell in self._cells)
 
     def run(self, stop: Event) -> None:
-        """Fill the cells, then keep them busy until `stop` is set; waits while a database is away."""
+        """Fill the cells, then change them until `stop` is set; waits while a database is away."""
         away = (CellUnreachableError, FleetUnreachableError)
         retrying = retrying_until(stop, away, _log_waiting, longest_wait_s=_LONGEST_WAIT_S)
         retrying(self.fill, stop)
@@ -174,11 +174,11 @@ class Simulator:
         due = time.monotonic()
         while not stop.wait(max(0.0, due - time.monotonic())):
             retrying(self.step)
-            # After a pause of the machine the changes that were missed are not made up for.
+            # Skip the changes missed in a pause of the machine.
             due = max(due, time.monotonic() - _LONGEST_LAG_S) + 1 / self._rate
 
     def fill(self, stop: Event) -> None:
-        """Create what is missing of the instances, always in the emptiest cell; ends early when `stop` is set.
+        """Create the missing instances, always in the emptiest cell; ends early when `stop` is set.
 
         Raises CellUnreachableError or FleetUnreachableError.
         """
@@ -210,7 +210,7 @@ class Simulator:
         )
 
     def step(self) -> None:
-        """One change somewhere. Raises CellUnreachableError or FleetUnreachableError."""
+        """Make one change in a random cell. Raises CellUnreachableError or FleetUnreachableError."""
         if not self.live_count:
             self._create(self._random.choice(self._cells))
             return
@@ -224,7 +224,7 @@ class Simulator:
         self._try(cell, lambda uuid, live: self._change(kind, cell, uuid, live))
 
     def _create_or_delete(self, cell: SimulatedCell) -> None:
-        # The further the count is off, the likelier the step that corrects it: it swings by about a tenth.
+        # The larger the deviation of the count, the likelier its correction: it varies by about a tenth.
         lead = (self.live_count - self._instance_count) / max(10.0, self._instance_count / 10)
         if self._random.random() < 0.5 - lead / 2:
             self._create(min(self._cells, key=lambda candidate: len(candidate.live)))
@@ -232,7 +232,7 @@ class Simulator:
         self._try(cell, lambda uuid, live: self._delete(cell, uuid))
 
     def _fill(self, cell: SimulatedCell, count: int) -> None:
-        # So that none was launched in the future.
+        # Early enough that no launch is in the future.
         newest = self._clock() - LONGEST_LAUNCH_US
         values = [
             new_instance(self._random, cell.cell.name, newest - self._random.randrange(_OLDEST_US + 1), cell.host_count)
@@ -257,7 +257,7 @@ class Simulator:
         try:
             act(uuid, cell.live[uuid])
         except (InstanceNotFoundError, StateConflictError):
-            # It is still busy, or users work in this fleet too: look again at what is there.
+            # The instance is busy, or a user has changed the fleet: read it again.
             cell.load()
 
     def _change(self, kind: str, cell: SimulatedCell, uuid: str, live: _Live) -> None:

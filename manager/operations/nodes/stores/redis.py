@@ -1,8 +1,8 @@
 """Node state in a Redis or Valkey that the processes of a cell share (docs/decisions/0022).
 
-Each step is one script, which the server carries out with nothing between. What it cannot be sure of it does not have:
-after a start, after a failover, and after its clock was set back everything is a miss. A change that it cannot be told
-of must not be made, so a server that is away stops changes and slows reading.
+Each step is one script, which the server runs atomically. The store loses its entries whenever it may have missed a
+change: after a start, a failover, or a step back of its clock. Processes must announce changes to it, so a server that
+is away stops changes, and makes reads slower.
 """
 
 import time
@@ -20,17 +20,17 @@ from fleetlight.manager.operations.nodes.errors import StoreUnreachableError
 from fleetlight.manager.operations.nodes.stores.store import UNKNOWN_END_S, StateChange, StoredEntry, Ticket, new_name
 
 _SCRIPT = files("fleetlight.manager.operations.nodes.stores").joinpath("steps.lua").read_text(encoding="utf-8")
-# With another form of entries it gets another number.
+# Increased when the form of entries changes.
 _VERSION = 1
 _TIMEOUT_S = 1.0
-# A server that did not answer is not asked again before that: each of a thousand reads would wait for it.
+# Pause after a failed step, since each of a thousand reads would wait for the timeout.
 _REST_S = 2.0
 
 
 class RedisStore:
-    """url: redis:// or rediss://, with the database. cell: its uuid; cells do not see each other.
+    """A store on a server. url: redis:// or rediss://, with the database. cell: uuid, which is part of all keys.
 
-    ttl_s: as in MemoryStore. timeout_s: how long one step may take. clock: seconds; unless given, the server's.
+    ttl_s: after which an entry is expired; 0: never. timeout_s: of one step. clock: seconds; None: the server's clock.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class RedisStore:
             url,
             socket_timeout=timeout_s,
             socket_connect_timeout=timeout_s,
-            # A connection that was idle may have been closed. Each step may be carried out twice.
+            # Retry once, since the server may have closed an idle connection; every step may run twice.
             retry=Retry(NoBackoff(), 1),
         )
         self._run = self._client.register_script(_SCRIPT)
-        # Braces: in a cluster of servers all keys of a cell are on one.
+        # The braces keep all keys of a cell on one server of a Redis cluster.
         self._prefix = f"fleetlight:nodes:{_VERSION}:{{{cell}}}"
         self._ttl_s = ttl_s
         self._clock = clock
@@ -61,7 +61,7 @@ class RedisStore:
 
     def find(self, nodes: Collection[str]) -> Mapping[str, StoredEntry]:
         names = list(nodes)
-        # Sent together: a thousand answers, each waited for, would take as long as a call.
+        # One pipeline, since a thousand round trips would take as long as a call of a node.
         answers = self._steps("find", [[name] for name in names])
         return {name: self._found(*each) for name, each in zip(names, answers, strict=True) if each is not None}
 
@@ -95,13 +95,13 @@ class RedisStore:
         return StoredEntry(content, age_s, 0 < self._ttl_s < age_s)
 
     def _step(self, step: str, nodes: Collection[str] | None, *arguments: str | bytes | int) -> Any:
-        """What the script returns. nodes: None: all. Raises StoreUnreachableError."""
+        """Run one step. nodes: None: all. Returns the script's value. Raises StoreUnreachableError."""
         if nodes is not None and not nodes:
             return None
         return self._steps(step, [nodes], *arguments)[0]
 
     def _steps(self, step: str, each: Sequence[Collection[str] | None], *arguments: str | bytes | int) -> Sequence[Any]:
-        """What the script returns for each of some steps, which are sent together; others may come in between.
+        """Run several steps in one pipeline, which is not atomic; returns the script's values.
 
         Raises StoreUnreachableError.
         """
@@ -135,6 +135,6 @@ def _ms(seconds: float) -> int:
 
 
 def _address(url: str) -> str:
-    """Without user, password and options."""
+    """Return a URL without user, password and options."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or 'localhost'}:{parts.port or 6379}{parts.path}"

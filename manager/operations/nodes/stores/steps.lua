@@ -1,7 +1,7 @@
 -- The steps of a store of node state, each of which Redis carries out as one; see redis.py.
 --
--- KEYS: what concerns all nodes, the changes of all nodes, then for each node what concerns it and its changes.
--- ARGV: the step, a name that no other time has, the time in ms ("": that of the server), then what the step takes.
+-- KEYS: the state of all nodes, the changes of all nodes, then for each node its state and its changes.
+-- ARGV: the step, a unique name, the time in ms ("": that of the server), then the arguments of the step.
 -- A hash of a node: generation, number, entry, sent_at, stored_number, stored_under. Of all: run, generation, clock.
 -- Changes are hashes too: by their name the time in ms from which they do not count.
 
@@ -12,10 +12,10 @@ if now == nil then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- A server that has started again, or another one, may have forgotten changes: nothing that it has kept counts.
+-- Ignore all entries if the server has restarted, or is another one, since it may have lost changes.
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 local seen_run, generation, clock = unpack(redis.call('HMGET', all, 'run', 'generation', 'clock'))
--- Nor does it when its clock was set back, since nobody knows how old it is.
+-- Ignore them also if the clock was set back, since their age is unknown then.
 if seen_run ~= run or not generation or now < tonumber(clock) then
   generation = fresh
   redis.call('HSET', all, 'run', run, 'generation', fresh)
@@ -52,7 +52,7 @@ local function is_current(ticket)
   return ticket ~= '' and ticket == generation_of_node()
 end
 
--- Of the nodes that are named, or of all.
+-- Drop the entries of the named nodes, or of all.
 local function forget()
   if #KEYS == 2 then
     redis.call('HSET', all, 'generation', fresh)

@@ -1,7 +1,7 @@
-"""The interface of stores of node state, each call one indivisible step (contracts/ganeti-node-state-cache, 6).
+"""The interface of stores of node state; each call is atomic (contracts/ganeti-node-state-cache, 6).
 
-A generation is a text that no other time has; it is another one after each change. So an answer that a change overtook
-is known by the generation that its fetch began with, also in a store that has forgotten everything in between.
+A generation is a unique text, which each change replaces. The store detects an answer that is older than a change by
+the generation at the begin of its fetch, even after it has lost everything in between.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -10,18 +10,19 @@ from typing import Protocol
 from uuid import uuid4
 
 MonotonicClock = Callable[[], float]
-"""Seconds that only go forward."""
+"""Monotonic seconds."""
 UNKNOWN_END_S = 60.0
-"""So long after a change whose end is not known a node may still be changing."""
+"""How long a node may go on changing after a call whose outcome is unknown."""
 
 
 def new_name() -> str:
+    """Return a unique name of a change or generation."""
     return uuid4().hex
 
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
-    """An entry. age_s: since its fetch was sent. is_expired: it is older than it may be, and serves nothing."""
+    """An entry of a node. age_s: since its fetch was sent. is_expired: whether it is too old to be used."""
 
     content: bytes
     age_s: float
@@ -30,9 +31,9 @@ class StoredEntry:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """What a fetch begins with. number: higher than that of every earlier fetch of the node.
+    """State of the store when a fetch begins. number: higher than that of every earlier fetch of the node.
 
-    generation: None while a change is under way: what is seen then may be of before it, whenever it arrives.
+    generation: None during a change, since the answer may then be older than the change.
     """
 
     generation: str | None
@@ -41,9 +42,9 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """A change that is under way. nodes: whose state it changes; None: that of all.
+    """A running change. nodes: with changed state; None: all.
 
-    timeout_s: how long it takes at most, after which it counts as one whose end is not known.
+    timeout_s: longest duration, after which its outcome counts as unknown.
     """
 
     nodes: Collection[str] | None
@@ -52,41 +53,41 @@ class StateChange:
 
 
 class Store(Protocol):
-    """Calls come from any thread. Those of a server raise StoreUnreachableError."""
+    """A store, for calls from any thread. Those of a server raise StoreUnreachableError."""
 
     def find(self, nodes: Collection[str]) -> Mapping[str, StoredEntry]:
-        """The entries of those of the nodes that have one."""
+        """Return the entries of the nodes that have one."""
         ...
 
     def begin_fetch(self, node: str) -> tuple[Ticket, bytes | None]:
-        """Drop the entry of a node that is about to be asked; returns it too, expired or not."""
+        """Drop and return the entry of a node, expired or not, before a query of the node."""
         ...
 
     def is_current(self, node: str, ticket: Ticket) -> bool:
-        """Whether none was under way when a fetch began, and no change counted since."""
+        """Whether no change was running when a fetch began, and none has begun since."""
         ...
 
     def put(self, node: str, ticket: Ticket, content: bytes, age_s: float) -> bool:
-        """Keep what a fetch brought, unless a change or a later fetch was faster; whether it was kept.
+        """Store the result of a fetch, unless a change or a later fetch was faster; returns whether it is stored.
 
         age_s: time since the fetch was sent.
         """
         ...
 
     def begin_change(self, change: StateChange) -> None:
-        """Before it is sent."""
+        """Note a change before it is sent."""
 
     def end_change(self, change: StateChange, *, is_known: bool) -> None:
-        """is_known: whether the node said how it ended."""
+        """Note the end of a change. is_known: whether the node has reported its outcome."""
 
     def drop(self, nodes: Collection[str] | None) -> None:
-        """Forget what is known of nodes, or of all (None), also what is being asked for now."""
+        """Drop the entries of nodes (None: of all), and the results of running fetches."""
 
     def close(self) -> None: ...
 
 
 class NoStore:
-    """Keeps nothing, for processes that share no server: they could not see each other's changes."""
+    """A store that keeps nothing, for processes without a shared server, which do not see each other's changes."""
 
     def find(self, nodes: Collection[str]) -> Mapping[str, StoredEntry]:
         return {}
