@@ -28,7 +28,7 @@ export interface Asked {
   readonly signal?: AbortSignal;
 }
 
-/** What is called when the API says that nobody is logged in. */
+/** Called when the API answers that the session is not logged in. */
 let onLoggedOut: () => void = () => undefined;
 
 export function whenLoggedOut(call: () => void): void {

@@ -42,7 +42,7 @@ export const LISTS: readonly ListKind[] = [
     singular: "instance",
     columns: ["name", "cell", "host", "vm_state", "task_state", "be/vcpus", "be/memory", "nic.ips", "project_id", "created_at"],
     base: "",
-    empty: "No instance yet. Whoever logs in to the compute API makes them.",
+    empty: "No instance yet. Users create them through the compute API.",
     example: 'web   or   vm_state == "active" and be/memory > 4096',
   },
   {

@@ -1,7 +1,7 @@
 /**
  * The rows of a list of any length, of which only those near the window are kept.
  *
- * A list is read on from where a page ended, so whoever scrolls sees each row once. A jump begins anew at one of the
+ * A list is read on from where a page ended, so a user who scrolls sees each row once. A jump begins anew at one of the
  * boundaries that the API tells of the whole list: where these are of a sample, the position is about right, and what
  * is before and behind it is exact. A jump into the middle of a million rows costs some ten requests.
  */

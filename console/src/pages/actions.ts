@@ -9,7 +9,7 @@ export interface Action {
   readonly name: string;
   readonly title: string;
   readonly group: (typeof GROUPS)[number];
-  /** What it will do, for whoever is about to do it. */
+  /** The effect of the action, shown before it is confirmed. */
   readonly does: string;
   /** The body of POST /servers/{id}/action, of some by the image of the instance; null: DELETE /servers/{id}. */
   readonly body: Body | ((image: string) => Body) | null;

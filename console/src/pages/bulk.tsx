@@ -189,7 +189,7 @@ function State({ bulk: { state, done, total } }: { bulk: Bulk }) {
 /** The cells that are left out, for those who may know of them: how many instances of each, by what is known of when. */
 function lacking({ left_out }: Bulk): string {
   const cells = left_out.map(({ cell, instances, age_s }) => {
-    const count = instances === null ? "nobody knows how many" : instances.toLocaleString("en");
+    const count = instances === null ? "unknown number" : instances.toLocaleString("en");
     return `${cell} (${count}${age_s === null ? "" : `, as of ${shownSpan(age_s)} ago`})`;
   });
   return cells.length === 0 ? "" : `: ${cells.join(", ")}`;

@@ -1,4 +1,4 @@
-/** How the fleet is, for whoever operates it: whole or not, what is ill, what fails, what is full, what changed. */
+/** The state of the fleet for its operators: completeness, health, failures, capacity, and recent changes. */
 
 import type { ComponentChildren } from "preact";
 import type { CountsAnswer } from "../api/types";

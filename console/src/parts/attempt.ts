@@ -1,4 +1,4 @@
-/** What someone asks for, and what became of it. */
+/** A request of the user, and its outcome. */
 
 import { type Signal, useSignal } from "@preact/signals";
 import { sentenceOf } from "../api/client";

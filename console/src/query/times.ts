@@ -45,7 +45,7 @@ export function instant(at: number): string {
 
 const UNITS_S: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400, w: 604_800 };
 
-/** The filter with moments in the place of times such as "10m ago", which nobody can follow changes by. */
+/** The filter with moments in place of times such as "10m ago", which streams of changes do not accept. */
 export function fixed(filter: string, now: number): string {
   return filter.replace(/(["'])(\d{1,9}) ?([smhdw]) ago\1/g, (_, __, count: string, unit: string) => `"${instant(Math.max(0, now - Number(count) * UNITS_S[unit]! * 1000))}"`);
 }

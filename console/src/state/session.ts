@@ -28,7 +28,7 @@ export async function openSession(): Promise<void> {
     if (given !== null) history.replaceState(null, "", location.pathname + location.search);
     const { body } = await get<SessionAnswer | NoSession>("/fleetlight/session");
     if (given !== null && body.user === null) {
-      // Only of who is not logged in: a link of somebody else must not change who that is.
+      // Ignored if a user is logged in: the link of another user must not change the session.
       await logIn({ link: given });
       return;
     }
@@ -62,7 +62,7 @@ export async function logOut(): Promise<void> {
 
 /** The caller; only asked for on pages that are shown to those who are logged in. */
 export function caller(): SessionAnswer {
-  if (session.value.state !== "in") throw new Error("nobody is logged in");
+  if (session.value.state !== "in") throw new Error("no user is logged in");
   return session.value.caller;
 }
 
