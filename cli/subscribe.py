@@ -144,7 +144,7 @@ def resume(subscription_id: IdArgument, fleet: OpenFleet) -> None:
 
 @app.command(epilog=examples(f"fleetlight subscribe remove {_ID}"))
 def remove(subscription_id: IdArgument, fleet: OpenFleet) -> None:
-    """Remove a subscription, whoever created it, with the events that its target refused."""
+    """Remove a subscription of any user, with the events that its target refused."""
     fleet.subscriptions.remove(fleet.subscriptions.find(subscription_id).id)
     print_result(f"{subscription_id}: removed")
 

@@ -1,6 +1,6 @@
 """The explanation of a list: its sources and the reason for each, their queries and durations.
 
-An Observer records one list. Lists that nobody asks to explain have none, and cost nothing more.
+An Observer records one list. Lists without explanation have none, and cost nothing more.
 """
 
 import time

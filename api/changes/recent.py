@@ -259,7 +259,7 @@ class RecentChangesHandler:
                     question = partial(_in_changelog, wanted=wanted, before=before, limit=few, most=most)
                     return await self._cells.ask(cell.uuid, question, self._timeout_s)
                 if wanted.made.user_id is not None:
-                    return "nobody says who made its changes"
+                    return "its changes do not name their users"
                 return await self._in_journal(cell, wanted, before, few)
             except (CellUnreachableError, UnknownCellError) as error:
                 return str(error)

@@ -2,8 +2,8 @@
 
 A slow query alone does not count as hanging: it may be a heavy one, or its caller in a hurry. A cell is suspected if no
 answer arrived for as long as one may take (`deadline_s`), or if it took long to fail; it hangs if it then does not
-answer a probe either. A failure that comes at once, such as a refused connection, delays nobody, so the cell is queried
-again each time.
+answer a probe either. A failure that comes at once, such as a refused connection, delays no caller, so each caller
+queries the cell again.
 """
 
 import asyncio

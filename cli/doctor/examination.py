@@ -146,7 +146,7 @@ def suspected(found: Examination) -> Iterator[Finding]:
 def _about_cells(settings: Settings, known: IndexKnows, cells: Sequence[Cell]) -> list[Check]:
     enabled = [cell for cell in cells if not cell.disabled]
     indexed = known.indexed or IndexedCells()
-    # Nobody listens to the bus of a cell that is followed by its log.
+    # No process reads the bus of a cell that is followed by its log.
     heard = [cell for cell in enabled if cell.transport_url and indexed.followed_by(cell) is not FollowedBy.LOG]
     with_bus = sorted(heard, key=lambda cell: cell.transport_url)
     buses = [list(group) for _, group in groupby(with_bus, key=lambda cell: cell.transport_url)]

@@ -229,8 +229,8 @@ def _count_dead_letters(
     settings: BusSettings, failures_kept: Mapping[str, int], indexed: IndexedCells, cell: Cell
 ) -> int:
     """The dead letters in the fleet database, plus those on the bus that no indexer has taken over yet."""
-    # The bus inside `fleetlight up` cannot be reached from here, and nobody listens to the bus of a cell that is
-    # followed by its log.
+    # This process cannot reach the bus inside `fleetlight up`, and no process reads the bus of a cell that is followed
+    # by its log.
     has_no_bus = is_in_process(cell) or not cell.transport_url or indexed.followed_by(cell) is FollowedBy.LOG
     on_the_bus = 0 if has_no_bus else dead_letters(cell.transport_url, cell.uuid, settings)
     return failures_kept.get(cell.uuid, 0) + on_the_bus

@@ -33,7 +33,7 @@ def luxi(
 ) -> None:
     """Answer Ganeti's local queries at a unix socket, without the API.
 
-    Whoever can open the socket sees the whole fleet: only the user and the group of this process can.
+    Programs that can open the socket see the whole fleet: only the user and the group of this process can.
     """
     path = socket or settings.api.luxi_socket
     if path is None:

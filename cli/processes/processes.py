@@ -145,7 +145,7 @@ def run_until_signal(
     stop = Event()
 
     def stop_after(number: signal.Signals) -> None:
-        # First: a log that nobody reads any more raises, and then no later signal is heard either.
+        # Set it first, since logging raises if the reader of the log is gone, which would lose later signals, too.
         stop.set()
         _log.info("stopping", signal=number.name)
 

@@ -382,7 +382,7 @@ def test_who_made_a_change_is_not_known_of_cells_that_number_nothing(fleet: Comp
     answer = recent(fleet.api(), user_id="ada")
     assert (answer["complete"], [each["reason"] for each in answer["missing"]]) == (
         False,
-        ["nobody says who made its changes"],
+        ["its changes do not name their users"],
     )
 
 

@@ -6,7 +6,7 @@ missing from the accounts may be of a write under way: further looks search for 
 has reported the end of all it had begun. The seal then held at the moment of the first of these looks.
 
 If a version has moved, the settings, mappings and aliases themselves are checked. A single change from one right state
-to another does no harm, whoever made it; between two changes there may have been a wrong state.
+to another does no harm, but between two changes the state may have been wrong.
 """
 
 import time

@@ -1,7 +1,7 @@
 """The required properties of our indexes apart from documents: settings, mapping and aliases, all of which decide what
 a search finds, or how a document is stored.
 
-A site's template can add to these when an index is created, and whoever may manage an index can change them later.
+A site's template can add to these when an index is created, and its administrators can change them later.
 """
 
 from collections.abc import Iterator, Mapping
