@@ -47,7 +47,7 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
 
 
 class _Watching:
-    """Somebody who watches the instances of one name."""
+    """A client that watches the instances of one name."""
 
     def __init__(self, number: int) -> None:
         question = query_of(ITEM_TYPES["instance"], ["name"], f'name == "web-{number}"', all_projects=True)

@@ -3,7 +3,7 @@
 Needs the standard library alone. `tests/contract/walks.py` makes the walks, which need the environment.
 
 *Product* is what hatch packages, and the console; *index* is the product without the wing `manager/`. Counted are the
-files that somebody writes (`_WRITTEN`), also those that git does not have yet; neither data nor lock files. Kinds of
+files written by hand (`_WRITTEN`), also those that git does not have yet; neither data nor lock files. Kinds of
 lines are told apart in Python only: elsewhere a line is code or blank. *Functions* are what `def` makes, methods and
 inner functions too; *code* is neither docstring, comment, import nor blank.
 """

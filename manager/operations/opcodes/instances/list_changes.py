@@ -68,7 +68,10 @@ def _changed_disk(given: Mapping[str, Any], *, may_change_size: bool) -> Mapping
 def changed_nics(
     task: Task, nics: Sequence[NicValues], changes: Changes, *, mac_prefix: str, group_uuid: str | None
 ) -> tuple[Sequence[NicValues], list[list[Any]]]:
-    """As `changed_disks`, and take and release addresses. mac_prefix, group_uuid: see `take_interfaces`."""
+    """As `changed_disks`, and take and release addresses. mac_prefix, group_uuid: see `take_interfaces`.
+
+    Raises PrerequisiteError.
+    """
     found, told = list(nics), list[list[Any]]()
     uuid = task.instance.uuid
 
