@@ -52,7 +52,7 @@ _REFUSALS: dict[tuple[int, ...], dict[int, Outcome]] = {(60, 40): _WHEN_PUBLISHI
 
 
 class BlockedError(Exception):
-    """The broker takes no messages from anybody, for example for lack of memory or disk."""
+    """The broker takes no messages from any client, for example for lack of memory or disk."""
 
 
 class BrokerLink:
@@ -236,7 +236,7 @@ def _outcome_of(error: Exception) -> Outcome:
         case ssl.SSLCertVerificationError():
             return Away(UNTRUSTED)
         case BlockedError():
-            return Away("the broker takes no messages now, from anybody")
+            return Away("the broker takes no messages from any client now")
         case gaierror() | ConnectionRefusedError() | TimeoutError():
             return Away(UNREACHABLE)
         case OSError():

@@ -91,7 +91,7 @@ def remove_user(name: UserArgument, file: UsersFile) -> None:
 @app.command("set-password", epilog=examples("fleetlight identity user set-password ada"))
 def set_password(name: UserArgument, file: UsersFile) -> None:
     """Set a user's password, from a prompt or the standard input; the user's tokens become invalid at once."""
-    user = file.read().named_user(name)  # fails before anyone types a password in vain
+    user = file.read().named_user(name)  # fails before the user types a password in vain
     password = asked_password()
     _replace_user(file, user.id, password_hash=hash_password(password), valid_from=system_clock())
     print_result(f"{name}: has a new password")

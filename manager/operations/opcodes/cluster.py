@@ -1,6 +1,6 @@
 """Operations of Ganeti on a cell as a whole."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -118,10 +118,6 @@ _AS_GIVEN = {
     "vg_name": "volume_group_name",
 }
 Merge = Callable[[ClusterSetParams, Parameters], Any]
-
-
-def _nothing_to_check(_op: RedistributeConfiguration, _task: Task) -> None:
-    """Let the operation begin."""
 
 
 def _plan(op: ClusterSetParams, task: Task) -> Parameters:
@@ -269,11 +265,13 @@ def _forget(task: Task) -> NodeCall | None:
     return NodeCall(ALL_NODES, FORGET) if is_about_nodes else None
 
 
-def _lock(_op: ClusterSetParams, _instance_uuid: str | None) -> Collection[Lock]:
-    return (Lock("cluster", "cluster"),)
-
-
 CLUSTER: tuple[tuple[str, Operation], ...] = (
-    operation(RedistributeConfiguration, _nothing_to_check),
-    configuring(ClusterSetParams, _plan, _carry_out, locks=_lock, call=_forget),
+    operation(RedistributeConfiguration, lambda _op, _task: None),
+    configuring(
+        ClusterSetParams,
+        _plan,
+        _carry_out,
+        locks=lambda _op, _instance_uuid: (Lock("cluster", "cluster"),),
+        call=_forget,
+    ),
 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine, delete, func, insert, select, update
+from sqlalchemy import Engine, delete, func, insert, select, update
 
 from fleetlight.cells.database.engines import cell_failures, writing
 from fleetlight.cells.model import Cell
@@ -40,7 +40,7 @@ class JobFilters:
                 "predicates": new.predicates,
                 "action": new.action,
                 "reason_trail": new.reason_trail,
-                "watermark": _newest_job(connection),
+                "watermark": connection.scalar(select(func.max(jobs.c.id))) or 0,
             }
             of = job_filters.c
             made = uuid or str(uuid4())
@@ -56,7 +56,3 @@ class JobFilters:
             if found:
                 apply_filters(connection, self._cell, self._clock())
             return found
-
-
-def _newest_job(connection: Connection) -> int:
-    return connection.scalar(select(func.max(jobs.c.id))) or 0

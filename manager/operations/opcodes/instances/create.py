@@ -48,10 +48,6 @@ def _make(op: InstanceCreate, task: Task) -> None:
         }
 
 
-def _is_real(task: Task) -> bool:
-    return not InstanceCreate.read(task.parameters).forthcoming
-
-
 def _new_guest(task: Task) -> Mapping[str, Any]:
     return {**with_copies(task), "start": _starts(InstanceCreate.read(task.parameters))}
 
@@ -107,7 +103,11 @@ CREATE: tuple[tuple[str, Operation], ...] = (
     operation(
         InstanceCreate,
         _create,
-        Step(_built, _is_real, host_call("create", _new_guest, destination_host)),
+        Step(
+            _built,
+            lambda task: not InstanceCreate.read(task.parameters).forthcoming,
+            host_call("create", _new_guest, destination_host),
+        ),
         locks=instance_lock,
         undo=host_call("undo_create", with_copies, destination_host),
         show_failure=_give_up,

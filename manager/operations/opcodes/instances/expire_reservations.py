@@ -31,16 +31,13 @@ def _look(_op: InstanceExpire, task: Task) -> None:
     task.notes["is_over"] = is_reserved and is_over(task.connection, task.instance.uuid, task.now)
 
 
-def _is_over(task: Task) -> bool:
-    return bool(task.notes["is_over"])
-
-
-def _expire(task: Task) -> None:
-    remove_reservation(task, "reservation.expire")
-
-
 EXPIRE: tuple[tuple[str, Operation], ...] = (
-    operation(InstanceExpire, _look, Step(_expire, _is_over), locks=instance_lock),
+    operation(
+        InstanceExpire,
+        _look,
+        Step(lambda task: remove_reservation(task, "reservation.expire"), lambda task: task.notes["is_over"]),
+        locks=instance_lock,
+    ),
 )
 
 

@@ -30,14 +30,6 @@ def _check(op: InstanceRemove, task: Task) -> None:
     task.notes["was_forthcoming"] = record["forthcoming"]
 
 
-def _was_reserved(task: Task) -> bool:
-    return bool(task.notes["was_forthcoming"])
-
-
-def _was_real(task: Task) -> bool:
-    return not task.notes["was_forthcoming"]
-
-
 def remove_reservation(task: Task, event_type: str = "reservation.delete.end") -> None:
     """Delete the reservation of a task, with its claims, addresses and expiry."""
     uuid = task.instance.uuid
@@ -52,9 +44,9 @@ REMOVE: tuple[tuple[str, Operation], ...] = (
     operation(
         InstanceRemove,
         _check,
-        Step(remove_reservation, _was_reserved),
+        Step(remove_reservation, lambda task: task.notes["was_forthcoming"]),
         *only_if(
-            _was_real,
+            lambda task: not task.notes["was_forthcoming"],
             task_begins("deleting"),
             *ACTIONS["delete"].steps,
         ),
