@@ -30,7 +30,6 @@ from fleetlight.api.shared.proof import proof_headers
 from fleetlight.api.shared.times import with_zone
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
-from fleetlight.cells.fleet.journals import KEPT
 from fleetlight.cells.kinds.native.instance_history import HistoryEntry
 from fleetlight.cells.model import FIRST_REVISION, NO_REVISION, Cell, CellAdapter, Change, ChangelogAdapter
 from fleetlight.cells.payloads.instance_payload import from_payload
@@ -142,8 +141,10 @@ class _Made:
         user_id = query.last("user_id") or None
         return cls(user_id, -_UNKNOWN if since is None else since, _UNKNOWN if before is None else before, now)
 
-    def has(self, entry: HistoryEntry) -> bool:
-        return self.since <= entry.at < self.before and self.user_id in (None, entry.user_id)
+    def has(self, entry: HistoryEntry, found_at: int = 0) -> bool:
+        """Return whether the change is wanted. found_at: when a journal got it; its own time may be an older one."""
+        is_in_time = self.since <= max(entry.at, found_at) and entry.at < self.before
+        return is_in_time and self.user_id in (None, entry.user_id)
 
     def lacks(self, forgotten_until: int, unnumbered_since: int | None) -> str | None:
         """Return why a cell lacks wanted changes; None if it has all. A request without `since` wants those it keeps.
@@ -285,12 +286,11 @@ class RecentChangesHandler:
                 break
             position, looked_at = number, looked_at + 1
             entry = HistoryEntry(change.version, at, "", "", None, None, None, None)
-            if wanted.made.has(entry) and wanted.has(cell, change.record, None, None):
+            if wanted.made.has(entry, change.found_at) and wanted.has(cell, change.record, None, None):
                 found.append(_Found(cell, position, change.record, change.is_gone, entry))
         is_whole = looked_at == len(entries) < _BATCH
         until = None if is_whole else max(times[looked_at - 1 :])
-        is_cut = is_whole and reading.now.sequence > KEPT
-        lacks = wanted.made.lacks(max([reading.began_at, *times[-1:]]) if is_cut else reading.began_at, None)
+        lacks = wanted.made.lacks(reading.began_at, None)
         if lacks is None and wanted.made.before != _UNKNOWN:
             # The journal lacks the change before that moment of an instance that has changed again since.
             lacks = "of each instance only the newest change is known"
@@ -301,6 +301,8 @@ def _in_changelog(adapter: CellAdapter, wanted: _Wanted, before: Position | None
     """Examine a native cell's changes before `before`. Blocks; raises CellUnreachableError, BadRequestError."""
     if not isinstance(adapter, ChangelogAdapter):
         raise CellUnreachableError(adapter.cell.name, "nothing numbers its changes")
+    # Before the position: what is numbered in between is behind it.
+    unnumbered_since = adapter.unnumbered_since()
     now, oldest = adapter.position(), adapter.oldest_kept_sequence()
     if before is not None and before.epoch != now.epoch:
         raise _begun_anew(adapter.cell)
@@ -333,7 +335,7 @@ def _in_changelog(adapter: CellAdapter, wanted: _Wanted, before: Position | None
         batch = _BATCH
     has_more = position > oldest and not are_older_unwanted
     # After the reads, since the cell may have pruned changes meanwhile.
-    lacks = wanted.made.lacks(adapter.forgotten_until(), adapter.unnumbered_since())
+    lacks = wanted.made.lacks(adapter.forgotten_until(), unnumbered_since)
     return _Look(adapter.cell, found, Position(now.epoch, position), until if has_more else None, unread, lacks)
 
 

@@ -6,11 +6,11 @@ cell: a new one begins when changes may be missing from the last one.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
 from fleetlight.cells.epochs import Position
 from fleetlight.cells.fleet.announced_instances import AnnouncedInstances, remove_announced
@@ -28,22 +28,23 @@ class DetectedChange:
     """A change of one instance that an indexer detected.
 
     version: of its document (fleetlight.indexer.backends.base.Document). is_gone: the cell no longer has the instance,
-    and `record` is its last known state.
+    and `record` is its last known state. found_at: when the journal got it, in microseconds; 0 before.
     """
 
     instance_uuid: str
     version: int
     record: Record
     is_gone: bool = False
+    found_at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class JournalReading:
     """A part of a journal, at one moment.
 
-    now: its last position. began_at: when it was begun, in microseconds; no earlier change is in it. followed_at: when
-    an indexer last confirmed that it follows the cell, in microseconds. entries: sequence and change, in the requested
-    order.
+    now: its last position. began_at: the moment, in microseconds, until which it may lack what was found. followed_at:
+    when an indexer last confirmed that it follows the cell, in microseconds. entries: sequence and change, in the
+    requested order.
     """
 
     now: Position
@@ -106,6 +107,7 @@ class Journals:
             known = {row.instance_uuid: row.version for row in connection.execute(there)}
             newer = [each for each in detected_changes if each.version > known.get(each.instance_uuid, 0)]
             _remove_entries(connection, cell_uuid, [each.instance_uuid for each in newer])
+            now = system_clock()
             numbers = range(last - len(newer) + 1, last + 1)
             if newer:
                 rows = [
@@ -116,12 +118,17 @@ class Journals:
                         "version": each.version,
                         "record": msgspec.json.encode(each.record),
                         "is_gone": each.is_gone,
+                        "found_at": now,
                     }
                     for number, each in zip(numbers, newer, strict=True)
                 ]
                 connection.execute(insert(journal_entries), rows)
-            is_old = entries.sequence <= last - KEPT
-            connection.execute(delete(journal_entries).where(entries.cell_uuid == cell_uuid, is_old))
+            is_old = and_(entries.cell_uuid == cell_uuid, entries.sequence <= last - KEPT)
+            dropped_at = connection.scalar(select(func.max(entries.found_at)).where(is_old))
+            if dropped_at is not None:
+                begun = update(journals).where(columns.cell_uuid == cell_uuid).values(began_at=dropped_at)
+                connection.execute(begun)
+                connection.execute(delete(journal_entries).where(is_old))
         return Position(row.epoch, last)
 
     def confirm(self, cell_uuid: str, at: int) -> None:
@@ -158,7 +165,12 @@ class Journals:
         if not rows:
             return None
         found = [
-            (row.sequence, DetectedChange(row.instance_uuid, row.version, msgspec.json.decode(row.record), row.is_gone))
+            (
+                row.sequence,
+                DetectedChange(
+                    row.instance_uuid, row.version, msgspec.json.decode(row.record), row.is_gone, row.found_at
+                ),
+            )
             for row in rows
             if row.sequence is not None
         ]

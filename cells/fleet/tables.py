@@ -131,6 +131,7 @@ journal_entries = Table(
     Column("version", BigInteger, nullable=False),
     Column("record", LargeBinary, nullable=False),
     Column("is_gone", Boolean, nullable=False),
+    Column("found_at", BigInteger, nullable=False),
     Index("ix_journal_entries_instance", "cell_uuid", "instance_uuid", unique=True),
 )
 

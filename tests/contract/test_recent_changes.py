@@ -17,7 +17,7 @@ from fleetlight.cells.fleet.journals import DetectedChange
 from fleetlight.cells.fleet.tables import journals as fleet_journals
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.kinds.native.changelog_pruning import ChangelogPruning
-from fleetlight.cells.model import RequestContext
+from fleetlight.cells.model import Cell, RequestContext
 from fleetlight.cells.tables import changes
 from fleetlight.manager.operations.native_cells import acceptance_in
 from fleetlight.notifications.envelope import decode, encode
@@ -146,7 +146,7 @@ def test_cell_that_does_not_answer_is_named_and_the_others_are_there(fleet: Comp
     assert missing["reason"]
 
 
-def add_nova(fleet: ComputeFleet, *found: Mapping[str, Any], began_at: int = 1) -> None:
+def add_nova(fleet: ComputeFleet, *found: Mapping[str, Any], began_at: int = 1) -> Cell:
     """A cell of Nova of which an indexer has found these records one after the other since `began_at`."""
     cell = fleet.fleet.add_cell("nova", CellKind.NOVA_DB, "sqlite:////nowhere/nova.db", "")
     journals = fleet.fleet.journals
@@ -158,6 +158,7 @@ def add_nova(fleet: ComputeFleet, *found: Mapping[str, Any], began_at: int = 1) 
     for version, record in enumerate(found, 1):
         journals.append(cell.uuid, [DetectedChange(record["uuid"], version, dict(record))])
     journals.confirm(cell.uuid, system_clock())
+    return cell
 
 
 def test_cell_that_numbers_nothing_has_what_indexers_found(fleet: ComputeFleet) -> None:
@@ -340,19 +341,27 @@ def test_newest_change_of_an_instance_hides_those_before_a_moment_in_a_cell_that
 def test_changes_before_a_journal_began_or_that_it_has_dropped_are_missing(
     fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """They are as old as the journal has found them: Nova leaves the time of a server alone in some changes."""
+    began, *minutes = 60, 40, 30, 20, 10
+    now = system_clock()
+    clock = iter([now - ago * 60_000_000 for ago in (began, *minutes)])
+    monkeypatch.setattr("fleetlight.cells.fleet.journals.system_clock", lambda: next(clock))
     monkeypatch.setattr("fleetlight.cells.fleet.journals.KEPT", 3)
-    monkeypatch.setattr("fleetlight.api.changes.recent.KEPT", 3)
-    times = [system_clock() - minutes * 60_000_000 for minutes in (40, 30, 20, 10)]
-    found = [make_record(number, display_name=str(number), updated_at=at) for number, at in enumerate(times)]
-    add_nova(fleet, *found[:3], began_at=times[0] - 60_000_000)
-    for since, is_complete in (("60m ago", False), ("40m ago", True)):
-        assert recent(fleet.api(), changed_since=since)["complete"] == is_complete
-    nova = next(cell for cell in fleet.fleet.cells() if cell.name == "nova")
-    fleet.fleet.journals.append(nova.uuid, [DetectedChange(found[3]["uuid"], 4, dict(found[3]))])
-    for since, is_complete in (("35m ago", False), ("25m ago", True)):
-        answer = recent(fleet.api(), changed_since=since)
-        assert answer["complete"] == is_complete
-    [missing] = recent(fleet.api(), changed_since="35m ago")["missing"]
+    found = [make_record(ago, display_name=str(ago), updated_at=1) for ago in minutes]
+    nova = add_nova(fleet, *found[:3], began_at=now - began * 60_000_000)
+    api = fleet.api()
+    for since, names_since, is_complete in (
+        ("70m ago", ["20", "30", "40"], False),
+        ("50m ago", ["20", "30", "40"], True),
+        ("25m ago", ["20"], True),
+    ):
+        answer = recent(api, changed_since=since)
+        assert (names(answer), answer["complete"]) == (names_since, is_complete)
+    fleet.fleet.journals.append(nova.uuid, [DetectedChange(found[3]["uuid"], 4, found[3])])
+    for since, is_complete in (("45m ago", False), ("35m ago", True)):
+        answer = recent(api, changed_since=since)
+        assert (names(answer), answer["complete"]) == (["10", "20", "30"], is_complete)
+    [missing] = recent(api, changed_since="45m ago")["missing"]
     assert missing["reason"].endswith("are not kept any more")
 
 

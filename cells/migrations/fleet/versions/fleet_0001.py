@@ -129,6 +129,7 @@ def _create_journals() -> None:
         sa.Column("version", sa.BigInteger, nullable=False),
         sa.Column("record", sa.LargeBinary, nullable=False),
         sa.Column("is_gone", sa.Boolean, nullable=False),
+        sa.Column("found_at", sa.BigInteger, nullable=False),
         sa.Index("ix_journal_entries_instance", "cell_uuid", "instance_uuid", unique=True),
     )
     op.create_table(
