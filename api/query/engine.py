@@ -117,40 +117,38 @@ class QueryEngine:
         return pages(QueryRequest(question, caller, fresh, only, observer, read_by), limit or self._max_limit)
 
     async def _pages_by_cell(self, asked: QueryRequest, limit: int) -> AsyncIterator[QueryResult]:
-        """The instances of one cell after the other: a cell that no page has come to is not asked."""
+        """List the instances of one cell after the other. First all are asked for one: each page says what it lacks."""
         question, by_cell = asked.question, asked.question.by_cell
         if by_cell is None:
             raise AssertionError("the question is not of one cell after the other")
-        known = await self._cells.cells()
-        only, _ = choose_cells(question.filter, question.known, known, asked.only)
+        in_any = replace(question, by_cell=None, after=None)
+        first = await anext(self._pages_of_instances(replace(asked, question=in_any), 1))
+        known = {answer.cell.uuid: answer.cell for answer in first.proof.cells}
+        failed = {each.cell.uuid: str(each.failure) for each in first.proof.cells if each.is_down}
+        down = {uuid: CellUnreachableError(known[uuid].name, reason) for uuid, reason in failed.items()}
         name, *begin = question.after or (None,)
-        cells = [cell for cell in known if only is None or cell.uuid in only]
+        cells = sorted(known.values(), key=lambda cell: by_cell.comparable(cell.name))
         if name is not None:
             cells = [cell for cell in cells if not by_cell.comparable(cell.name) < by_cell.comparable(name)]
-        cells.sort(key=lambda cell: by_cell.comparable(cell.name))
-
-        def pages_of(cell_uuids: Collection[str], after: tuple[Any, ...] | None = None) -> AsyncIterator[QueryResult]:
-            in_cells = replace(question, by_cell=None, after=after)
-            return self._pages_of_instances(replace(asked, question=in_cells, only=cell_uuids), limit)
-
-        begun = {cell.uuid: tuple(begin) for cell in cells if cell.name == name and begin[-1] is not None}
-        # As of InstanceLister: what is taken from there while other cells are read must not be in neither.
-        ahead = {
-            cell.uuid: [batch async for batch in pages_of({cell.uuid}, begun.get(cell.uuid))]
-            for cell in cells[1:]
-            if cell.is_before_cells
-        }
         if not cells:
-            async for batch in pages_of(()):
-                yield batch
+            yield replace(first, rows=(), after=None)
+            return
+
+        def pages_of(cell: Cell) -> AsyncIterator[QueryResult]:
+            after = tuple(begin) if cell.name == name and begin[-1] is not None else None
+            in_cell = replace(asked, question=replace(in_any, after=after), only={cell.uuid}, down=down)
+            return self._pages_of_instances(in_cell, limit)
+
+        # As of InstanceLister: what is taken from there while other cells are read must not be in neither.
+        ahead = {cell.uuid: [page async for page in pages_of(cell)] for cell in cells[1:] if cell.is_before_cells}
         for cell, later in zip(cells, (*cells[1:], None), strict=True):
             end = None if later is None else (later.name, *(None for _ in question.order.keys))
             if cell.uuid in ahead:
-                for batch in ahead[cell.uuid]:
-                    yield _in_cell(cell.name, batch, end)
+                for page in ahead[cell.uuid]:
+                    yield _in_cell(cell.name, page, end, first.proof)
             else:
-                async for batch in pages_of({cell.uuid}, begun.get(cell.uuid)):
-                    yield _in_cell(cell.name, batch, end)
+                async for page in pages_of(cell):
+                    yield _in_cell(cell.name, page, end, first.proof)
 
     async def _pages_of_instances(self, asked: QueryRequest, limit: int) -> AsyncIterator[QueryResult]:
         question, observer = asked.question, asked.observer
@@ -172,7 +170,7 @@ class QueryEngine:
         # Read large pages if conditions are evaluated here, since most rows may not match.
         batch = limit if rest == EVERYTHING else self._max_limit
         after = question.after
-        down = {} if question.as_of is None else await self._down_at(question.as_of, asked, only)
+        down = dict(asked.down) if question.as_of is None else await self._down_at(question.as_of, asked, only)
         has_more = True
         while has_more:
             request = PageRequest(wanted, asked.read_by or question.order, batch, after)
@@ -296,10 +294,11 @@ def _telling_of_the_past(asked: QueryRequest) -> Iterator[None]:
         raise BadRequestError(earliest + more) from error
 
 
-def _in_cell(name: str, batch: QueryResult, end: Sequence[Any] | None) -> QueryResult:
-    """The batch of a cell in a list by cell. end: the position to go on after its last one."""
-    rows = [((name, *position), row) for position, row in batch.rows]
-    return replace(batch, rows=rows, after=end if batch.after is None else (name, *batch.after))
+def _in_cell(name: str, page: QueryResult, end: Sequence[Any] | None, of_all: Page) -> QueryResult:
+    """Make the page of a cell one of a list by cell. end: the position after its last one. of_all: of every cell."""
+    rows = [((name, *position), row) for position, row in page.rows]
+    proof = replace(proof_of([of_all, page.proof]), rows=page.proof.rows)
+    return QueryResult(rows, end if page.after is None else (name, *page.after), proof)
 
 
 def _merged(question: ItemQuery, rows: Sequence[Row], later: Sequence[Row]) -> Sequence[Row]:

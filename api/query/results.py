@@ -1,6 +1,6 @@
 """A query as the engine gets it, its result, and the record of how it was made."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from fleetlight.cells.model import Cell
 from fleetlight.listing.answer import CellAnswer, Page
 from fleetlight.listing.explanation import Observer
 from fleetlight.listing.list_items import CellItems
+from fleetlight.listing.sources import CellFailure
 from fleetlight.query.filters import Filter
 from fleetlight.query.sort import SortOrder
 from fleetlight.views.query2.projection import Row
@@ -65,6 +66,7 @@ class QueryRequest:
     """A query with its caller and options, see `QueryEngine.answer`.
 
     read_by: the order in which instances are read, if it differs from the query's; positions are those of the query.
+    down: by uuid, cells that are known to be down, and are not waited for.
     """
 
     question: ItemQuery
@@ -73,6 +75,7 @@ class QueryRequest:
     only: Collection[str] | None
     observer: QueryObserver | None = None
     read_by: SortOrder | None = None
+    down: Mapping[str, CellFailure] = field(default_factory=dict)
 
 
 def with_uncertain(answers: Sequence[CellAnswer], cells: Collection[str]) -> Sequence[CellAnswer]:

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from fleetlight.api.query.item_query import marker_of
 from fleetlight.api.settings import ApiSettings
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.model import Cell, InstanceRow
@@ -210,15 +211,23 @@ def test_instances_of_one_cell_after_the_other_by_the_names_of_the_cells(
         assert walked == sorted(rows, key=lambda row: str(row[0][1]), reverse=is_reversed)
 
 
-def test_page_by_cell_is_complete_until_it_comes_to_a_cell_that_is_down(fleet: ComputeFleet) -> None:
+def test_every_page_by_cell_says_that_a_cell_is_down(fleet: ComputeFleet) -> None:
     for cell in CELLS:
         fleet.create(cell, display_name=cell)
     api = fleet.api(pool=BrokenCells(fleet, failing_after={"north": 0}))
     asked = {"fields": "cell", "order": "cell"}
-    for more, cells, is_complete in (({"limit": "1"}, ["east"], True), ({}, ["east", "south"], False)):
+    for more, cells in (({"limit": "1"}, ["east"]), ({}, ["east", "south"])):
         answer = api.get(f"/fleetlight/query?{urlencode({'all_projects': '1', **asked, **more})}")
         assert [row[0][1] for row in answer.json()["data"]] == cells
-        assert answer.headers["fleetlight-complete"] == str(is_complete).lower()
+        assert answer.headers["fleetlight-complete"] == "false"
+    exported = api.get(f"/fleetlight/query/export?{urlencode({'all_projects': '1', **asked})}")
+    assert "instance-incomplete.csv" in exported.headers["content-disposition"]
+
+
+def test_cells_that_hang_are_waited_for_once_in_a_list_by_cell(fleet: ComputeFleet) -> None:
+    pool = BrokenCells(fleet, hanging=["east", "south"])
+    answer = ask(fleet.api(pool=pool, search=searching(cell_timeout_s=0.2)), fields="cell", order="cell")
+    assert (answer["data"], pool.waited) == ([], 2)
 
 
 def test_servers_without_a_cell_are_read_first_also_where_they_are_listed_last(
@@ -236,13 +245,17 @@ def test_servers_without_a_cell_are_read_first_also_where_they_are_listed_last(
         fleet.create(cell, display_name=cell)
     page = ask(fleet.api(pool=Recording(fleet)), fields="cell", order="-cell")
     assert [row[0][1] for row in page["data"]] == ["south", "north", "east"]
-    assert read == [fleet.cells[name].uuid for name in ("east", "south", "north")]
+    # Once all are asked, by uuid, and then each.
+    assert read[-3:] == [fleet.cells[name].uuid for name in ("east", "south", "north")]
 
 
 def test_cell_is_the_first_key_of_an_order_alone(filled: ComputeFleet) -> None:
     api = filled.api()
     fields = {each["name"]: each["sortable"] for each in api.get("/fleetlight/query/fields").json()["fields"]}
     assert fields["cell"]
+    for text in ('cell == "nowhere"', ""):
+        marker = {"marker": marker_of(["zz", None, None])} if not text else {}
+        assert ask(api, fields="name", order="cell", filter=text, **marker)["data"] == []
     for query, says in (
         ("order=name,cell", "order: 'cell' sorts instances only as the first field"),
         ("order=cell&marker=W251bGxd", "marker: "),
