@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import msgspec
 import typer
@@ -76,7 +76,8 @@ def changes(
     A TIME is like 2026-11-28T18:00Z, or how long ago: '10m ago'. A notice names cells of which changes are missing.
     """
     given = {"filter": expression, "user_id": by, "changed_since": since, "changed_before": before}
-    found, is_cut = _recent(api, {name: value for name, value in given.items() if value is not None}, limit)
+    asked = {name: value for name, value in given.items() if value is not None}
+    found, is_cut = asyncio.run(_recent(api, asked, limit))
     if output is Output.TABLE:
         for change in found["changes"]:
             # Nothing is known of a new instance, and of what cells of Nova and Ganeti had before.
@@ -94,27 +95,34 @@ def changes(
         print_notice("There are older ones.")
     for cell in found["missing"]:
         print_notice(f"Not complete: cell {cell['cell']}: {cell['reason']}")
+    if not (found["complete"] or found["missing"]):
+        print_notice("Not complete: there may be more cells than these.")
 
 
-def _recent(api: OperatorApi, asked: Mapping[str, str], limit: int) -> tuple[dict[str, Any], bool]:
-    """The document of the API, with as many changes, and whether there are older ones.
+async def _recent(api: OperatorApi, asked: Mapping[str, str], limit: int) -> tuple[dict[str, Any], bool]:
+    """Read changes page by page; return them as the API does, and whether there are older ones.
 
-    An answer for a filter that lets few changes pass has fewer than its limit, and a marker.
+    A filter that lets few changes pass makes a page shorter than its limit.
     """
+    from fleetlight.cli.in_process import document_of  # noqa: PLC0415 -- other commands would start a quarter later
+
     found: list[Any] = []
     missing: dict[str, Any] = {}
     marker: Mapping[str, str] = {}
     is_complete = True
-    while True:
-        page = {**asked, **marker, "all_projects": "true", "limit": min(limit - len(found), _PAGE)}
-        answer, _ = api.get("/fleetlight/changes/recent", page, _OPTIONS)
-        found += answer["changes"]
-        is_complete &= answer["complete"]
-        missing |= {each["cell"]: each for each in answer["missing"]}
-        if answer["marker"] is None or len(found) >= limit:
-            document = {"changes": found, "complete": is_complete, "missing": list(missing.values())}
-            return document, answer["marker"] is not None
-        marker = {"marker": answer["marker"]}
+    # One application for all pages: another one may not know its markers.
+    async with api.opened() as opened:
+        while True:
+            page = {**asked, **marker, "all_projects": "true", "limit": min(limit - len(found), _PAGE)}
+            response = await opened.call("GET", "/fleetlight/changes/recent", query=urlencode(page))
+            answer = document_of(response, _OPTIONS)
+            found += answer["changes"]
+            is_complete &= answer["complete"]
+            missing |= {each["cell"]: each for each in answer["missing"]}
+            if answer["marker"] is None or len(found) >= limit:
+                document = {"changes": found, "complete": is_complete, "missing": list(missing.values())}
+                return document, answer["marker"] is not None
+            marker = {"marker": answer["marker"]}
 
 
 def _as_rows(entry: Mapping[str, Any]) -> Sequence[Sequence[str]]:
