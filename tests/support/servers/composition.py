@@ -27,7 +27,6 @@ COMPOSE_FILE = CHECKOUT / "docker-compose.yml"
 SERVERS = {"elasticsearch", "rabbitmq", "postgresql"}
 
 _COMPLETED = "service_completed_successfully"
-_MONITORING_PORT = "9100"
 _ENDS_WITHIN_S = 120
 
 
@@ -160,7 +159,6 @@ class Composition:
         return value
 
     def _health_check(self, name: str) -> list[str]:
-        how, program, script, url = services()[name]["healthcheck"]["test"]
-        assert (how, program, script) == ("CMD", "python", "/opt/fleetlight/health.py")
-        here = url.replace(f":{_MONITORING_PORT}/", f":{self._monitoring[name]}/")
-        return [sys.executable, str(CHECKOUT / "scripts" / "container_health.py"), here]
+        assert services()[name]["healthcheck"]["test"] == ["CMD", "python", "/opt/fleetlight/health.py"]
+        here = f"FLEETLIGHT_MONITORING_PORT={self._monitoring[name]}"
+        return ["env", here, sys.executable, str(CHECKOUT / "scripts" / "container_health.py")]
