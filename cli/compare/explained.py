@@ -283,11 +283,13 @@ def _sorted_nulls(compared: Compared, difference: Difference) -> bool:
 
 def _uuid_and_marker(compared: Compared, difference: Difference) -> bool:
     question = compared.question
-    return (
-        difference.kind is Kind.MISSING
-        and bool(question.values("marker"))
-        and difference.server in {each for value in question.values("uuid") for each in value.split(",")}
-    )
+    wanted = {each for value in question.values("uuid") for each in value.split(",")}
+    if difference.kind is not Kind.MISSING or not question.values("marker") or difference.server not in wanted:
+        return False
+    if question.values("sort_key")[:1] != ["uuid"]:
+        return True  # neither answer tells where the marker is
+    is_ascending = question.values("sort_dir")[:1] == ["asc"]
+    return (difference.server > question.values("marker")[-1]) != is_ascending
 
 
 RULES: Sequence[Rule] = (

@@ -173,6 +173,8 @@ def test_rule_explains_what_it_is_about(rule: str, question: Question, nova: Ans
         # The row is not the one that is asked for, or there is no marker.
         (asked(f"uuid={ONE}&marker={TWO}"), listed(row(THREE)), listed()),
         (asked(f"uuid={ONE}"), listed(row()), listed()),
+        # It comes behind the marker.
+        (asked(f"uuid={TWO}&marker={ONE}&sort_key=uuid&sort_dir=asc"), listed(row(TWO)), listed()),
         # It is found with the case of letters.
         (asked("name=web"), listed(row()), listed()),
         (asked("name=a"), listed(), Answer(400, {})),
