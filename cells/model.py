@@ -437,7 +437,7 @@ class ChangelogAdapter(CellAdapter, Protocol):
         ...
 
     def forgotten_until(self) -> int:
-        """The latest moment, in microseconds, of a change that was pruned; 0 if the changelog has all changes."""
+        """The latest moment (microseconds) of a change that was pruned, or kept without its previous values; else 0."""
         ...
 
     def first_external_sequence(self, after: int) -> int | None:

@@ -203,7 +203,7 @@ class InstanceFinder:
         The values come from the source of its cell's rows, since an index that lags may have other values.
         may_see: an instance that it denies is searched for in the same places as one that no cell has.
         down: receives the error of a cell that failed, by uuid.
-        Raises MarkerNotFoundError, and CellDownError when the cell of the marker does not answer.
+        Raises MarkerNotFoundError, and CellDownError when neither its cell nor the index tells where the marker is.
         """
         timeout_s = cell_timeout_s or self._settings.cell_timeout_s
         looked_for = _WantedInstance(marker, order, may_see)

@@ -43,7 +43,7 @@ def filter_text(query: QueryString) -> str | None:
 
 
 def changes_query(query: QueryString, caller: Caller) -> ChangesQuery:
-    """Parse a request. Raises BadRequestError, NotFoundError for an unknown cell, and QueryError for a wrong filter."""
+    """Parse a request. Raises BadRequestError, NotFoundError for an unknown type, and QueryError for a wrong filter."""
     refuse_unknown(query, PARAMETERS)
     known = visible_fields(query.last("what") or INSTANCE_FIELDS.name, caller)
     names = listed_up_to(MAX_FIELDS, "fields", query) if query.last("fields") else []

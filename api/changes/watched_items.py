@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 class WatchedItems:
     """A WatchedList of the items that match a query. Live values of nodes are shown as for nodes without an agent.
 
-    cells: those of the fleet. Raises ForbiddenError for fields that the caller may not see.
+    cells: those of the fleet. Raises ForbiddenError where the caller may not see all projects, and asks for them.
     """
 
     def __init__(self, question: ItemQuery, caller: Caller, cells: Sequence[Cell]) -> None:

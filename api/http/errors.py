@@ -256,7 +256,7 @@ class CutExportError(ApiError):
 
 
 class NotSupportedError(ApiError):
-    """No cell of the fleet can do what the request asks for."""
+    """What the request asks for cannot be done here: by its cell, by any cell, or by what is installed."""
 
 
 class UnsupportedMicroversionError(ApiError):

@@ -58,7 +58,7 @@ class OtherItemComparison(Comparison):
         return [each.uuid for each in self._differences()]
 
     def remove(self, versions: Mapping[str, int]) -> None:
-        """Remove documents of items. Lists ask the cell for items of this type from then on."""
+        """Remove documents of items. Lists ask the cell for items of this type until the index has all again."""
         self.index.mark_items(self._item_type, self._cell_uuid, are_whole=False)
         self.index.remove_items(self._item_type, self._cell_uuid, versions)
 

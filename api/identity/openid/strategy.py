@@ -144,7 +144,10 @@ class OpenIdIdentity:
             return then
 
     def _refuse_error(self, error: str | None) -> None:
-        """Raise LoginFailedError for an error code (RFC 6749, 4.1.2.1, and OpenID Connect Core 1.0, 3.1.2.6)."""
+        """Raise LoginFailedError or IdentityServiceError for an error code.
+
+        Sources: RFC 6749, 4.1.2.1, and OpenID Connect Core 1.0, 3.1.2.6.
+        """
         if error in _AWAY:
             raise IdentityServiceError(f"the provider says {error}")
         if error == "access_denied":

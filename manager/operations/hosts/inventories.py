@@ -17,7 +17,7 @@ class InventoryChange:
     """A change of some hosts' nodes; sizes that it does not name stay unchanged.
 
     reserved: amounts by size (`vcpus`, `memory_mib`, `disk_gib`). ratios: allocation ratios of the rest by size,
-        rounded to thousandths. traits: the complete new set of traits.
+        cut to thousandths. traits: the complete new set of traits.
     """
 
     reserved: Mapping[str, int] = field(default_factory=dict)
