@@ -183,7 +183,9 @@ def test_history_is_readable_and_json_for_programs(run: Run) -> None:
     assert "could not be found" in refused.stderr
 
 
-def test_changes_of_all_instances_come_newest_first_as_many_as_are_asked_for(run: Run, empty_place: Path) -> None:
+def test_changes_of_all_instances_come_newest_first_as_many_as_are_asked_for(
+    run: Run, empty_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = create_database_engine(f"sqlite:///{empty_place}/one.db")
     with writing(engine) as connection:
         connection.execute(update(changes).values(sequence=changes.c.id))
@@ -193,9 +195,12 @@ def test_changes_of_all_instances_come_newest_first_as_many_as_are_asked_for(run
     assert [line.split("  ")[1:] for line in shown if "revision" in line][:1] == [
         ["db1.example.com in one", "revision 1", "instance.create.end", "by fleetlight-cell:one"]
     ]
+    whole = json.loads(run("changes", "--output", "json").stdout)["changes"]
     one = run("changes", "--limit", "1", "--output", "json")
     assert len(json.loads(one.stdout)["changes"]) == 1
     assert one.stderr == "There are older ones.\n"
+    monkeypatch.setattr("fleetlight.cli.history._PAGE", 1)
+    assert json.loads(run("changes", "--output", "json").stdout)["changes"] == whole
     table = csv.DictReader(io.StringIO(run("changes", "--output", "csv").stdout))
     assert {"db1.example.com", "web2.example.com"} <= {change["INSTANCE"] for change in table}
     assert run("changes", "--before", "1h ago").stdout == run("changes", "--by", "ada").stdout == ""
