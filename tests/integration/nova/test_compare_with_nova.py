@@ -76,7 +76,8 @@ def assert_nothing_differs(both: Both, most: int, seed: int) -> None:
     asked = (each for each in possible if identifier("not-mapped") not in each.values("marker"))
     tally = compared(both.nova, both.ours, asked, most)
     found = tally.document("http://nova", "http://fleetlight")
-    assert [line for each in found["differences"] for line in example_lines(each)] == []
+    shown = [(*example_lines(each), each["requests"], *each["curl"]) for each in found["differences"]]
+    assert shown == []
     assert (tally.unanswered, tally.unsettled, tally.asked) == (0, 0, most)
     # What moves is the present moment that Nova shows for a server without an update.
     assert tally.same > most * 0.9
