@@ -861,9 +861,8 @@ def _recreated(client: Elasticsearch, name: str) -> None:
     documents = client.search(index=physical, size=100, version=True).body["hits"]["hits"]
     client.indices.delete(index=physical)
     # Who has it open may write meanwhile, which makes it too, with another uuid all the same.
-    client.options(ignore_status=400).indices.create(
-        index=physical, mappings=found["mappings"], aliases=found["aliases"]
-    )
+    create = client.options(ignore_status=400).indices.create
+    create(index=physical, mappings=found["mappings"], aliases=found["aliases"])
     for hit in documents:
         client.index(index=physical, id=hit["_id"], document=hit["_source"], refresh=True)
 
