@@ -139,7 +139,10 @@ def _never_updated(compared: Compared, difference: Difference) -> bool:
 def _host_status_of_deleted(compared: Compared, difference: Difference) -> bool:
     if difference.key != "host_status" or difference.nova != '""':
         return False
-    return compared.row(difference.server).get("status") in ("DELETED", "SOFT_DELETED")
+    # Nova looks up each host once in a list, for the first of its servers, and in vain for one that is deleted.
+    host = compared.row(difference.server).get(_TEXTS["host"])
+    of_host = [row for row in compared.nova.shown if row.get(_TEXTS["host"]) == host]
+    return any(row.get("status") in ("DELETED", "SOFT_DELETED") for row in of_host[:1])
 
 
 def _zone_of_the_row(compared: Compared, difference: Difference) -> bool:

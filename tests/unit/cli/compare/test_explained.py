@@ -47,6 +47,7 @@ def asked(query: str = "", path: str = "/servers/detail") -> Question:
     return Question(path, tuple((name, value) for name, _, value in pairs), "2.96")
 
 
+HOST = {"OS-EXT-SRV-ATTR:host": "compute1"}
 BUILDING = row(TWO, status="BUILD", hostId="")
 FAULT = {"itemNotFound": {"code": 404, "message": "none"}}
 
@@ -72,6 +73,12 @@ FAULT = {"itemNotFound": {"code": 404, "message": "none"}}
             asked("deleted=1"),
             listed(row(status="DELETED", host_status="")),
             listed(row(status="DELETED", host_status="UP")),
+        ),
+        (
+            "host-status-of-deleted",
+            asked("deleted=1"),
+            listed(row(status="DELETED", **HOST), row(TWO, host_status="", **HOST)),
+            listed(row(status="DELETED", **HOST), row(TWO, host_status="UP", **HOST)),
         ),
         ("zone-of-the-row", asked(), listed(row(**{ZONE: "east"})), listed(row(**{ZONE: "nova"}))),
         ("empty-networks", asked(), listed(row(addresses={"a": [], "b": [1]})), listed(row(addresses={"b": [1]}))),
@@ -173,6 +180,12 @@ def test_rule_explains_what_it_is_about(rule: str, question: Question, nova: Ans
         # The row is not the one that is asked for, or there is no marker.
         (asked(f"uuid={ONE}&marker={TWO}"), listed(row(THREE)), listed()),
         (asked(f"uuid={ONE}"), listed(row()), listed()),
+        # Another server of the host comes first, which is not deleted.
+        (
+            asked("deleted=1"),
+            listed(row(**HOST), row(TWO, host_status="", **HOST)),
+            listed(row(**HOST), row(TWO, host_status="UP", **HOST)),
+        ),
         # It comes behind the marker.
         (asked(f"uuid={TWO}&marker={ONE}&sort_key=uuid&sort_dir=asc"), listed(row(TWO)), listed()),
         # It is found with the case of letters.
