@@ -18,6 +18,7 @@ from fleetlight.cells.fan_out.native_cells import NativeCells
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
 from fleetlight.cells.model import InstanceRow
 from fleetlight.indexer.backends.base import FoundPage, FoundRow
+from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.indexer.stream.liveness import ALIVE, Probe
 from fleetlight.listing.progress_cache import IndexSlowError
@@ -412,18 +413,22 @@ def test_index_that_is_slow_is_not_waited_out_before_the_cells_are_asked(fleet: 
 
 
 class LateIndex(CountingSearcher):
-    """Answers later than lists wait for an index that cells can stand in for."""
+    """Answers only once cells were asked in its place, and in vain."""
+
+    def __init__(self, settings: IndexSettings) -> None:
+        super().__init__(settings)
+        self.cells_failed = asyncio.Event()
 
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
-        await asyncio.sleep(1)
+        await self.cells_failed.wait()
         return await super().page(request, cells, projection)
 
     async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
-        await asyncio.sleep(1)
+        await self.cells_failed.wait()
         return await super().search(request, cells, projection)
 
     async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
-        await asyncio.sleep(1)
+        await self.cells_failed.wait()
         return await super().count(request, cells)
 
 
@@ -431,15 +436,22 @@ class LateIndex(CountingSearcher):
 def test_old_rows_are_shown_where_index_and_cells_are_late(fleet: ComputeFleet, age_s: int) -> None:
     uuids = fleet.fill(6)
     fleet.index(age_s=age_s)
-    fleet.searcher = LateIndex(fleet.index_settings)
+    fleet.searcher = late = LateIndex(fleet.index_settings)
+
+    class FailingCells(BrokenCells):
+        async def _misbehave(self, cell_uuid: str, timeout_s: float) -> None:
+            late.cells_failed.set()
+            await super()._misbehave(cell_uuid, timeout_s)
+
     settings = searching(staleness_limit_s=30, index_deadline_s=0.2, cell_timeout_s=2)
-    api = fleet.api(search=settings, pool=BrokenCells(fleet, failing_after=dict.fromkeys(CELLS, 0)))
+    api = fleet.api(search=settings, pool=FailingCells(fleet, failing_after=dict.fromkeys(CELLS, 0)))
     response = api.get("/v2.1/servers")
     assert [server["id"] for server in response.json()["servers"]] == uuids
     assert response.headers["Fleetlight-Complete"] == "false"
     routes = response.headers["Fleetlight-Route"]
     assert routes.count("=index-while-down;") == 3
     assert all(float(age) >= age_s for age in re.findall("age=([0-9.]+)", routes))
+    late.cells_failed.clear()
     counted = api.get("/fleetlight/query/counts?all_projects=1")
     assert counted.json()["groups"][0]["count"] == 6
     assert counted.headers["Fleetlight-Complete"] == "false"
