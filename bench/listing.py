@@ -33,7 +33,7 @@ from fleetlight.cli.interpreter import keep_collector_out_of_the_way
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.backends.opening import open_searcher, open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
-from fleetlight.indexer.backends.sqlite.schema import piece_column
+from fleetlight.indexer.backends.sqlite.schema import PIECE_COLUMNS
 from fleetlight.indexer.backends.sqlite.searcher import CACHE_KIB
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.listing.answer import Consistency
@@ -99,7 +99,7 @@ def _embedded_page(directory: Path, index: IndexSettings, count: int, runs: int)
     """The page as the listing service returns it, and the whole request, from its parsed head to the bytes to send."""
     connection, with_our_cache = (sqlite3.connect(f"{index.path.as_uri()}?mode=ro", uri=True) for _ in range(2))
     with_our_cache.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-    columns = ", ".join(piece_column(piece) for piece in _TEMPLATE.pieces)
+    columns = ", ".join(PIECE_COLUMNS[piece].name for piece in _TEMPLATE.pieces)
     statement = (
         f"SELECT uuid, created_at, {columns} FROM documents WHERE deleted = 0 "  # noqa: S608
         f"ORDER BY created_at DESC, uuid LIMIT {_PAGE}"

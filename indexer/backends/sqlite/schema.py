@@ -85,17 +85,15 @@ _OTHERS = tuple(name for name in INSTANCE_FIELDS if name not in _SCALARS and nam
 NICE_NAME = "display_name_nice"
 _SAME_AS_STORED = frozenset(_SCALARS) - frozenset(_BOOLS)
 
+# Before the name of a piece of the view, since some pieces and fields have the same name.
+_PIECE = "view_"
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
 # The place of the uuid in a row.
 _UUID = 3 + _SCALARS.index("uuid")
-
-
-def piece_column(piece: str) -> str:
-    """The column of a piece of the view; prefixed, since some pieces and fields have the same name."""
-    return f"view_{piece}"
 
 
 @lru_cache(maxsize=64)
@@ -138,7 +136,7 @@ def _define(suffix: str = "", index_suffix: str = "") -> tuple[Table, Table]:
         Column(NICE_NAME, Text),
         *(Column(name, _TYPES[INSTANCE_FIELDS[name].kind], primary_key=name == "uuid") for name in _SCALARS),
         *(Column(name, Text) for name in _LISTS),
-        *(Column(piece_column(piece), LargeBinary) for piece in PIECE_NAMES),
+        *(Column(_PIECE + piece, LargeBinary) for piece in PIECE_NAMES),
         Column("other", Text),
         sqlite_strict=True,
     )
@@ -167,6 +165,7 @@ FIELD_COLUMNS: Mapping[str, ColumnElement[Any]] = {
     for name in INSTANCE_FIELDS
 }
 """The column of each field, or an expression for the JSON of one that is never compared."""
+PIECE_COLUMNS = {piece: DOCUMENTS.c[_PIECE + piece] for piece in PIECE_NAMES}
 NEXT_SUFFIX, PREVIOUS_SUFFIX = "_next", "_previous"
 NEXT_DOCUMENTS, _ = _define(NEXT_SUFFIX)
 

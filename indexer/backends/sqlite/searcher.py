@@ -7,7 +7,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -25,8 +25,8 @@ from fleetlight.indexer.backends.sqlite.schema import (
     DOCUMENTS,
     FIELD_COLUMNS,
     NICE_NAME,
+    PIECE_COLUMNS,
     file_of,
-    piece_column,
     query_translated,
     read_progress,
     reader_of,
@@ -39,7 +39,6 @@ from fleetlight.query.counts import CountRequest, Counts
 from fleetlight.query.errors import NotExpressibleError
 from fleetlight.query.filters import Filter, leaves
 from fleetlight.query.page import PageRequest
-from fleetlight.query.sort import SortOrder
 from fleetlight.query.sqlite_functions import register_functions
 from fleetlight.query.to_sql import after, count_statement, in_nice_order, order_by, to_sql
 from fleetlight.resources.fields import Kind, Record
@@ -57,13 +56,13 @@ def select_rows(
     connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], projection: Projection
 ) -> list[FoundRow]:
     """Run one search over fleetlight.query.sqlite_functions of `connection`. Raises IndexDocumentError."""
-    render, order = _render_of(projection), request.order
+    render, kinds = _render_of(projection), [request.order.item_type[key.field].kind for key in request.order.keys]
     row: Sequence[Any] = ()
     rows: list[FoundRow] = []
     found, cell = _select(connection, request, cells, projection)
     try:
         for row in found:
-            rows.append(FoundRow(_position(row[cell + 1 :], order), render(row, row[cell])))
+            rows.append(FoundRow(_stored(row[cell + 1 :], kinds), render(row, row[cell])))
     except MISSHAPEN as error:
         raise IndexDocumentError.caused_by(error, row[-1]) from error
     return rows
@@ -73,7 +72,7 @@ def select_page(
     connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], projection: Projection
 ) -> FoundPage:
     """Run one search, and join the items it finds. Raises IndexDocumentError."""
-    render = _render_of(projection)
+    render, kinds = _render_of(projection), [request.order.item_type[key.field].kind for key in request.order.keys]
     row: Sequence[Any] = ()
     items: list[bytes] = []
     found, cell = _select(connection, request, cells, projection)
@@ -82,7 +81,7 @@ def select_page(
             items.append(render(row, row[cell]))
     except MISSHAPEN as error:
         raise IndexDocumentError.caused_by(error, row[-1]) from error
-    last = _position(row[cell + 1 :], request.order) if items else None
+    last = _stored(row[cell + 1 :], kinds) if items else None
     return FoundPage(b",".join(filter(None, items)), len(items), last)
 
 
@@ -106,13 +105,10 @@ def _render_of(projection: Projection) -> Callable[[Sequence[Any], str], bytes]:
     return projection.render if read is None else lambda row, cell_uuid: projection.render(read(row), cell_uuid)
 
 
-def _position(keys: Sequence[Any], order: SortOrder) -> tuple[Any, ...]:
-    """The values of sort keys; SQLite keeps booleans as 0 and 1."""
-    return tuple(_value(value, order.item_type[key.field].kind) for key, value in zip(order.keys, keys, strict=True))
-
-
-def _value(value: Any, kind: Kind) -> Any:
-    return bool(value) if value is not None and kind is Kind.BOOL else value
+def _stored(values: Sequence[Any], kinds: Sequence[Kind]) -> tuple[Any, ...]:
+    """The stored values of fields of these kinds; SQLite keeps booleans as 0 and 1."""
+    pairs = zip(values, kinds, strict=True)
+    return tuple([bool(value) if kind is Kind.BOOL and value is not None else value for value, kind in pairs])
 
 
 def count(connection: sqlite3.Connection, request: CountRequest, cells: Collection[str]) -> dict[str, Counts]:
@@ -123,7 +119,7 @@ def count(connection: sqlite3.Connection, request: CountRequest, cells: Collecti
     statement, values = _to_text(counted)
     kinds = [request.item_type[name].kind for name in request.by]
     found = (
-        (cell_uuid, tuple(map(_value, group, kinds)), number)
+        (cell_uuid, _stored(group, kinds), number)
         for cell_uuid, *group, number in connection.execute(statement, values)
     )
     return counts_by_cell(found, request.max_groups)
@@ -150,7 +146,7 @@ def _compile(
     terms.append(DOCUMENTS.c.cell_uuid.in_(cells))
     statement = (
         select(
-            *(DOCUMENTS.c[piece_column(piece)] for piece in pieces),
+            *(PIECE_COLUMNS[piece] for piece in pieces),
             *(FIELD_COLUMNS[name] for name in fields),
             *([DOCUMENTS.c.version] if with_version else []),
             DOCUMENTS.c.cell_uuid,
@@ -205,20 +201,18 @@ class SqliteSearcher:
 
     async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
         threads = self._threads if request.limit == 1 else self._page_threads
-        return await self._call_sealed(lambda connection: select_rows(connection, request, cells, projection), threads)
+        return await self._call(lambda connection: select_rows(connection, request, cells, projection), threads)
 
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
-        return await self._call_sealed(
+        return await self._call(
             lambda connection: select_page(connection, request, cells, projection), self._page_threads
         )
 
     async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
-        return await self._call_sealed(lambda connection: count(connection, request, cells), self._page_threads)
+        return await self._call(lambda connection: count(connection, request, cells), self._page_threads)
 
     async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
-        return await self._call_sealed(
-            lambda connection: search_items(connection, item_type, cells), self._page_threads
-        )
+        return await self._call(lambda connection: search_items(connection, item_type, cells), self._page_threads)
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
         """The statement of a search, without the columns for items, and its values. Raises NotExpressibleError."""
@@ -226,10 +220,10 @@ class SqliteSearcher:
         return {"sql": statement, "values": list(values)}
 
     async def progress(self) -> Mapping[str, CellProgress]:
-        return await self._call(self._read_progress, self._threads)
+        return await self._call(self._read_progress, self._threads, reads_seal=True)
 
     async def seal(self) -> SealState:
-        return await self._call(lambda connection: _seal_of(read_account(connection)), self._threads)
+        return await self._call(lambda connection: _seal_of(read_account(connection)), self._threads, reads_seal=True)
 
     async def close(self) -> None:
         for threads in (self._page_threads, self._threads):
@@ -237,23 +231,19 @@ class SqliteSearcher:
         while not self._idle.empty():
             self._idle.get_nowait()[1].close()
 
-    async def _call_sealed(self, function: Callable[[sqlite3.Connection], T], threads: ThreadPoolExecutor) -> T:
-        def call(connection: sqlite3.Connection) -> T:
-            require_sealed(read_account(connection), self._accounted)
-            with query_translated(self._path):
-                return function(connection)
-
-        return await self._call(call, threads)
-
     def _read_progress(self, connection: sqlite3.Connection) -> dict[str, CellProgress]:
         account = read_account(connection)
         self._accounted = 0 if account is None else account.accounted
         return _progress(connection, _seal_of(account))
 
-    async def _call(self, function: Callable[[sqlite3.Connection], T], threads: ThreadPoolExecutor) -> T:
-        return await asyncio.get_running_loop().run_in_executor(threads, self._with_connection, function)
+    async def _call(
+        self, function: Callable[[sqlite3.Connection], T], threads: ThreadPoolExecutor, *, reads_seal: bool = False
+    ) -> T:
+        """Run a function of a connection in a thread. reads_seal: it reads the seal itself, broken or not."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(threads, self._with_connection, function, reads_seal)
 
-    def _with_connection(self, function: Callable[[sqlite3.Connection], T]) -> T:
+    def _with_connection(self, function: Callable[[sqlite3.Connection], T], reads_seal: bool) -> T:
         with translated(self._path):
             file, connection = self._take()
             try:
@@ -261,7 +251,10 @@ class SqliteSearcher:
                 connection.execute("BEGIN")
                 # A program of another version may have rebuilt the file since it was opened.
                 require_known_schema(connection, self._path)
-                result = function(connection)
+                if not reads_seal:
+                    require_sealed(read_account(connection), self._accounted)
+                with nullcontext() if reads_seal else query_translated(self._path):
+                    result = function(connection)
                 connection.execute("COMMIT")
             except BaseException:
                 connection.close()
