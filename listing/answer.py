@@ -1,15 +1,21 @@
-"""One page and its proof: the items, and for each cell where its rows came from and how fresh that is."""
+"""One page and its proof: the items, and for each cell where its rows came from and how fresh that is.
 
-from collections.abc import Sequence
+Also the choice of the cells that the index answers for, of pages and counts.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.listing.sources import CellFailure
+from fleetlight.query.filters import Filter
+from fleetlight.query.retention import may_match_forgotten
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
 
@@ -134,3 +140,89 @@ class Freshness:
     def age_s(self, progress: CellProgress) -> float:
         """As `behind_s`, but never negative."""
         return max(0.0, (self.now - progress.fresh_as_of) / 1e6)
+
+
+class LiveCell(Protocol):
+    """The outcome of the query to one live cell.
+
+    failure: why the cell did not answer in full. has_substitute: whether the index answered instead.
+    damaged: number of unreadable rows. left_out: number of unreadable rows that the answer lacks.
+    lacks: why other rows, such as announced instances, may be missing; None if none are.
+    """
+
+    @property
+    def failure(self) -> CellFailure | None: ...
+
+    @property
+    def has_substitute(self) -> bool: ...
+
+    @property
+    def damaged(self) -> int: ...
+
+    @property
+    def left_out(self) -> int: ...
+
+    @property
+    def lacks(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedCells:
+    """cells: uuids of those that the index answers for. too_short: horizons before which the request may want rows."""
+
+    cells: Collection[str]
+    too_short: Collection[int]
+
+
+def choose_indexed(
+    wanted: Filter,
+    cells: Sequence[Cell],
+    progress: Mapping[str, CellProgress],
+    fresh: Freshness,
+    *,
+    consistency: Consistency,
+    ask_live: Collection[str],
+) -> IndexedCells:
+    """Choose the cells that the index answers for. ask_live: uuids of cells that the list reads live in any case."""
+    # The index keeps instances deleted since its horizon; a request that may want older ones reads the cell live.
+    horizons = {each.horizon for each in progress.values()} - {0}
+    too_short = [horizon for horizon in horizons if may_match_forgotten(wanted, horizon)]
+    indexed = {
+        cell.uuid
+        for cell in cells
+        if cell.uuid not in ask_live
+        and fresh.answers(progress.get(cell.uuid), consistency)
+        and progress[cell.uuid].horizon not in too_short
+    }
+    return IndexedCells(indexed, too_short)
+
+
+def answer_of(
+    cell: Cell, live: LiveCell | None, progress: CellProgress | None, fresh: Freshness, decisive: Collection[str]
+) -> CellAnswer:
+    """Describe the contribution of a cell. live: None if the list did not read the cell live.
+
+    decisive: the fields that decide which rows the answer has.
+    """
+    failure = None if live is None or live.failure is None else str(live.failure)
+    if live is not None and failure is None:
+        answer = CellAnswer(cell, Route.LIVE, is_complete=not live.damaged, left_out=live.left_out).lacking(live.lacks)
+    elif progress is None or (live is not None and not live.has_substitute):
+        answer = CellAnswer(cell, Route.SKIPPED, is_complete=False, failure=failure)
+    else:
+        route = Route.INDEX if live is None else Route.INDEX_WHILE_DOWN
+        is_complete = live is None and fresh.is_complete(progress)
+        answer = CellAnswer(cell, route, is_complete, progress.watermark, fresh.age_s(progress), failure)
+    if untold := sorted(cell.untold_fields.intersection(decisive)):
+        return answer.lacking(f"cells of kind '{cell.kind}' do not tell the field '{untold[0]}' of the request")
+    return answer
+
+
+def proof_of(pages: Sequence[Page]) -> Page:
+    """Join the proofs of all pages of an answer: for each cell, the worst of them."""
+    worst: dict[str, CellAnswer] = {}
+    for page in pages:
+        for answer in page.cells:
+            if answer.cell.uuid not in worst or not answer.is_complete:
+                worst[answer.cell.uuid] = answer
+    return Page(b"", 0, None, list(worst.values()), all(page.has_all_cells for page in pages))

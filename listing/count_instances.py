@@ -11,9 +11,8 @@ from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
 from fleetlight.cells.model import Cell
 from fleetlight.listing.admission import NO_LIMIT, Admission, Slot
 from fleetlight.listing.announced import NO_ANNOUNCED, AnnouncedRows, AnnouncedStore
-from fleetlight.listing.answer import CellAnswer, Consistency
+from fleetlight.listing.answer import CellAnswer, Consistency, answer_of, choose_indexed
 from fleetlight.listing.index_gateway import IndexGateway, ProgressByCell
-from fleetlight.listing.route_choice import answer_of, choose_indexed
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellFailure, CellReader, log_failure
 from fleetlight.query.counts import CountRequest, Counts, Group, limited, merged
@@ -68,7 +67,7 @@ class _CountQuery:
 
 @dataclass(slots=True)
 class _LiveCount:
-    """The outcome of a count in one cell (fleetlight.listing.route_choice.LiveCell)."""
+    """The outcome of a count in one cell (fleetlight.listing.answer.LiveCell)."""
 
     failure: CellFailure | None = None
     has_substitute: bool = False

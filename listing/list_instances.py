@@ -11,11 +11,10 @@ from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import FoundPage
 from fleetlight.listing.admission import NO_LIMIT, Admission, Slot
 from fleetlight.listing.announced import NO_ANNOUNCED, AnnouncedRows, AnnouncedSource, AnnouncedStore
-from fleetlight.listing.answer import Consistency, Freshness, Page
+from fleetlight.listing.answer import Consistency, Freshness, Page, answer_of, choose_indexed
 from fleetlight.listing.explanation import DescribesPages, Observer, Query, Reasons
 from fleetlight.listing.index_gateway import IndexGateway, ProgressByCell
 from fleetlight.listing.merge_sort import Row, Source, merge_sorted
-from fleetlight.listing.route_choice import answer_of, choose_indexed
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellFailure, CellReader, CellSource, RowsMovedError, live_batch_size
 from fleetlight.query.filters import leaves

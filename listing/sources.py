@@ -191,7 +191,7 @@ class CellSource(_Batches):
         for other cells does not count, so that a hanging cell does not take healthy ones with it.
     damaged: number of rows that the page shows like those of a down cell, or lacks (`left_out`).
     failure: why the cell did not deliver all rows itself; None if it did.
-    lacks: see fleetlight.listing.route_choice.LiveCell.
+    lacks: see fleetlight.listing.answer.LiveCell.
     may_start_over: whether the page begins anew on RowsMovedError; otherwise the cell counts as failed.
     """
 

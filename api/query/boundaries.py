@@ -20,7 +20,7 @@ from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.shapes import ANYTHING, BOOL, INTEGER, TEXT, ListOf, Shape, or_null
 from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.counting import QueryCounter
-from fleetlight.api.query.engine import QueryEngine, proof_of
+from fleetlight.api.query.engine import QueryEngine
 from fleetlight.api.query.handlers import query_of_body
 from fleetlight.api.query.item_query import (
     CountQuery,
@@ -35,7 +35,7 @@ from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
 from fleetlight.api.shared.proof import ReadOptions, proof_headers, read_options
 from fleetlight.cells.counting import MAX_ROWS
-from fleetlight.listing.answer import Page
+from fleetlight.listing.answer import Page, proof_of
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.query.sort import INSTANCES_BY_UUID
 from fleetlight.resources.instance import INSTANCE_FIELDS

@@ -12,12 +12,12 @@ from typing import Any
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.api.query.engine import QueryEngine, proof_of
+from fleetlight.api.query.engine import QueryEngine
 from fleetlight.api.query.item_query import CountQuery, ItemQuery, default_order
 from fleetlight.api.query.scope import choose_cells, scope_of
 from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.cells.counting import MAX_ROWS
-from fleetlight.listing.answer import Page
+from fleetlight.listing.answer import Page, proof_of
 from fleetlight.listing.count_instances import CountResult, InstanceCounter
 from fleetlight.listing.sources import CellReader
 from fleetlight.query.counts import MAX_GROUPS, CountRequest, limited

@@ -24,7 +24,7 @@ from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.api.shared.times import with_zone
 from fleetlight.cells.errors import CellUnreachableError, PastNotKeptError
 from fleetlight.cells.model import Cell
-from fleetlight.listing.answer import CellAnswer, Page
+from fleetlight.listing.answer import Page, proof_of
 from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.list_items import ItemLister
 from fleetlight.listing.past import PastLister
@@ -309,13 +309,3 @@ def _merged(question: ItemQuery, rows: Sequence[Row], later: Sequence[Row]) -> S
 
     found = {identity(row): row for row in (*later, *rows)}
     return sorted(found.values(), key=lambda row: question.comparable(row[0]))
-
-
-def proof_of(pages: Sequence[Page]) -> Page:
-    """Join the proofs of all pages of an answer: for each cell, the worst of them."""
-    worst: dict[str, CellAnswer] = {}
-    for page in pages:
-        for answer in page.cells:
-            if answer.cell.uuid not in worst or not answer.is_complete:
-                worst[answer.cell.uuid] = answer
-    return Page(b"", 0, None, list(worst.values()), all(page.has_all_cells for page in pages))

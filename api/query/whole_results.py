@@ -10,7 +10,7 @@ import msgspec
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.limits.large_bodies import made_aside
-from fleetlight.api.query.engine import QueryEngine, proof_of
+from fleetlight.api.query.engine import QueryEngine
 from fleetlight.api.query.item_query import Wanted, check_columns, query_of
 from fleetlight.api.query.named_items import (
     CALLED_BY_OTHERS,
@@ -26,7 +26,7 @@ from fleetlight.api.query.results import QueryResult
 from fleetlight.api.query.scope import visible_fields
 from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.listing.admission import Admission
-from fleetlight.listing.answer import Page
+from fleetlight.listing.answer import Page, proof_of
 from fleetlight.query.filter_text import Expression
 from fleetlight.views.query2.projection import Cells, Row, cells_of
 

@@ -9,8 +9,15 @@ from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import CellProgress
-from fleetlight.listing.answer import CellAnswer, Consistency, Freshness, Route
-from fleetlight.listing.route_choice import IndexedCells, answer_of, choose_indexed
+from fleetlight.listing.answer import (
+    CellAnswer,
+    Consistency,
+    Freshness,
+    IndexedCells,
+    Route,
+    answer_of,
+    choose_indexed,
+)
 from fleetlight.listing.sources import CellFailure
 from fleetlight.query.filters import EVERYTHING, Eq, Filter
 
