@@ -8,6 +8,7 @@ that change all the time.
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Any
 
 from fleetlight.cli.compare.differences import Answer, Difference, Kind, differences
 from fleetlight.cli.compare.explained import Compared, explanation
@@ -29,7 +30,7 @@ class Round:
 
 @dataclass(slots=True)
 class Case:
-    """settle_s: see the module. waiting: see fleetlight.cli.compare.explained.Compared.
+    """settle_s: see the module. waiting, marker: see fleetlight.cli.compare.explained.Compared.
 
     differing: the differences to report, once the case is over. late: differences that went away, with the longest time
     in seconds that they lasted. explained: pairs of a rule and the difference it explains. due_s: when to ask again, on
@@ -39,6 +40,7 @@ class Case:
     question: Question
     settle_s: float
     waiting: Set[str] = frozenset()
+    marker: Mapping[str, Any] = field(default_factory=dict)
     first: Round | None = None
     last: Round | None = None
     differing: Sequence[Difference] = ()
@@ -52,7 +54,7 @@ class Case:
 
     def unexplained(self, nova: Answer, ours: Answer) -> Sequence[Difference]:
         """The differences that no rule explains; the explained ones of the first round are kept in `explained`."""
-        compared = Compared(self.question, nova, ours, self.waiting)
+        compared = Compared(self.question, nova, ours, self.waiting, self.marker)
         named = [(explanation(compared, each), each) for each in differences(self.question, nova, ours)]
         if self.first is None:
             self.explained = [(name, each) for name, each in named if name is not None]

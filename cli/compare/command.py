@@ -14,10 +14,9 @@ import typer
 
 from fleetlight.cells.errors import UpstreamError
 from fleetlight.cells.upstream.http import PassingError
+from fleetlight.cli.compare.access_log import STANDARD_INPUT, LogQuestions
 from fleetlight.cli.compare.catalogue import SAMPLED, Catalogue
 from fleetlight.cli.compare.comparison import Comparison
-from fleetlight.cli.compare.errors import NotReachableError
-from fleetlight.cli.compare.log_questions import STANDARD_INPUT, LogQuestions
 from fleetlight.cli.compare.questions import DETAILED, Question
 from fleetlight.cli.compare.report import (
     COLUMNS,
@@ -31,7 +30,7 @@ from fleetlight.cli.compare.report import (
 )
 from fleetlight.cli.compare.sites import Login, Site, open_site
 from fleetlight.cli.compare.tally import Tally
-from fleetlight.cli.errors import ConfigurationError
+from fleetlight.cli.errors import CommandError, ConfigurationError
 from fleetlight.cli.options import Output, OutputOption, examples
 from fleetlight.cli.output import print_json, print_notice, print_paragraph, print_result, print_rows, print_table
 from fleetlight.cli.work_progress import shown_progress
@@ -45,6 +44,12 @@ _DURATION = re.compile(r"(?P<number>\d{1,6})(?P<unit>[smhd])")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 # One version that shows flavors by id, and the newest one, which shows all members.
 _SAMPLED_AT = ("2.46", None)
+
+
+class NotReachableError(CommandError):
+    """One of the APIs cannot be reached, or stopped answering; the comparison has no result."""
+
+    exit_code = 3
 
 
 def duration_s(text: str) -> float:

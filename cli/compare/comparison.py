@@ -1,7 +1,7 @@
 """Runs a comparison: sends new requests, and repeats those whose differences have yet to settle."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -87,7 +87,7 @@ class Comparison:
         nova, ours = self._ask(self.nova, "nova", case.question), self._ask(self.ours, "fleetlight", case.question)
         again = None
         is_answered = not is_unanswered(nova, ours)
-        if is_answered and case.unexplained(nova, ours):
+        if is_answered and self._unexplained(case, nova, ours):
             again = self._ask(self.nova, "nova", case.question)
         if not is_answered or (again is not None and again.is_none):
             self._forget(case)
@@ -104,6 +104,14 @@ class Comparison:
         if is_first and case.question.pages > 0 and nova.next_link is not None and nova.servers:
             return [case.question.next_page(str(nova.servers[-1].get("id")))]
         return []
+
+    def _unexplained(self, case: Case, nova: Answer, ours: Answer) -> Sequence[Difference]:
+        """The differences that no rule explains, even by the marker's values, which Nova is asked for."""
+        found = case.unexplained(nova, ours)
+        if found and not case.marker and (question := case.question.of_marker()) is not None:
+            case.marker = next(iter(self._ask(self.nova, "nova", question).shown), {})
+            found = case.unexplained(nova, ours)
+        return found
 
     def _forget(self, case: Case) -> None:
         """Take the case off the list of those to ask again."""
@@ -125,7 +133,7 @@ class Comparison:
             nova, ours = self._ask(self.nova, "nova", candidate), self._ask(self.ours, "fleetlight", candidate)
             if is_unanswered(nova, ours):
                 break
-            found = Case(candidate, self.settle_s, self._waiting.keys()).unexplained(nova, ours)
+            found = self._unexplained(Case(candidate, self.settle_s, self._waiting.keys()), nova, ours)
             if any(_is_same(each, difference) for each in found):
                 question = candidate
                 candidates = question.smaller(difference.server)

@@ -7,7 +7,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -75,12 +75,15 @@ class Compared:
 
     waiting: ids of build requests: servers that either API showed in state BUILD without a host, and Nova in no other
     state since. A list without details does not show this.
+
+    marker: the server that the page comes behind, as Nova shows it; empty if that is not known.
     """
 
     question: Question
     nova: Answer
     ours: Answer
     waiting: Set[str] = frozenset()
+    marker: Mapping[str, Any] = field(default_factory=dict)
 
     def row(self, server: str) -> Mapping[str, Any]:
         """The server in either answer; empty if neither has it."""
@@ -276,11 +279,18 @@ def _refused_pattern(compared: Compared, difference: Difference) -> bool:
 
 
 def _sorted_nulls(compared: Compared, difference: Difference) -> bool:
-    """Nova fails to sort them, or leaves rows without a value out of pages behind a marker that has one."""
+    """Nova fails to sort them, or leaves rows without a value out of pages behind a marker that has one.
+
+    Behind a marker without a value it has other rows: in the marker's cell those that sort behind it by the remaining
+    keys, in other cells only those with another value.
+    """
     keys = compared.question.values("sort_key")
+    members = [_MEMBERS.get(key, "") for key in keys]
+    if difference.kind in _ROWS and any(compared.marker.get(member, "") is None for member in members):
+        return True
     if difference.kind is Kind.EXTRA and compared.question.values("marker"):
         row = compared.row(difference.server)
-        return any(row.get(_MEMBERS.get(key, "")) is None for key in keys)
+        return any(row.get(member) is None for member in members)
     return bool(keys) and difference.kind is Kind.STATUS and (difference.nova, difference.ours) == ("500", "200")
 
 

@@ -51,6 +51,11 @@ class Question:
         kept = tuple(each for each in self.parameters if each[0] != "marker")
         return replace(self, parameters=(*kept, ("marker", marker)), pages=self.pages - 1)
 
+    def of_marker(self) -> "Question | None":
+        """The request for the server that a sorted page comes behind; None for any other request."""
+        markers = self.values("marker") if self.values("sort_key") else ()
+        return replace(self, path=f"{BRIEF}/{markers[-1]}", parameters=(), pages=0) if markers else None
+
     def smaller(self, server: str) -> Iterator["Question"]:
         """Smaller requests that may show the same difference: for one server, or without one parameter.
 

@@ -24,11 +24,10 @@ from fleetlight.cells.kinds.nova_db.damage import is_damage, read_damaged, reaso
 from fleetlight.cells.kinds.nova_db.databases import address_of, dialect_of, leave_moment, open_nova_database, read
 from fleetlight.cells.kinds.nova_db.deployment import living_in, living_outside
 from fleetlight.cells.kinds.nova_db.details import OF_API, OF_CELL, CellDetails, Details
-from fleetlight.cells.kinds.nova_db.nodes import read_capacity, read_nodes
+from fleetlight.cells.kinds.nova_db.nodes import host_statuses, read_capacity, read_nodes
 from fleetlight.cells.kinds.nova_db.pages import page_statement
 from fleetlight.cells.kinds.nova_db.predicates import Predicates
 from fleetlight.cells.kinds.nova_db.records import to_record
-from fleetlight.cells.kinds.nova_db.services import host_statuses
 from fleetlight.cells.kinds.nova_db.tables import instances
 from fleetlight.cells.model import (
     NO_INSTANCE,

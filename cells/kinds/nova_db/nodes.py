@@ -18,6 +18,8 @@ from fleetlight.query.sort import nice_key
 from fleetlight.resources.fields import Record
 
 _COMPUTE = "nova-compute"
+# Nova's service_down_time, unless it is configured.
+_DOWN_AFTER_US = 60_000_000
 _OF_HOST = and_(services.c.host == compute_nodes.c.host, services.c.binary == _COMPUTE, services.c.deleted == 0)
 # Nova does not list a copy of an instance that moves to another cell.
 _IS_THERE = (
@@ -104,3 +106,26 @@ def _names(connection: Connection) -> Mapping[str, Sequence[str]]:
     ):
         found[node].append(name)
     return {node: sorted(names, key=nice_key) for node, names in found.items()}
+
+
+def host_statuses(connection: Connection, now: int) -> Mapping[str, str]:
+    """The status that servers show as `host_status`, by host. now: microseconds since the epoch."""
+    of = services.c
+    columns = (of.host, of.disabled, of.forced_down, of.last_seen_up, of.created_at)
+    rows = connection.execute(select(*columns).where(of.deleted == 0, of.binary == _COMPUTE)).all()
+    return {
+        host: _host_status(
+            is_disabled=bool(disabled), is_forced_down=bool(forced_down), heard_of_at=seen_at or created_at, now=now
+        )
+        for host, disabled, forced_down, seen_at, created_at in rows
+    }
+
+
+def _host_status(*, is_disabled: bool, is_forced_down: bool, heard_of_at: int | None, now: int) -> str:
+    """The status of a host; UNKNOWN if its service has been silent for too long."""
+    if is_forced_down:
+        return "DOWN"
+    if is_disabled:
+        return "MAINTENANCE"
+    is_fresh = heard_of_at is not None and abs(now - heard_of_at) <= _DOWN_AFTER_US
+    return "UP" if is_fresh else "UNKNOWN"

@@ -262,3 +262,10 @@ def test_what_is_answered_by_no_json_differs_from_what_is() -> None:
         assert case.unexplained(two, two) == []
         case.judge(Round(one, two, one), 0.0)
         assert case.due_s is not None
+
+
+def test_nova_is_asked_for_the_marker_of_a_sorted_page_that_differs() -> None:
+    question = Question(DETAILED, (("sort_key", "task_state"), ("marker", "m")), "2.96")
+    nova = InTurn([listed(PLACED), Answer(200, {"server": {"id": "m", "OS-EXT-STS:task_state": None}})])
+    tally = compared(nova, InTurn([listed()]), None, question)
+    assert (tally.differing, set(tally.explained)) == ({}, {"sorted-nulls"})

@@ -36,9 +36,9 @@ def row(server: str = ONE, **values: Any) -> dict[str, Any]:
     return {"id": server, "name": "web", "status": "ACTIVE", "hostId": "a", **values}
 
 
-def named(question: Question, nova: Answer, ours: Answer) -> set[str | None]:
+def named(question: Question, nova: Answer, ours: Answer, **marker: object) -> set[str | None]:
     waiting = {*waiting_in(nova), *waiting_in(ours)}
-    compared = Compared(question, nova, ours, waiting)
+    compared = Compared(question, nova, ours, waiting, marker)
     return {explanation(compared, each) for each in differences(question, nova, ours)}
 
 
@@ -220,3 +220,15 @@ def test_page_behind_a_build_request_has_other_rows_and_a_page_behind_another_se
         found = differences(question, nova, ours)
         assert {explanation(Compared(question, nova, ours, {TWO}), each) for each in found} == {"build-requests"}
         assert {explanation(Compared(question, nova, ours), each) for each in found} == {None}
+
+
+RUNNING = row(**{STATE: "active"})
+
+
+@pytest.mark.parametrize(("nova", "ours"), [(listed(RUNNING), listed()), (listed(), listed(RUNNING))])
+def test_page_behind_a_marker_that_nova_shows_without_a_value_has_other_rows(nova: Answer, ours: Answer) -> None:
+    question = asked(f"sort_key=vm_state&marker={TWO}")
+    assert named(question, nova, ours, **{STATE: None}) == {"sorted-nulls"}
+    assert named(question, nova, ours, **{STATE: "active"}) == {None}
+    assert named(question, nova, ours) == {None}
+    assert named(asked(f"marker={TWO}"), nova, ours, **{STATE: None}) == {None}

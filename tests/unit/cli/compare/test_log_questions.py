@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetlight.cli.compare.log_questions import STANDARD_INPUT, LogQuestions
+from fleetlight.cli.compare.access_log import STANDARD_INPUT, LogQuestions
 from fleetlight.cli.compare.questions import Question
 
 LINE = '10.0.0.4 "GET /v2.1/servers?limit=%s" status: 200 len: 512 microversion: 2.96 time: 0.1\n'
