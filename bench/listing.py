@@ -44,7 +44,7 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import Direction, SortKey, SortOrder
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from fleetlight.views.compute.view import ItemTemplate
+from fleetlight.views.compute.view import FullTemplate
 
 _PAGE = 1000
 _CELLS = 16
@@ -58,7 +58,7 @@ _HEADERS = {
 }
 _LIST = "all_tenants=1"
 _NEWEST_FIRST = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.DESC)])
-_TEMPLATE = ItemTemplate.full(104, is_admin=True, versioned_base="http://127.0.0.1/v2.1", plain_base="http://127.0.0.1")
+_TEMPLATE = FullTemplate(104, is_admin=True, versioned_base="http://127.0.0.1/v2.1", plain_base="http://127.0.0.1")
 
 
 def run(directory: Path, quick: bool) -> Iterator[Figure]:

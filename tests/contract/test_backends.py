@@ -64,7 +64,7 @@ from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
 from fleetlight.resources.errors import UnknownFieldError
 from fleetlight.resources.fields import Kind, Record, from_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from fleetlight.views.compute.view import ItemTemplate
+from fleetlight.views.compute.view import BriefTemplate, FullTemplate
 from fleetlight.views.projection import FieldValues, Projection
 from tests.support.fleets.documents import CREATED_AT, TEMPLATE, make_document, make_record, make_uuid
 from tests.support.fleets.other_version_indexes import make_newer
@@ -80,10 +80,10 @@ BY_LOCKED = SortOrder.of(INSTANCE_FIELDS, [SortKey("locked")])
 NOWHERE = "http://127.0.0.1:9"
 BASES: dict[str, Any] = {"versioned_base": "http://api/v2.1", "plain_base": "http://api"}
 TEMPLATES = (
-    ItemTemplate.brief(1, **BASES),
-    ItemTemplate.full(1, is_admin=False, **BASES),
-    ItemTemplate.full(104, is_admin=False, **BASES),
-    ItemTemplate.full(104, is_admin=True, host_statuses={"c0": {b'"node-1"': b'"UP"'}}, **BASES),
+    BriefTemplate(1, **BASES),
+    FullTemplate(1, is_admin=False, **BASES),
+    FullTemplate(104, is_admin=False, **BASES),
+    FullTemplate(104, is_admin=True, host_statuses={"c0": {b'"node-1"': b'"UP"'}}, **BASES),
 )
 
 

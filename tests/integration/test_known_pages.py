@@ -14,7 +14,7 @@ from fleetlight.query.filters import Eq
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import Direction, SortKey, SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from fleetlight.views.compute.view import HostStatuses, ItemTemplate
+from fleetlight.views.compute.view import BriefTemplate, FullTemplate, HostStatuses, ItemTemplate
 from tests.support.fleets.documents import make_document, make_uuid
 from tests.support.servers.index_server import index_at
 
@@ -62,9 +62,9 @@ class World:
         """Every page is what it is without the cache, however often it was asked for."""
         newcomer = open_searcher(self._settings.model_copy(update={"page_cache": False}))
         templates = (
-            ItemTemplate.brief(1, **BASES),
-            ItemTemplate.full(50, is_admin=False, **BASES),
-            ItemTemplate.full(104, is_admin=True, host_statuses=self.host_statuses, **BASES),
+            BriefTemplate(1, **BASES),
+            FullTemplate(50, is_admin=False, **BASES),
+            FullTemplate(104, is_admin=True, host_statuses=self.host_statuses, **BASES),
         )
         try:
             for order in (BY_CREATION, BY_NAME):

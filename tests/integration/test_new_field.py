@@ -38,7 +38,7 @@ from fleetlight.query.filters import Matches
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortKey, SortOrder
 from fleetlight.query.to_dsl import to_dsl
-from fleetlight.views.compute.view import ItemTemplate
+from fleetlight.views.compute.view import FullTemplate
 
 folder = Path(sys.argv[1])
 fleet_engine = create_database_engine(f"sqlite:///{folder}/fleet.db")
@@ -73,7 +73,7 @@ writer = open_writer(settings)
 writer.prepare()
 writer.write([to_document(cell.uuid, 1, record) for record in records])
 writer.make_searchable()
-template = ItemTemplate.full(104, is_admin=True, versioned_base="/v2.1", plain_base="")
+template = FullTemplate(104, is_admin=True, versioned_base="/v2.1", plain_base="")
 found = asyncio.run(open_searcher(settings).search(request, [cell.uuid], template))
 assert [row.position[0] for row in found] == ["r10", "r9"], found
 assert [b'"OS-EXT-SRV-ATTR:rack":"r' in row.item for row in found] == [True, True], found
@@ -93,7 +93,7 @@ rows = NovaDbAdapter(Cell(CELL1, "cell1", CellKind.NOVA_DB, nova.urls["cell1"], 
 assert [row.record["rack"] for row in rows] == ["r10", "r9"], rows
 assert to_record(msgspec.json.decode(template.render_record(rows[0].record)))["rack"] == "r10"
 for minor, is_admin in ((103, True), (104, False)):
-    blind = ItemTemplate.full(minor, is_admin=is_admin, versioned_base="/v2.1", plain_base="")
+    blind = FullTemplate(minor, is_admin=is_admin, versioned_base="/v2.1", plain_base="")
     assert b"rack" not in blind.render_record(rows[0].record)
 
 # What documents say of servers, what fields queries, the feed and the console can show, and to whom.

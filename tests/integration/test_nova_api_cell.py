@@ -40,7 +40,7 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import Collation, Direction, SortKey, SortOrder
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from fleetlight.views.compute.view import ItemTemplate
+from fleetlight.views.compute.view import FullTemplate
 from tests.contract.compute_fleet import MEMBER, BrokenCells, ComputeFleet, compute_fleet, searching
 from tests.support.oracles.filter_oracle import expected_page
 from tests.support.oracles.nice_order import parts
@@ -53,7 +53,7 @@ INSTANCES = 24
 BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 NEWEST_FIRST = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.DESC)])
 LIVE = all_of(Eq("deleted", False), any_of(Ne("vm_state", "soft-delete"), IsNull("vm_state")))
-TEMPLATE = ItemTemplate.full(104, is_admin=True, versioned_base="http://api/v2.1", plain_base="http://api")
+TEMPLATE = FullTemplate(104, is_admin=True, versioned_base="http://api/v2.1", plain_base="http://api")
 
 
 @pytest.fixture(scope="module")

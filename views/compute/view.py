@@ -144,6 +144,7 @@ class ItemTemplate(Projection):
 
     Templates of the same form and with the same host statuses (`rendered_with`) make the same items. Servers with
     damaged rows are shown like those of a down cell (section 12).
+    versioned_base, plain_base: without a final slash, and escaped for JSON strings.
     """
 
     rendered_with: HostStatuses | None = None
@@ -164,38 +165,15 @@ class ItemTemplate(Projection):
         self._image = b'{"id":"%%b","links":[%bimages/%%b"}]' % bookmark
         self._flavor = b'{"id":"%%b","links":[%bflavors/%%b"}]}' % bookmark
 
-    @staticmethod
-    def brief(minor: int, *, versioned_base: str, plain_base: str) -> "ItemTemplate":
-        """Make the template of `GET /servers` at microversion 2.`minor`.
-
-        Bases are without a final slash, and escaped for JSON strings.
-        """
-        return _BriefTemplate(minor, versioned_base, plain_base)
-
-    @staticmethod
-    def full(
-        minor: int,
-        *,
-        is_admin: bool,
-        versioned_base: str,
-        plain_base: str,
-        host_statuses: HostStatuses | None = None,
-    ) -> "ItemTemplate":
-        """Make the template of `GET /servers/detail` and `GET /servers/{id}` at microversion 2.`minor`.
-
-        host_statuses: None omits `host_status`, which only administrators see.
-        """
-        template = _FullTemplate(minor, is_admin, versioned_base, plain_base)
-        template.rendered_with = host_statuses if is_admin and minor >= HOST_STATUS_SINCE else None
-        return template
-
     def render_record(self, record: Record, cell_uuid: str = "", revision: int | None = None) -> bytes:
         view = _render(record, _ADMIN_SEGMENTS if self._shows_admin_piece else ())
         return self.render([view[position] for position in self._positions], cell_uuid)
 
 
-class _BriefTemplate(ItemTemplate):
-    def __init__(self, minor: int, versioned_base: str, plain_base: str) -> None:
+class BriefTemplate(ItemTemplate):
+    """The template of `GET /servers` at microversion 2.`minor`."""
+
+    def __init__(self, minor: int, *, versioned_base: str, plain_base: str) -> None:
         super().__init__(minor, ("public", "ends"), versioned_base, plain_base)
         self._item = self._links + b",%b}"
 
@@ -208,8 +186,22 @@ class _BriefTemplate(ItemTemplate):
         return _minimal_item(self._links, members.damaged_identity(record))
 
 
-class _FullTemplate(ItemTemplate):
-    def __init__(self, minor: int, is_admin: bool, versioned_base: str, plain_base: str) -> None:
+class FullTemplate(ItemTemplate):
+    """The template of `GET /servers/detail` and `GET /servers/{id}` at microversion 2.`minor`.
+
+    host_statuses: None omits `host_status`, which only administrators see.
+    """
+
+    def __init__(
+        self,
+        minor: int,
+        *,
+        is_admin: bool,
+        versioned_base: str,
+        plain_base: str,
+        host_statuses: HostStatuses | None = None,
+    ) -> None:
+        self.rendered_with = host_statuses if is_admin and minor >= HOST_STATUS_SINCE else None
         self._is_admin = is_admin
         self._last = max(number for number, (_, since) in enumerate(_PUBLIC) if since <= minor)
         self._last_for_admins = max(number for number, (_, since) in enumerate(_ADMIN) if since <= minor)

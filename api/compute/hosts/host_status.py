@@ -17,7 +17,7 @@ from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError,
 from fleetlight.cells.kinds.native.nodes import COMPUTE, ComputeService
 from fleetlight.cells.model import Cell, CellAdapter, HostReportingAdapter
 from fleetlight.listing.sources import CellReader
-from fleetlight.views.compute.view import HOST_STATUS_SINCE, HostStatuses, ItemTemplate
+from fleetlight.views.compute.view import HOST_STATUS_SINCE, FullTemplate, HostStatuses, ItemTemplate
 
 _log = structlog.get_logger(__name__)
 _READ_AGAIN_AFTER_S = 2.0
@@ -106,7 +106,7 @@ def _status(service: ComputeService) -> str:
 def full_template(request: ApiRequest, host_statuses: HostStatuses | None) -> ItemTemplate:
     """Make the template of `GET /servers/detail` and `/servers/{id}`; `host_status` only if statuses are given."""
     versioned, plain = request.links.as_json
-    return ItemTemplate.full(
+    return FullTemplate(
         request.minor,
         is_admin=request.caller.is_admin,
         versioned_base=versioned,

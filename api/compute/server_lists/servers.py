@@ -45,7 +45,7 @@ from fleetlight.query.filters import Filter
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.uuids import is_uuid
-from fleetlight.views.compute.view import MINIMAL_ITEMS_SINCE, ItemTemplate
+from fleetlight.views.compute.view import MINIMAL_ITEMS_SINCE, BriefTemplate, ItemTemplate
 
 _log = structlog.get_logger(__name__)
 # More digits than any page size, and few enough for int().
@@ -139,7 +139,7 @@ class ServerListHandlers:
     async def index(self, request: ApiRequest) -> Response:
         """`GET /servers`"""
         versioned, plain = request.links.as_json
-        template = ItemTemplate.brief(request.minor, versioned_base=versioned, plain_base=plain)
+        template = BriefTemplate(request.minor, versioned_base=versioned, plain_base=plain)
         return await self._list(request, template, _Listing("index", "servers", down_cells.brief_item))
 
     async def detail(self, request: ApiRequest) -> Response:

@@ -24,7 +24,7 @@ from fleetlight.api.http.shapes import (
 )
 from fleetlight.resources.fields import Kind, Member, Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from fleetlight.views.compute.view import HOST_STATUS_SINCE, MINIMAL_ITEMS_SINCE, VOLUME_FLAGS_SINCE, ItemTemplate
+from fleetlight.views.compute.view import HOST_STATUS_SINCE, MINIMAL_ITEMS_SINCE, VOLUME_FLAGS_SINCE, FullTemplate
 
 _IMAGE_PROPERTIES_SINCE = 98
 _EMBEDDED_FLAVOR_SINCE = 47
@@ -107,7 +107,7 @@ class _Server:
 
 @cache
 def _keys(minor: int, *, is_admin: bool) -> frozenset[str]:
-    template = ItemTemplate.full(minor, is_admin=is_admin, versioned_base="", plain_base="")
+    template = FullTemplate(minor, is_admin=is_admin, versioned_base="", plain_base="")
     item: dict[str, object] = msgspec.json.decode(template.render_record(_EXAMPLE))
     return frozenset(item)
 

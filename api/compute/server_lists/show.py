@@ -25,7 +25,7 @@ from fleetlight.listing.sources import CellReader, ask_fleet, damaged_row, rende
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import BLANK_INSTANCE
 from fleetlight.resources.uuids import is_uuid
-from fleetlight.views.compute.view import MINIMAL_ITEMS_SINCE, HostStatuses, ItemTemplate
+from fleetlight.views.compute.view import MINIMAL_ITEMS_SINCE, FullTemplate, HostStatuses
 
 _SERVER_GROUPS_SINCE = 71
 _NO_PARAMETERS_SINCE = 102
@@ -98,7 +98,7 @@ class ServerShowHandler:
             raise ServerNotFoundError(mapping.instance_uuid)
         versioned, plain = request.links.as_json
         # Without later keys, and without those for administrators.
-        template = ItemTemplate.full(MINIMAL_ITEMS_SINCE, is_admin=False, versioned_base=versioned, plain_base=plain)
+        template = FullTemplate(MINIMAL_ITEMS_SINCE, is_admin=False, versioned_base=versioned, plain_base=plain)
         uuid = mapping.instance_uuid
         known = await self._finder.known_item(uuid, mapping.cell_uuid, template)
         if cell.can.maps_instances:

@@ -6,10 +6,10 @@ from uuid import UUID
 from fleetlight.indexer.backends.base import Document
 from fleetlight.resources.derived_fields import derived_values
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from fleetlight.views.compute.view import ItemTemplate, render_view
+from fleetlight.views.compute.view import FullTemplate, render_view
 
 CREATED_AT = 1_700_000_000_000_000
-TEMPLATE = ItemTemplate.full(104, is_admin=True, versioned_base="http://api/v2.1", plain_base="http://api")
+TEMPLATE = FullTemplate(104, is_admin=True, versioned_base="http://api/v2.1", plain_base="http://api")
 """The newest item, as administrators see it."""
 
 

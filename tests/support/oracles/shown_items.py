@@ -4,10 +4,10 @@ import json
 from decimal import Decimal
 from typing import Any
 
-from fleetlight.views.compute.view import PIECE_NAMES, ItemTemplate, View
+from fleetlight.views.compute.view import PIECE_NAMES, FullTemplate, ItemTemplate, View
 
 _TEMPLATES = [
-    ItemTemplate.full(minor, is_admin=is_admin, versioned_base="v", plain_base="p")
+    FullTemplate(minor, is_admin=is_admin, versioned_base="v", plain_base="p")
     for minor in (1, 46, 95, 104)
     for is_admin in (False, True)
 ]

@@ -11,12 +11,12 @@ from fleetlight.indexer.backends.base import Document
 from fleetlight.indexer.backends.elasticsearch.documents import to_bulks
 from fleetlight.indexer.backends.elasticsearch.rows import row_decoder
 from fleetlight.indexer.errors import IndexDocumentError, IndexRequestError
-from fleetlight.views.compute.view import ItemTemplate
+from fleetlight.views.compute.view import BriefTemplate, FullTemplate, ItemTemplate
 from tests.support.fleets.documents import TEMPLATE, make_document
 from tests.support.oracles.shown_items import stored_item
 
-OLD_TEMPLATE = ItemTemplate.full(1, is_admin=False, versioned_base="http://api/v2.1", plain_base="http://api")
-BRIEF_TEMPLATE = ItemTemplate.brief(1, versioned_base="http://api/v2.1", plain_base="http://api")
+OLD_TEMPLATE = FullTemplate(1, is_admin=False, versioned_base="http://api/v2.1", plain_base="http://api")
+BRIEF_TEMPLATE = BriefTemplate(1, versioned_base="http://api/v2.1", plain_base="http://api")
 
 # What a caller may name a server, so as to look like the end of a document.
 HOSTILE = [

@@ -26,12 +26,12 @@ from fleetlight.query.sort import SortKey, SortOrder
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from fleetlight.views.compute.view import ItemTemplate
+from fleetlight.views.compute.view import BriefTemplate, ItemTemplate
 from fleetlight.views.projection import Projection
 from tests.support.fleets.documents import make_document, make_record
 from tests.support.oracles.shown_items import stored_item
 
-TEMPLATE = ItemTemplate.brief(1, versioned_base="http://api/v2.1", plain_base="http://api")
+TEMPLATE = BriefTemplate(1, versioned_base="http://api/v2.1", plain_base="http://api")
 ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("uuid")])
 CELLS = tuple(Cell(f"c{number}", f"cell{number}", CellKind.NATIVE, "", "") for number in range(2))
 ROWS = {"c0": [make_record(number) for number in (1, 3, 5)], "c1": [make_record(number) for number in (2, 4, 6)]}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fleetlight.resources.errors import UnknownFieldError
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.server_status import WITH_FAULT
-from fleetlight.views.compute.view import ItemTemplate, render_view
+from fleetlight.views.compute.view import BriefTemplate, FullTemplate, ItemTemplate, render_view
 from fleetlight.views.projection import FieldValues
 from tests.support.fleets.documents import make_record
 from tests.support.oracles.shown_items import stored_item
@@ -46,10 +46,11 @@ records = st.fixed_dictionaries(
 def test_template_makes_its_item_of_the_fields_that_it_says(
     record: dict[str, Any], minor: int, is_admin: bool, is_full: bool
 ) -> None:
+    template: ItemTemplate
     if is_full:
-        template = ItemTemplate.full(minor, is_admin=is_admin, host_statuses={"c0": {b'"node-1"': b'"UP"'}}, **BASES)
+        template = FullTemplate(minor, is_admin=is_admin, host_statuses={"c0": {b'"node-1"': b'"UP"'}}, **BASES)
     else:
-        template = ItemTemplate.brief(minor, **BASES)
+        template = BriefTemplate(minor, **BASES)
     assert template.fields is not None
     read = {name: record[name] for name in template.fields}
     assert template.render_record(read, "c0") == stored_item(template, render_view(record), "c0")
@@ -58,7 +59,7 @@ def test_template_makes_its_item_of_the_fields_that_it_says(
 
 
 def test_what_only_administrators_are_shown_is_not_read_for_others() -> None:
-    mine, theirs = (ItemTemplate.full(104, is_admin=is_admin, **BASES).fields or () for is_admin in (True, False))
+    mine, theirs = (FullTemplate(104, is_admin=is_admin, **BASES).fields or () for is_admin in (True, False))
     assert {*mine} - {*theirs} >= {"user_data", "kernel_id", "reservation_id", "instance_name"}
     for name in ("keypairs", "shares", "scheduler_hints", "server_groups", "launched_on"):
         assert (name in mine) == (name == "scheduler_hints")

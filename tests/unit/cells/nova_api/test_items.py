@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fleetlight.cells.kinds.nova_api.items import read_item
-from fleetlight.views.compute.view import ItemTemplate, render_view
+from fleetlight.views.compute.view import FullTemplate, render_view
 from tests.support.fleets.documents import CREATED_AT, make_record
 from tests.support.oracles.shown_items import stored_item
 
@@ -14,7 +14,7 @@ SECOND = 1_000_000
 
 
 def shown(record: dict[str, Any], minor: int = 104) -> dict[str, Any]:
-    template = ItemTemplate.full(minor, is_admin=True, versioned_base="http://x/v2.1", plain_base="http://x")
+    template = FullTemplate(minor, is_admin=True, versioned_base="http://x/v2.1", plain_base="http://x")
     item: dict[str, Any] = msgspec.json.decode(stored_item(template, render_view(record)))
     return item
 

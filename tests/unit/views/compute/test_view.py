@@ -10,7 +10,7 @@ import pytest
 
 from fleetlight.resources.fields import to_microseconds
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from fleetlight.views.compute.view import PIECE_NAMES, ItemTemplate, render_view
+from fleetlight.views.compute.view import PIECE_NAMES, BriefTemplate, FullTemplate, render_view
 from tests.support.fleets.documents import make_record
 from tests.support.oracles.shown_items import stored_item
 
@@ -53,7 +53,7 @@ NOT_IN_THE_VIEW = ("host_status", "server_groups")
 
 def show(record: dict[str, Any], minor: int = NEWEST, *, is_admin: bool = True) -> dict[str, Any]:
     """The full item as a caller gets it."""
-    template = ItemTemplate.full(minor, is_admin=is_admin, versioned_base=VERSIONED_BASE, plain_base=PLAIN_BASE)
+    template = FullTemplate(minor, is_admin=is_admin, versioned_base=VERSIONED_BASE, plain_base=PLAIN_BASE)
     item: dict[str, Any] = json.loads(stored_item(template, render_view(record)))
     return item
 
@@ -74,14 +74,14 @@ def test_no_key_appears_twice_at_any_microversion() -> None:
     record = make_record(vm_state="error", fault={"code": 500, "created_at": 0, "message": "m", "details": "d"})
     for minor in range(1, NEWEST + 1):
         for is_admin in (True, False):
-            template = ItemTemplate.full(minor, is_admin=is_admin, versioned_base="v", plain_base="p")
+            template = FullTemplate(minor, is_admin=is_admin, versioned_base="v", plain_base="p")
             pairs = json.loads(stored_item(template, render_view(record)), object_pairs_hook=list)
             keys = [key for key, _ in pairs]
             assert len(keys) == len(set(keys))
 
 
 def test_brief_item() -> None:
-    template = ItemTemplate.brief(1, versioned_base=VERSIONED_BASE, plain_base=PLAIN_BASE)
+    template = BriefTemplate(1, versioned_base=VERSIONED_BASE, plain_base=PLAIN_BASE)
     record = make_record(uuid="f5dc173b-6804-445a-a6d8-c705dad5b5eb", display_name=None)
     assert json.loads(stored_item(template, render_view(record))) == {
         "id": "f5dc173b-6804-445a-a6d8-c705dad5b5eb",
@@ -97,7 +97,7 @@ def test_brief_item() -> None:
 def test_address_goes_into_links_as_it_is(base: str) -> None:
     bases: dict[str, Any] = {"versioned_base": f"{base}/v2.1", "plain_base": base}
     record = make_record(uuid="abc", image_ref="def", flavor_id="ghi")
-    for template in (ItemTemplate.brief(1, **bases), ItemTemplate.full(1, is_admin=False, **bases)):
+    for template in (BriefTemplate(1, **bases), FullTemplate(1, is_admin=False, **bases)):
         item = json.loads(stored_item(template, render_view(record)))
         assert [link["href"] for link in item["links"]] == [f"{base}/v2.1/servers/abc", f"{base}/servers/abc"]
         if "image" in item:
@@ -361,9 +361,7 @@ def test_samples_are_rendered_key_by_key_and_value_by_value(samples_dir: Path) -
                 "plain_base": href(item, "bookmark").partition("/servers/")[0],
             }
             is_admin = "OS-EXT-SRV-ATTR:host" in item
-            template = (
-                ItemTemplate.full(minor, is_admin=is_admin, **bases) if is_full else ItemTemplate.brief(1, **bases)
-            )
+            template = FullTemplate(minor, is_admin=is_admin, **bases) if is_full else BriefTemplate(1, **bases)
             rendered = json.loads(stored_item(template, render_view(record)))
             expected = {key: value for key, value in item.items() if key not in NOT_IN_THE_VIEW}
             # In the samples it belongs to no host and project that they show.
