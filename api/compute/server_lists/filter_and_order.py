@@ -20,9 +20,12 @@ def build_filter(query: QueryString, minor: int, caller: Caller, *, action: str)
     """Build the filter of a request, restricted to what the caller may see.
 
     query: the result of `parameters.accept`. action: `index` or `detail`, for the rule that a refusal names.
+    NOTHING: every given `status` is unknown, and Nova checks neither the rest of the filter nor the marker then.
     Raises BadRequestError, ForbiddenError, QueryError.
     """
     vm_states, states = _states(query, minor)
+    if states == NOTHING:
+        return NOTHING
     is_about_deleted = vm_states == {"deleted"}
     if is_about_deleted and not caller.is_admin:
         raise ForbiddenError("listing deleted servers")
@@ -46,14 +49,6 @@ def build_filter(query: QueryString, minor: int, caller: Caller, *, action: str)
         ),
     )
     return all_of(build_scope(query, caller, action=action), *conditions)
-
-
-def names_no_status(query: QueryString, minor: int) -> bool:
-    """Whether every given `status` is unknown, so that the list is empty.
-
-    Raises BadRequestError where the microversion refuses that.
-    """
-    return _states(query, minor)[1] == NOTHING
 
 
 def is_for_all_tenants(query: QueryString) -> bool:

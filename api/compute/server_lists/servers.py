@@ -21,7 +21,6 @@ from fleetlight.api.compute.server_lists.filter_and_order import (
     check_sort_keys,
     found_before_the_marker,
     is_for_all_tenants,
-    names_no_status,
 )
 from fleetlight.api.compute.server_lists.watches import ServerWatches
 from fleetlight.api.http.links import Links
@@ -41,7 +40,7 @@ from fleetlight.listing.explanation import Observer
 from fleetlight.listing.find_instance import InstanceFinder
 from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.sources import CellFailure, ask_fleet
-from fleetlight.query.filters import Filter
+from fleetlight.query.filters import NOTHING, Filter
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.uuids import is_uuid
@@ -160,10 +159,9 @@ class ServerListHandlers:
         request.authorize(f"os_compute_api:servers:{action}")
         limit = self._limit(query)
         check_sort_keys(query, minor)
-        if names_no_status(query, minor):
-            # Here Nova checks neither the rest of the filter nor the marker.
-            return _Listed(Page(b"", 0, None, ()), query, limit)
         wanted = build_filter(query, minor, caller, action=action)
+        if wanted == NOTHING:
+            return _Listed(Page(b"", 0, None, ()), query, limit)
         order = build_order(query, minor, is_admin=caller.is_admin)
         if _is_head(request):
             limit = min(limit, 1)
