@@ -153,7 +153,7 @@ def one_of(field: QueryField, values: Sequence[_Value]) -> Filter:
         raise _unable(field, "==", error.value, error) from None
     except UnknownFieldError as error:
         raise ExpressionError(str(error)) from None
-    return _kept_if_missing(leaf)
+    return or_missing(leaf)
 
 
 def named_one_of(field: QueryField, names: Sequence[_Value]) -> Filter:
@@ -236,12 +236,12 @@ def _field(name: object, fields: ItemType) -> QueryField:
 def _condition(operator: str, field: QueryField, value: object) -> Filter:
     try:
         if operator == "!=":
-            return negate(_kept_if_missing(_comparison("==", field, value)))
+            return negate(or_missing(_comparison("==", field, value)))
         if operator == "=~":
-            return _kept_if_missing(_search(field, value))
+            return or_missing(_search(field, value))
         if operator == "=[]":
-            return _kept_if_missing(_membership(field, value))
-        return _kept_if_missing(_comparison("==" if operator in _EQUAL else operator, field, value))
+            return or_missing(_membership(field, value))
+        return or_missing(_comparison("==" if operator in _EQUAL else operator, field, value))
     except FilterValueError as error:
         raise _unable(field, operator, value, error) from None
     except RegularExpressionError as error:
@@ -255,10 +255,6 @@ def _unable(field: QueryField, operator: str, value: object, error: FilterValueE
         f"Unable to compare field '{field.name}' (type '{field.kind}') by '{operator}' with {_shown(value)}, "
         f"expected {error.expected}"
     )
-
-
-def _kept_if_missing(leaf: Leaf) -> Filter:
-    return or_missing(leaf) if leaf.can_be_open else leaf
 
 
 def _comparison(operator: str, field: QueryField, value: object) -> Leaf:

@@ -16,7 +16,7 @@ def definitions(fields: QueryFields, names: Sequence[str] | None = None) -> list
     if names is None:
         names = sorted(fields, key=nice_key)
     return [
-        field.as_json()
+        {"name": name, "title": field.title, "kind": field.kind.value, "doc": field.doc}
         if isinstance(field := fields.get(name), QueryField)
         else {"name": name, "title": name, "kind": Kind.UNKNOWN.value, "doc": f"Unknown field '{name}'"}
         for name in names

@@ -2,7 +2,21 @@
 
 from typing import Any
 
-from fleetlight.query.operators.comparison import Eq, Ge, Gt, In, IsNotNull, IsNull, Le, Lt, Ne, Negation, Not, NotIn
+from fleetlight.query.operators.comparison import (
+    Eq,
+    Ge,
+    Gt,
+    In,
+    IsNotNull,
+    IsNull,
+    Le,
+    Lt,
+    Ne,
+    Negation,
+    Not,
+    NotIn,
+    or_missing,
+)
 from fleetlight.query.operators.lists import Has, HasAddress, HasAny, HasNone, Lacks, LacksAddress
 from fleetlight.query.operators.text import HasName, HasOneName, HasOtherName, Matches, NotMatches
 from fleetlight.query.operators.truth import IsFalse, IsTrue
@@ -23,11 +37,6 @@ from fleetlight.query.tree import (
     split_expressible,
     with_leaves,
 )
-
-
-def or_missing(leaf: Leaf) -> Filter:
-    """The leaf, or a null: Query2 keeps items without data for a condition, and drops them for its negation."""
-    return any_of(leaf, IsNull(leaf.field))
 
 
 def keys_in(node: Filter, unique: str) -> set[Any] | None:

@@ -106,15 +106,19 @@ class Verb:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource. path: regular expression below `/2`, with a group for each variable part. verbs: by method."""
+    """A resource. path: regular expression below `/2`, with a group for each variable part. verbs: by method.
+
+    route: the path for metrics, with the names of the variable parts in braces.
+    """
 
     path: re.Pattern[str]
+    route: str
     verbs: Mapping[str, Verb]
 
 
 def resource(path: str, verbs: Mapping[str, Verb]) -> Resource:
     """Make a resource. path: a regular expression."""
-    return Resource(re.compile(path), verbs)
+    return Resource(re.compile(path), _GROUP.sub(r"{\1}", path), verbs)
 
 
 def is_rapi(path: str) -> bool:
@@ -191,7 +195,7 @@ class RapiEndpoint:
         fitting = [(each, found) for each in self._resources if (found := each.path.fullmatch(path)) is not None]
         for each, found in fitting:
             if http.method in each.verbs:
-                name_route(http.scope, _GROUP.sub(r"{\1}", each.path.pattern))
+                name_route(http.scope, each.route)
                 return each.verbs[http.method], {name: unquote(text) for name, text in found.groupdict().items()}
         if fitting:
             raise _unsupported(http.method, http.url.path)

@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from fleetlight.query.errors import NotExpressibleError
 from fleetlight.query.sql import Predicate, SqlColumn, SqlDialect
-from fleetlight.query.tree import EVERYTHING, NOTHING, Dsl, Filter, Leaf, Matcher, Store, negate
+from fleetlight.query.tree import EVERYTHING, NOTHING, Dsl, Filter, Leaf, Matcher, Store, any_of, negate
 from fleetlight.resources.errors import FilterValueError, UnknownFieldError
 from fleetlight.resources.fields import Field, Kind, Scalar
 
@@ -105,6 +105,11 @@ class IsNotNull(Leaf):
 
     def dsl(self, field: Field) -> Dsl:
         return _exists(field.name)
+
+
+def or_missing(leaf: Leaf) -> Filter:
+    """The leaf, or a null: Query2 keeps items without data for a condition, and drops them for its negation."""
+    return any_of(leaf, IsNull(leaf.field)) if leaf.can_be_open else leaf
 
 
 @dataclass(frozen=True, slots=True)

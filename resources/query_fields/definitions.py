@@ -6,7 +6,6 @@ The rules are those of contracts/ganeti-query, 1.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
-from typing import Any
 
 from fleetlight.resources.fields import Field, ItemType, Kind
 
@@ -40,10 +39,6 @@ class QueryField(Field):
     """A field of queries, for columns, filters and orders. Raises ValueError as Field."""
 
     flags: FieldFlag = FieldFlag.NONE
-
-    def as_json(self) -> dict[str, Any]:
-        """The definition in the form of answers."""
-        return {"name": self.name, "title": self.title, "kind": self.kind.value, "doc": self.doc}
 
 
 def is_time(field: Field | None) -> bool:
