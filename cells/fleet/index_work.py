@@ -1,4 +1,4 @@
-"""Work on the index that operators order, and indexers or commands carry out (docs/decisions/0034, 0044).
+"""Work on the index that operators order, and indexers or commands carry out (docs/decisions/0034).
 
 An order is a row. A process without the right to write to the index can order work on it, see its progress, and stop
 it. A command records its own work as an order, too.

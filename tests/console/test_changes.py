@@ -83,7 +83,9 @@ def test_changes_are_narrowed_to_whom_made_them_and_when(console: Console, fleet
 
 def test_older_changes_are_read_on_demand(console: Console, fleet: ConsoleFleet, own: str) -> None:
     for number in range(110):
-        fleet.create("cell1", display_name=f"many-{number}", project_id=own)
+        fleet.create("cell1", display_name=f"{own}-{number}", project_id=own)
+    # A change is shown once the relay has numbered it.
+    expect(changed(console.open(f'changes?filter=name == "{own}-109"'), f"{own}-109")).to_be_visible()
     page = console.open(f'changes?filter=project_id == "{own}"')
     expect(page.locator("tbody tr")).to_have_count(100)
     page.get_by_role("button", name="Older changes").click()

@@ -15,7 +15,7 @@ _TARGET = re.compile(r"\]\(([^)\s]+)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _NUMBER = r"\d+(?:\.\d+)?"
 _CONTRACT = re.compile(rf"contracts/([a-z-]+)(?:, (?:sections? )?({_NUMBER}(?:(?:, | and | to ){_NUMBER})*))?")
-_DECISION = re.compile(r"(?:docs/decisions/|\bdecisions? )(\d{4})")
+_DECISION = re.compile(r"(?:docs/decisions/|\bdecisions? |(?<=/0\d{3}), )(\d{4})")
 _ARCHITECTURE = re.compile(r'docs/architecture\.md, "([^"]+)"')
 _RECORD = re.compile(r"# (\d{4})\. (.+)")
 _WIDTH = 120
