@@ -99,7 +99,7 @@ class Services:
             ChangeFeed(cells, changelogs),
             PositionCodec(None if parts.api.watch_key is None else parts.api.watch_key.get_secret_value()),
             admission,
-            Middleware(identity, parts.api.compute_link_prefix, writes.include, admission),
+            Middleware(identity, parts.api.compute_link_prefix, writes, admission),
         )
 
     def close(self) -> None:

@@ -34,7 +34,6 @@ class ComputeFace:
             services.mappings,
             services.metrics,
             host_statuses=self.host_statuses,
-            writes=services.writes,
             watches=ServerWatches(
                 services.feed,
                 services.positions,

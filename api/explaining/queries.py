@@ -14,7 +14,6 @@ from fleetlight.api.query.results import QueryObserver, QueryPlan, QueryResult
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.proof import ReadOptions, read_options
 from fleetlight.listing.answer import CellAnswer, Route
-from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.count_instances import CountResult, InstanceCounter
 from fleetlight.listing.explanation import Attempt, ObservedSource, Query
 from fleetlight.listing.list_instances import InstanceLister
@@ -68,32 +67,21 @@ class _Explained:
 
 
 class QueryExplainer:
-    """Explains `GET /fleetlight/query`. timeout_s: time limit of one cell."""
+    """Explains `GET /fleetlight/query`."""
 
     def __init__(
-        self,
-        query_engine: QueryEngine,
-        lister: InstanceLister,
-        items: ItemLister,
-        counter: InstanceCounter,
-        writes: ReadYourWrites,
-        *,
-        timeout_s: float,
+        self, query_engine: QueryEngine, lister: InstanceLister, items: ItemLister, counter: InstanceCounter
     ) -> None:
         self._query_engine = query_engine
         self._lister = lister
         self._items = items
         self._counter = counter
-        self._writes = writes
-        self._timeout_s = timeout_s
 
     async def explain(self, request: ApiRequest, query: QueryString) -> Mapping[str, Any]:
         """Run the query with parameters `query`, and explain it. Errors are those of the query itself."""
         body = body_of_query(query)
         question = await made_aside(size_of(body.filter), lambda: query_of_body(body, request.caller))
-        fresh = await read_options(
-            request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
-        )
+        fresh = await read_options(request.http.headers, request.caller, request.writes, request.admission)
         observer = QueryObserver()
         if question.by_cell is not None:
             observer.listing.remarks.append(_ONE_AFTER_THE_OTHER)

@@ -14,12 +14,5 @@ from fleetlight.api.services import Services
 def routes(services: Services, lists: ServerListHandlers, query_engine: QueryEngine) -> Sequence[Route]:
     """Make the route. lists, query_engine: make the lists and queries that it explains."""
     lister, counter = services.lister, services.counter
-    queries = QueryExplainer(
-        query_engine,
-        lister,
-        services.items,
-        counter,
-        services.writes,
-        timeout_s=services.parts.search.cell_timeout_s,
-    )
+    queries = QueryExplainer(query_engine, lister, services.items, counter)
     return [services.middleware.route(EXPLAIN, Explainer(lists, queries, lister, counter).explain)]

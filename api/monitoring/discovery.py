@@ -105,8 +105,7 @@ class DiscoveryHandler:
         view = await self._view(caller, request.http.path_params["name"])
         cost = size_of(view.content.filter)
         question = await made_aside(cost, partial(_question, view, caller, all_projects=all_projects))
-        timeout_s = services.parts.search.cell_timeout_s
-        fresh = await read_options(request.http.headers, caller, services.writes, timeout_s, request.admission)
+        fresh = await read_options(request.http.headers, caller, request.writes, request.admission)
         content = msgspec.json.encode((view.content.fields, view.content.filter))
         asked = _Asked(caller, view.id, content, address, all_projects)
         groups = await self._complete(question, caller, fresh, address)

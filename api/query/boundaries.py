@@ -36,7 +36,6 @@ from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, R
 from fleetlight.api.shared.proof import ReadOptions, proof_headers, read_options
 from fleetlight.cells.counting import MAX_ROWS
 from fleetlight.listing.answer import Page, proof_of
-from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.query.sort import INSTANCES_BY_UUID
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.query2.projection import Row, cells_of
@@ -129,12 +128,10 @@ class ListSampler:
 
 
 class BoundaryHandler:
-    """The handler. timeout_s: time limit of one cell."""
+    """The handler."""
 
-    def __init__(self, sampler: ListSampler, writes: ReadYourWrites, *, timeout_s: float) -> None:
+    def __init__(self, sampler: ListSampler) -> None:
         self._sampler = sampler
-        self._writes = writes
-        self._timeout_s = timeout_s
 
     async def show(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/query/boundaries`"""
@@ -143,9 +140,7 @@ class BoundaryHandler:
             raise BadRequestError(f"parts: {parts}; there may be {MAX_PARTS}")
         question = await _question_of(request.query, request.caller)
         async with request.admission.page():
-            fresh = await read_options(
-                request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
-            )
+            fresh = await read_options(request.http.headers, request.caller, request.writes, request.admission)
             sampled = await self._sampler.sampled(question, request.caller, fresh)
         answer = {
             "total": sampled.total,

@@ -15,7 +15,6 @@ from fleetlight.api.query.scope import visible_fields
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
 from fleetlight.api.shared.proof import proof_headers, read_options
-from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.query.fields_query import definitions
 
 _GROUP = Shape({"by": MapOf(ANYTHING), "statuses": MapOf(INTEGER), "count": INTEGER})
@@ -35,12 +34,10 @@ _BODY: Body[CountBody] = Body(CountBody, max_parts=MAX_PARTS)
 
 
 class CountHandler:
-    """The handlers of counts. timeout_s: time limit of one cell."""
+    """The handlers of counts."""
 
-    def __init__(self, counter: QueryCounter, writes: ReadYourWrites, *, timeout_s: float) -> None:
+    def __init__(self, counter: QueryCounter) -> None:
         self._counter = counter
-        self._writes = writes
-        self._timeout_s = timeout_s
 
     async def get(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/query/counts`"""
@@ -54,9 +51,7 @@ class CountHandler:
         known = visible_fields(body.what, request.caller)
         counting = await made_aside(size_of(body.filter), lambda: counting_of(body, known))
         async with request.admission.page():
-            fresh = await read_options(
-                request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
-            )
+            fresh = await read_options(request.http.headers, request.caller, request.writes, request.admission)
             counted = await self._counter.count(counting, request.caller, fresh)
         answer = {
             "fields": definitions(counting.known, counting.by),

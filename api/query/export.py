@@ -26,7 +26,6 @@ from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
 from fleetlight.api.shared.proof import proof_headers, read_options
 from fleetlight.api.shared.times import with_zone
-from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.resources.clock import Clock
 from fleetlight.resources.fields import Field
 from fleetlight.resources.query_fields.definitions import is_time
@@ -141,12 +140,10 @@ class _File:
 
 
 class ExportHandler:
-    """The handler of exports. timeout_s: time limit of one cell. clock: the moment of an export without `as_of`."""
+    """The handler of exports. clock: the moment of an export without `as_of`."""
 
-    def __init__(self, query_engine: QueryEngine, writes: ReadYourWrites, *, timeout_s: float, clock: Clock) -> None:
+    def __init__(self, query_engine: QueryEngine, *, clock: Clock) -> None:
         self._query_engine = query_engine
-        self._writes = writes
-        self._timeout_s = timeout_s
         self._clock = clock
 
     async def get(self, request: ApiRequest) -> Response:
@@ -162,7 +159,7 @@ class ExportHandler:
         body = asked.model_copy(update={"fields": list(dict.fromkeys(asked.fields))})
         question = await made_aside(size_of(body.filter), lambda: query_of_body(body, caller))
         refuse_unknown_fields("fields", question.names, question.known)
-        fresh = await read_options(request.http.headers, caller, self._writes, self._timeout_s, request.admission)
+        fresh = await read_options(request.http.headers, caller, request.writes, request.admission)
         moment = self._clock() if question.as_of is None else question.as_of
         batches = self._query_engine.batches(question, caller, fresh)
         rows = RowStream(await anext(batches), batches)

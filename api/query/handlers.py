@@ -27,7 +27,6 @@ from fleetlight.api.query.scope import visible_fields
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
 from fleetlight.api.shared.proof import proof_headers, read_options
-from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.query.fields_query import definitions
 from fleetlight.resources.clock import system_clock
 
@@ -56,12 +55,10 @@ _BODY: Body[QueryBody] = Body(QueryBody, max_parts=MAX_PARTS)
 
 
 class QueryHandlers:
-    """The handlers of queries. timeout_s: time limit of one cell."""
+    """The handlers of queries."""
 
-    def __init__(self, query_engine: QueryEngine, writes: ReadYourWrites, *, timeout_s: float) -> None:
+    def __init__(self, query_engine: QueryEngine) -> None:
         self._query_engine = query_engine
-        self._writes = writes
-        self._timeout_s = timeout_s
 
     async def fields(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/query/fields`: all fields of an item type, or the named ones."""
@@ -83,9 +80,7 @@ class QueryHandlers:
     async def _answer(self, request: ApiRequest, body: QueryBody) -> Response:
         question = await made_aside(size_of(body.filter), lambda: query_of_body(body, request.caller))
         async with request.admission.page():
-            fresh = await read_options(
-                request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
-            )
+            fresh = await read_options(request.http.headers, request.caller, request.writes, request.admission)
             found = await self._query_engine.answer(question, request.caller, fresh)
         answer = {
             "fields": definitions(question.known, question.names),

@@ -17,13 +17,11 @@ from fleetlight.api.services import Services
 
 def routes(services: Services, query_engine: QueryEngine) -> Sequence[Route]:
     """Make the routes. query_engine: shared with the other faces that query items."""
-    parts, writes = services.parts, services.writes
-    timeout_s = parts.search.cell_timeout_s
-    queries = QueryHandlers(query_engine, writes, timeout_s=timeout_s)
-    counter = QueryCounter(services.counter, query_engine, parts.cells)
-    counts = CountHandler(counter, writes, timeout_s=timeout_s)
-    boundaries = BoundaryHandler(ListSampler(query_engine, counter), writes, timeout_s=timeout_s)
-    export = ExportHandler(query_engine, writes, timeout_s=timeout_s, clock=parts.clock)
+    queries = QueryHandlers(query_engine)
+    counter = QueryCounter(services.counter, query_engine, services.parts.cells)
+    counts = CountHandler(counter)
+    boundaries = BoundaryHandler(ListSampler(query_engine, counter))
+    export = ExportHandler(query_engine, clock=services.parts.clock)
     views = ViewHandlers(services.access)
     route = services.middleware.route
     return [

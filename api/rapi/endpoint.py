@@ -134,8 +134,7 @@ def unknown_address(method: str, path: str) -> Exception:
 class RapiEndpoint:
     """Answers every request below one address.
 
-    resources: the first with the path and the verb counts. admission: the limits on lists. timeout_s: time limit of one
-    cell.
+    resources: the first with the path and the verb counts. admission: the limits on lists.
     """
 
     def __init__(
@@ -145,15 +144,12 @@ class RapiEndpoint:
         cells: CellReader,
         writes: ReadYourWrites,
         admission: ListAdmission,
-        *,
-        timeout_s: float,
     ) -> None:
         self._resources = resources
         self._access = access
         self._cells = cells
         self._writes = writes
         self._admission = admission
-        self._timeout_s = timeout_s
 
     async def answer(self, http: HttpRequest) -> Response:
         """Answer a request; errors become answers, too."""
@@ -177,7 +173,7 @@ class RapiEndpoint:
         http.state.admission = admission
         body, parts = await _body(http, verb.max_parts)
         query = QueryString.parse(http.scope["query_string"])
-        fresh = await read_options(http.headers, login.caller, self._writes, self._timeout_s, admission)
+        fresh = await read_options(http.headers, login.caller, self._writes, admission)
         cell = http.path_params.get("cell")
         only = None if cell is None else await self._only(cell, login.caller)
         return await verb.handler(

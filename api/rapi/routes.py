@@ -25,9 +25,7 @@ def routes(services: Services, query_engine: QueryEngine, changes: Sequence[Reso
     rapi_access = RapiAccess(parts.identity, users, services.limits.rapi_logins)
 
     def route(path: str, known: Sequence[Resource]) -> Route:
-        endpoint = RapiEndpoint(
-            known, rapi_access, parts.cells, writes, services.admission, timeout_s=parts.search.cell_timeout_s
-        )
+        endpoint = RapiEndpoint(known, rapi_access, parts.cells, writes, services.admission)
         return Route(path, endpoint.answer, methods=METHODS)
 
     return [

@@ -40,6 +40,7 @@ from fleetlight.api.limits.admission import WATCHES, ListAdmission, RateLimit, R
 from fleetlight.api.shared.policy import authorize
 from fleetlight.api.shared.proof import TOKEN_HEADER
 from fleetlight.cells.model import InstanceRow, RequestContext
+from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.consistency.tokens import ChangeToken
 from fleetlight.resources.kept_errors import without_frames
 from fleetlight.views.compute.view import NEWEST_MICROVERSION
@@ -122,9 +123,6 @@ def _legacy(values: Sequence[str]) -> str | None:
     return ",".join(values).split(",")[-1].strip() if values else None
 
 
-Include = Callable[[InstanceRow, str], Awaitable[None]]
-
-
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
     """A request that has passed the middleware.
@@ -132,7 +130,7 @@ class ApiRequest:
     minor: the microversion is 2.`minor`.
     authenticate: authenticates the caller again, for long answers.
     admission: the limits on the request's pages.
-    include: has the next lists of a project (or of a user without one) include a state of an instance.
+    writes: has the next lists of a project (or of a user without one) include a state of an instance.
     is_relaxed: the request came by the legacy endpoint `/v2`, where unknown keys of a body are ignored.
     request_id: the id in the answer's header, and of the instance actions that the request causes.
     """
@@ -144,7 +142,7 @@ class ApiRequest:
     query: QueryString
     links: Links
     http: HttpRequest
-    include: Include
+    writes: ReadYourWrites
     is_relaxed: bool = False
     request_id: str = ""
 
@@ -165,7 +163,7 @@ class ApiRequest:
         """
         self.http.state.token = " ".join(str(ChangeToken.of(row)) for row in rows)
         for row in rows:
-            await self.include(row, self.caller.reader)
+            await self.writes.include(row, self.caller.reader)
 
     def authorize(self, rule: str) -> None:
         """Raise ForbiddenError if the caller lacks the role that `rule` demands (fleetlight.api.shared.policy)."""
@@ -178,13 +176,15 @@ Handler = Callable[[ApiRequest], Awaitable[Response]]
 class Middleware:
     """Makes endpoints out of handlers.
 
-    link_prefix: `api.compute_link_prefix`. include: see ApiRequest. admission: the limits on lists.
+    link_prefix: `api.compute_link_prefix`. writes: see ApiRequest. admission: the limits on lists.
     """
 
-    def __init__(self, identity: Identity, link_prefix: str | None, include: Include, admission: ListAdmission) -> None:
+    def __init__(
+        self, identity: Identity, link_prefix: str | None, writes: ReadYourWrites, admission: ListAdmission
+    ) -> None:
         self._identity = identity
         self._link_prefix = link_prefix
-        self._include = include
+        self._writes = writes
         self._admission = admission
 
     def endpoint(self, handler: Handler, *, gives_events: bool = False) -> Endpoint:
@@ -269,7 +269,7 @@ class Middleware:
             query,
             links,
             http,
-            self._include,
+            self._writes,
             is_relaxed,
             http.state.request_id,
         )

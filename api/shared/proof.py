@@ -40,15 +40,10 @@ class ReadOptions:
     admission: Admission = NO_LIMIT
 
 
-async def read_options(
-    headers: Headers, caller: Caller, writes: ReadYourWrites, longest_s: float, admission: Admission
-) -> ReadOptions:
-    """Read the options from the headers of a request of `caller`. longest_s: longest time limit of one cell.
-
-    Raises BadRequestError, TokenError.
-    """
+async def read_options(headers: Headers, caller: Caller, writes: ReadYourWrites, admission: Admission) -> ReadOptions:
+    """Read the options from the headers of a request of `caller`. Raises BadRequestError, TokenError."""
     consistency, tokens = wanted_consistency(headers)
-    cell_timeout_s = wanted_cell_timeout(headers, longest_s)
+    cell_timeout_s = wanted_cell_timeout(headers, writes.cell_timeout_s)
     ask_live: Collection[str] = ()
     if tokens:
         ask_live = await writes.cells_to_ask(tokens, caller.may_see)

@@ -216,6 +216,7 @@ class ReadYourWrites:
     """Finds the cells that a list must read live, since the index lacks changes that the list must include.
 
     reader: the cells that lists ask. pool: queries native cells. engine: opens the database of a native cell.
+    cell_timeout_s: the longest time limit of one cell, `search.cell_timeout_s`.
     """
 
     def __init__(
@@ -237,6 +238,7 @@ class ReadYourWrites:
         self._engine = engine
         self._index = index
         self._settings = settings
+        self.cell_timeout_s = settings.cell_timeout_s
         # Twice the limit, since the clocks of this process and of the one that shares a change may differ.
         self._changes = SharedChanges(fleet.recent_changes, 2 * settings.staleness_limit_s, clock)
 

@@ -34,7 +34,6 @@ from fleetlight.cells.fleet.fleet import InstanceMapping
 from fleetlight.cells.instance_mappings import InstanceMappings
 from fleetlight.cells.model import Cell
 from fleetlight.listing.answer import Page
-from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.errors import CellDownError, MarkerNotFoundError
 from fleetlight.listing.explanation import Observer
 from fleetlight.listing.find_instance import InstanceFinder
@@ -104,7 +103,7 @@ class _Listed:
 
 
 class ServerListHandlers:
-    """The handlers of both lists. max_limit: the largest page. timeout_s: time limit of a cell or the fleet database.
+    """The handlers of both lists. max_limit: the largest page. timeout_s: time limit of the fleet database.
 
     skips_down_cells: whether a list may lack the servers of a cell for which neither the cell nor the index answers.
     """
@@ -117,7 +116,6 @@ class ServerListHandlers:
         metrics: ApiMetrics,
         *,
         host_statuses: HostStatusCache,
-        writes: ReadYourWrites,
         watches: ServerWatches,
         max_limit: int,
         timeout_s: float,
@@ -128,7 +126,6 @@ class ServerListHandlers:
         self._mappings = mappings
         self._metrics = metrics
         self._host_statuses = host_statuses
-        self._writes = writes
         self._watches = watches
         self._page_ends = PageEnds()
         self._max_limit = max_limit
@@ -179,9 +176,7 @@ class ServerListHandlers:
         self, conditions: Sequence[Filter], request: ApiRequest, template: ItemTemplate, order: SortOrder
     ) -> bool:
         """Whether some condition matches no server at all; False for one whose list is incomplete."""
-        fresh = await read_options(
-            request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
-        )
+        fresh = await read_options(request.http.headers, request.caller, request.writes, request.admission)
         for condition in conditions:
             found = await self._lister.list_page(
                 PageRequest(condition, order, 1),
@@ -206,7 +201,7 @@ class ServerListHandlers:
         """Make the page after the marker of the request."""
         caller, order = request.caller, wanted.order
         started = time.perf_counter()
-        fresh = await read_options(request.http.headers, caller, self._writes, self._timeout_s, request.admission)
+        fresh = await read_options(request.http.headers, caller, request.writes, request.admission)
         marker = query.last("marker") or None
         down: dict[str, CellFailure] = {}
         after = None

@@ -121,8 +121,6 @@ class BulkHandlers:
         self._store = services.parts.fleet.bulk_changes
         self._identity: Identity = services.parts.identity
         self._clock = services.parts.clock
-        self._writes = services.writes
-        self._timeout_s = services.parts.search.cell_timeout_s
         self._query_engine = query_engine
         self._counter = QueryCounter(services.counter, query_engine, services.parts.cells)
         self._runner = runner
@@ -192,9 +190,7 @@ class BulkHandlers:
 
         Raises BadRequestError for too many instances.
         """
-        fresh = await read_options(
-            request.http.headers, request.caller, self._writes, self._timeout_s, request.admission
-        )
+        fresh = await read_options(request.http.headers, request.caller, request.writes, request.admission)
         found: dict[str, FrozenInstance] = {}
         is_complete = True
         away: dict[str, CellAnswer] = {}

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import cast
 
 import httpx
 import pytest
@@ -17,7 +18,7 @@ from fleetlight.api.limits.admission import ListAdmission
 from fleetlight.api.metrics import ApiMetrics
 from fleetlight.api.settings import ApiSettings
 from fleetlight.api.shared.endpoint import ApiRequest, Handler, Middleware
-from fleetlight.cells.model import InstanceRow
+from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 
 
 class _Note(RequestModel):
@@ -25,11 +26,9 @@ class _Note(RequestModel):
 
 
 NOTE = Body(_Note)
+# No route here changes an instance, or lists any.
+NO_WRITES = cast(ReadYourWrites, None)
 ADMISSION = ListAdmission(ApiSettings(), ApiMetrics().list_queues, has_identity=False)
-
-
-async def _include_nothing(_row: InstanceRow, _reader: str) -> None:
-    """No list follows."""
 
 
 def _says(text: str) -> Handler:
@@ -58,7 +57,7 @@ def request(
     method: str, path: str, version: str = "2.1", *, content: bytes = b"", headers: Mapping[str, str] | None = None
 ) -> httpx.Response:
     app = Starlette()
-    table = RouteTable(ROUTES, Middleware(NoIdentity(), None, _include_nothing, ADMISSION))
+    table = RouteTable(ROUTES, Middleware(NoIdentity(), None, NO_WRITES, ADMISSION))
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
 
@@ -149,5 +148,5 @@ def test_two_routes_for_one_microversion_are_refused() -> None:
     with pytest.raises(ValueError, match="same microversion"):
         RouteTable(
             [*ROUTES, ApiRoute("GET", "/things/{other}", _says("x"), since=104)],
-            Middleware(NoIdentity(), None, _include_nothing, ADMISSION),
+            Middleware(NoIdentity(), None, NO_WRITES, ADMISSION),
         )
