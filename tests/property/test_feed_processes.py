@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fleetlight.api.changes.routes import next_batch
 from fleetlight.cells.capabilities import CellKind
-from fleetlight.cells.epochs import EpochHistory, Position
+from fleetlight.cells.epochs import Position
 from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from fleetlight.cells.fleet.journals import DetectedChange, JournalReading
 from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
@@ -40,13 +40,7 @@ class NumberedCell(MemoryCell):
 
     def __init__(self, uuid: str, name: str) -> None:
         super().__init__(uuid, name)
-        self.epochs = [(str(uuid4()), 0)]
-
-    def position(self) -> Position:
-        return Position(self.epoch_history().current, super().position().sequence)
-
-    def epoch_history(self) -> EpochHistory:
-        return EpochHistory(tuple(self.epochs))
+        self.restart_relay()
 
     def change(self, *, is_wanted: bool) -> None:
         self.create(project_id="wanted" if is_wanted else "other")

@@ -31,17 +31,23 @@ LONG_AGO = 1_600_000_000_000_000
 
 
 class MemoryCell:
-    """A cell with a changelog: rows, changes, and what the relay would publish. It is its own adapter."""
+    """A cell with a changelog: rows, changes, and what the relay would publish. It is its own adapter.
 
-    def __init__(self, uuid: str = CELL_UUID, name: str = "one") -> None:
+    instances: how many are created at first. epochs: those of its relay, each with the last sequence before it.
+    """
+
+    def __init__(self, uuid: str = CELL_UUID, name: str = "one", *, instances: int = 0) -> None:
         self.cell = Cell(uuid, name, CellKind.NATIVE, "sqlite:///nowhere.db", "memory://", takes_announcements=True)
         self.rows: dict[str, InstanceRow] = {}
         self.changes: list[Change] = []
         self.last_sequence = 0
+        self.epochs: list[tuple[str, int]] = []
         self.is_away = False
         self.pages_read = 0
         self.without_number: set[str] = set()
         self.items: dict[str, dict[str, ItemRow]] = {}
+        for _ in range(instances):
+            self.create()
 
     def create(self, **values: Any) -> Message:
         record = new_record(values, NOW)
@@ -92,7 +98,7 @@ class MemoryCell:
 
     def position(self) -> Position:
         self._require_cell()
-        return Position(None, self.last_sequence)
+        return Position(self.epoch_history().current, self.last_sequence)
 
     def published_sequence(self) -> int:
         self._require_cell()
@@ -109,7 +115,7 @@ class MemoryCell:
         return None
 
     def epoch_history(self) -> EpochHistory:
-        return EpochHistory([])
+        return EpochHistory(tuple(self.epochs))
 
     def first_external_sequence(self, after: int) -> int | None:
         self._require_cell()

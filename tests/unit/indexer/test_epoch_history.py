@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from fleetlight.bus.topology import EPOCH_HEADER, SEQUENCE_HEADER
-from fleetlight.cells.epochs import EpochHistory, Position
+from fleetlight.cells.epochs import EpochHistory
 from fleetlight.indexer.backends.base import BEING_RECONCILED, EPOCHS, RECONCILIATIONS
 from fleetlight.indexer.errors import CellRestoredError
 from fleetlight.indexer.writing.epoch_history import History
@@ -22,11 +22,12 @@ class NumberedCell(MemoryCell):
 
     def __init__(self) -> None:
         super().__init__()
+        self.epochs.append((_CURRENT, 0))
         self.asked = 0
 
     def epoch_history(self) -> EpochHistory:
         self.asked += 1
-        return EpochHistory([(_CURRENT, 0)])
+        return super().epoch_history()
 
 
 @pytest.fixture
@@ -72,24 +73,13 @@ def test_name_that_no_epoch_can_have_is_not_even_asked_about(cell: NumberedCell,
     assert cell.asked == asked
 
 
-class Restored(NumberedCell):
-    """Whoever numbered up to `lost` was put back to `kept`, and another one went on."""
-
-    epochs: tuple[tuple[str, int], ...] = (("lost", 0),)
-
-    def epoch_history(self) -> EpochHistory:
-        return EpochHistory(self.epochs)
-
-    def position(self) -> Position:
-        return Position(self.epochs[-1][0], self.last_sequence)
-
-
 def test_watermark_of_a_lost_future_is_noticed_after_somebody_else_has_repaired_the_index() -> None:
-    cell, index = Restored(), MemoryIndex()
+    cell, index = MemoryCell(), MemoryIndex()
+    cell.epochs = [("lost", 0)]
     cell.last_sequence = watermark = 20
     mine = History(cell, index, lambda: watermark)
     assert not mine.was_restored()
-    cell.epochs = (("lost", 0), ("present", 10))
+    cell.epochs = [("lost", 0), ("present", 10)]
     cell.last_sequence = 30
     index.save_state(EPOCHS, {cell.cell.uuid: "present"})
     assert History(cell, index, lambda: watermark, mine.followed_as).was_restored()
@@ -97,23 +87,24 @@ def test_watermark_of_a_lost_future_is_noticed_after_somebody_else_has_repaired_
 
 
 def test_changelog_that_another_epoch_goes_on_with_is_no_restore() -> None:
-    cell, index = Restored(), MemoryIndex()
+    cell, index = MemoryCell(), MemoryIndex()
+    cell.epochs = [("lost", 0)]
     watermark = cell.last_sequence = 10
     history = History(cell, index, lambda: watermark)
     assert not history.was_restored()
-    cell.epochs = (("lost", 0), ("present", 15))
+    cell.epochs = [("lost", 0), ("present", 15)]
     watermark = cell.last_sequence = 20
     history.has_read_on()
     assert index.load_state(EPOCHS) == {cell.cell.uuid: "present"}
     assert history.accepts({EPOCH_HEADER: "present", SEQUENCE_HEADER: 21})
-    cell.epochs = (("lost", 0), ("present", 15), ("newest", 18))
+    cell.epochs = [("lost", 0), ("present", 15), ("newest", 18)]
     with pytest.raises(CellRestoredError):
         history.has_read_on()
 
 
 def test_watermark_that_somebody_saved_in_a_lost_future_is_none_to_go_on_from() -> None:
-    cell, index = Restored(), MemoryIndex()
-    cell.epochs = (("lost", 0), ("present", 10))
+    cell, index = MemoryCell(), MemoryIndex()
+    cell.epochs = [("lost", 0), ("present", 10)]
     history = History(cell, index, lambda: 5)
     for known, is_covered in (("lost", False), ("present", True), (BEING_RECONCILED, False)):
         index.save_state(EPOCHS, {cell.cell.uuid: known})

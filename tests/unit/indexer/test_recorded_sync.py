@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from fleetlight.cells.epochs import EpochHistory, Position
 from fleetlight.cells.model import InstanceRow
 from fleetlight.indexer.backends.base import EPOCHS, CellProgress
 from fleetlight.indexer.errors import CellRestoredError
@@ -23,11 +22,11 @@ OTHER_UUID = "7d1a3c52-0000-4000-8000-00000000000b"
 
 
 class RestorableCell(MemoryCell):
-    """Has epochs, and somebody who does something after some of its pages were read."""
+    """Somebody does something after some of its pages were read."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.epochs = [("first", 0)]
+    def __init__(self, *, instances: int) -> None:
+        super().__init__(instances=instances)
+        self.epochs.append(("first", 0))
         self._starts = 0
         self.after_page: dict[int, Callable[[], None]] = {}
         self.rows_listed = 0
@@ -44,12 +43,6 @@ class RestorableCell(MemoryCell):
     def restart_relay(self) -> None:
         self._starts += 1
         self.epochs.append((f"start {self._starts}", self.last_sequence))
-
-    def position(self) -> Position:
-        return Position(self.epochs[-1][0], self.last_sequence)
-
-    def epoch_history(self) -> EpochHistory:
-        return EpochHistory(list(self.epochs))
 
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
         page = super().read_page(request)
@@ -68,9 +61,7 @@ def index() -> MemoryIndex:
 @pytest.fixture
 def cell() -> RestorableCell:
     """Ten rows are in its backup, and ten others in its present; a row has been changed since, too."""
-    cell = RestorableCell()
-    for _ in range(10):
-        cell.create()
+    cell = RestorableCell(instances=10)
     cell.back_up()
     for _ in range(10):
         cell.create()

@@ -42,10 +42,7 @@ def status(
 
 @pytest.fixture
 def cell() -> MemoryCell:
-    cell = MemoryCell()
-    for _ in range(5):
-        cell.create()
-    return cell
+    return MemoryCell(instances=5)
 
 
 def test_lag_and_age_are_those_of_cell_and_index(cell: MemoryCell) -> None:
