@@ -3,28 +3,23 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from threading import Event, Thread
 
 import pytest
 import sqlalchemy
-from prometheus_client import CollectorRegistry
 
 from fleetlight.cells.kinds.nova_db import tables
 from fleetlight.cells.kinds.opening import open_adapter
-from fleetlight.indexer.backends.base import CellProgress, IndexWriter
+from fleetlight.indexer.backends.base import IndexWriter
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
-from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.external_follower import ExternalFollower
-from fleetlight.indexer.stream.follower import FollowerParts
 from fleetlight.indexer.writing import rereading
-from fleetlight.indexer.writing.leases import CellLeases
 from tests.support.fleets.documents import CREATED_AT
 from tests.support.fleets.nova_fleet import NovaFleet, nova_fleet
 from tests.support.fleets.nova_tables import SmallNova, small_nova
 from tests.support.memory.memory_bus import MemoryBus
-from tests.support.memory.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases
+from tests.support.memory.stage import follower_parts, following
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.night
@@ -53,30 +48,15 @@ def fleet(index: IndexSettings, nova: SmallNova, tmp_path: Path) -> Iterator[Nov
 
 
 @contextmanager
-def following(fleet: NovaFleet, writer: IndexWriter, name: str) -> Iterator[ExternalFollower]:
+def followed(fleet: NovaFleet, writer: IndexWriter, name: str) -> Iterator[ExternalFollower]:
     """An indexer of that cell, which has compared it once."""
-    parts = FollowerParts(
-        lambda _cell: MemoryBus().receiver(),
-        writer,
-        CellLeases(MemoryLeases()),
-        fleet.fleet,
-        lambda _cell, _headers, _body: False,
-        MemoryFailures(),
-        MemoryJournals(),
-        SETTINGS,
-        IndexerMetrics(CollectorRegistry()),
+    cell, parts = (
+        fleet.cells[name],
+        follower_parts(writer, SETTINGS, lambda _: MemoryBus().receiver(), owners=fleet.fleet),
     )
-    cell = fleet.cells[name]
-    follower = ExternalFollower(cell, CellProgress(cell.uuid, 0, 0, is_complete=False), parts, open_adapter)
-    stop = Event()
-    thread = Thread(target=follower.run, args=(stop,))
-    thread.start()
-    try:
+    with following(cell, parts, open_adapter) as follower:
         wait_until(lambda: writer.load_progress().get(cell.uuid, follower.progress).fresh_as_of)
         yield follower
-    finally:
-        stop.set()
-        thread.join(60)
 
 
 def swap(nova: SmallNova) -> None:
@@ -97,11 +77,11 @@ def test_complete_list_has_the_servers_whatever_cell_is_filled_first(
     api = fleet.api(uses_index=True)
     with closing(open_writer(fleet.index)) as writer, ExitStack() as stack:
         writer.prepare()
-        first = stack.enter_context(following(fleet, writer, order[0]))
+        first = stack.enter_context(followed(fleet, writer, order[0]))
         if swaps:
             swap(nova)
-        second = stack.enter_context(following(fleet, writer, order[1]))
-        stack.enter_context(following(fleet, writer, "build-requests"))
+        second = stack.enter_context(followed(fleet, writer, order[1]))
+        stack.enter_context(followed(fleet, writer, "build-requests"))
         expected = {server["id"] for server in fleet.api().get(LIST).json()["servers"]}
         assert len(expected) == 4
         answer = api.get(LIST)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
 from typing import IO, Any
 from uuid import uuid4
 
@@ -27,20 +26,18 @@ from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.migrations import upgrade_fleet
 from fleetlight.cells.model import Cell
-from fleetlight.indexer.backends.base import CellProgress, IndexWriter
+from fleetlight.indexer.backends.base import IndexWriter
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexerError
-from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.external_follower import ExternalFollower
-from fleetlight.indexer.stream.follower import FollowerParts
-from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from tests.support.memory.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases, MemoryOwners
+from tests.support.memory.memory_fleet import MemoryFailures
+from tests.support.memory.stage import follower_parts, following
 from tests.support.servers.index_server import index_at
 from tests.support.servers.nova import NovaServer, create_database, drop_databases
 from tests.support.waiting import wait_until
@@ -155,31 +152,20 @@ class Followed:
 def followed(cell: Cell, folder: Path) -> Iterator[Followed]:
     """An indexer of that cell that has compared it once, and will not do so again."""
     settings = IndexerSettings(retry_wait_max_s=0.1, comparison_interval_s=36_000)
-    registry, failures, stop = CollectorRegistry(), MemoryFailures(), Event()
+    registry, failures = CollectorRegistry(), MemoryFailures()
     _, binding = split_address(cell.transport_url)
     with closing(open_writer(IndexSettings(path=folder / "index.db"))) as index:
         index.prepare()
-        parts = FollowerParts(
-            lambda cell: Receiver(cell.transport_url, cell.uuid, settings.prefetch, binding=binding),
+        parts = follower_parts(
             index,
-            CellLeases(MemoryLeases()),
-            MemoryOwners(),
-            lambda _cell, _headers, _body: False,
-            failures,
-            MemoryJournals(),
             settings,
-            IndexerMetrics(registry),
+            lambda cell: Receiver(cell.transport_url, cell.uuid, settings.prefetch, binding=binding),
+            registry,
+            failures=failures,
         )
-        nothing = CellProgress(cell.uuid, 0, 0, is_complete=False)
-        follower = ExternalFollower(cell, nothing, parts, open_adapter)
-        thread = Thread(target=follower.run, args=(stop,))
-        thread.start()
-        try:
+        with following(cell, parts, open_adapter) as follower:
             wait_until(lambda: follower.progress.is_complete)
             yield Followed(follower, index, failures, registry)
-        finally:
-            stop.set()
-            thread.join(60)
 
 
 def test_index_ends_up_as_the_database_of_the_cell_whatever_the_order_and_repetition(

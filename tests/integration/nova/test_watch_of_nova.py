@@ -7,26 +7,19 @@ watches. One who was away goes on from the last id.
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from fleetlight.bus.bus import Receiver
 from fleetlight.bus.external_exchange import split_address
 from fleetlight.cells.kinds.opening import open_adapter
-from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.backends.opening import open_writer
-from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
-from fleetlight.indexer.stream.external_follower import ExternalFollower
-from fleetlight.indexer.stream.follower import FollowerParts
-from fleetlight.indexer.writing.leases import CellLeases
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.contract.streams import Stream, stream
 from tests.integration.nova.test_nova_notifications import NovaCell, running_nova_cell
-from tests.support.memory.memory_fleet import MemoryFailures, MemoryLeases
+from tests.support.memory.stage import follower_parts, following
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.night, pytest.mark.rabbitmq, pytest.mark.nova, pytest.mark.timeout(300)]
@@ -58,28 +51,17 @@ def followed(nova: NovaCell, fleet: ComputeFleet) -> Iterator[None]:
     """An indexer of the cell, which has compared it once and will not do so again."""
     settings = IndexerSettings(retry_wait_max_s=0.1, comparison_interval_s=36_000)
     _, binding = split_address(nova.cell.transport_url)
-    stop = Event()
     with closing(open_writer(fleet.index_settings)) as index:
-        parts = FollowerParts(
-            lambda cell: Receiver(cell.transport_url, cell.uuid, settings.prefetch, binding=binding),
+        parts = follower_parts(
             index,
-            CellLeases(MemoryLeases()),
-            fleet.fleet,
-            lambda _cell, _headers, _body: False,
-            MemoryFailures(),
-            fleet.fleet.journals,
             settings,
-            IndexerMetrics(CollectorRegistry()),
+            lambda cell: Receiver(cell.transport_url, cell.uuid, settings.prefetch, binding=binding),
+            owners=fleet.fleet,
+            journals=fleet.fleet.journals,
         )
-        nothing = CellProgress(nova.cell.uuid, 0, 0, is_complete=False)
-        thread = Thread(target=ExternalFollower(nova.cell, nothing, parts, open_adapter).run, args=(stop,))
-        thread.start()
-        try:
+        with following(nova.cell, parts, open_adapter):
             wait_until(lambda: fleet.fleet.journals.position(nova.cell.uuid) is not None)
             yield
-        finally:
-            stop.set()
-            thread.join(60)
 
 
 async def follow_until(watch: Stream, known: dict[str, Any], expected: dict[str, Any]) -> None:

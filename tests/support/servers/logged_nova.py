@@ -4,13 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 from urllib.parse import quote
 
 import pymysql
 import sqlalchemy as sa
-from prometheus_client import CollectorRegistry
 
 from fleetlight.bus.no_bus import NoBus
 from fleetlight.cells.capabilities import CellKind
@@ -23,9 +21,7 @@ from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import CellProgress, IndexWriter
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
-from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
-from fleetlight.indexer.stream.follower import FollowerParts
 from fleetlight.indexer.stream.service import IndexerService
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.query.filters import EVERYTHING
@@ -34,6 +30,8 @@ from fleetlight.query.sort import INSTANCES_BY_UUID
 from fleetlight.resources.clock import system_clock
 from scripts.servers.mariadb import MariaDB
 from scripts.servers.private import PrivateServer
+from tests.support.fleets.indexer_worlds import in_thread
+from tests.support.memory.stage import follower_parts
 from tests.support.waiting import wait_until
 
 _ACCOUNT = "fleetlight"
@@ -144,21 +142,18 @@ class FollowedNova:
     @contextmanager
     def indexer(self, cells: Callable[[], Sequence[Cell]] | None = None) -> Iterator[IndexerService]:
         """An indexer with leases of its own, as in a process of its own."""
-        stop = Event()
         with (
             closing(open_writer(self.index_settings)) as writer,
             closing(CellLeases(self.fleet.open_leases("an indexer"))) as leases,
         ):
-            parts = FollowerParts(
-                lambda _: NoBus(),
+            parts = follower_parts(
                 writer,
-                leases,
-                self.fleet,
-                lambda _cell, _headers, _body: False,
-                self.fleet.failures,
-                self.fleet.journals,
                 self.settings,
-                IndexerMetrics(CollectorRegistry()),
+                lambda _: NoBus(),
+                leases=leases,
+                owners=self.fleet,
+                failures=self.fleet.failures,
+                journals=self.fleet.journals,
             )
             service = IndexerService(
                 cells or self.fleet.cells,
@@ -167,14 +162,8 @@ class FollowedNova:
                 refresh_interval_s=0.1,
                 cells_refresh_interval_s=0.5,
             )
-            thread = Thread(target=service.run, args=(stop,))
-            thread.start()
-            try:
+            with in_thread(service.run):
                 yield service
-            finally:
-                stop.set()
-                thread.join(60)
-                assert not thread.is_alive()
 
     @contextmanager
     def index(self) -> Iterator[IndexWriter]:

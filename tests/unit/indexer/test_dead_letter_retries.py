@@ -7,51 +7,25 @@ import pytest
 from fleetlight.bus.bus import Message
 from fleetlight.bus.topology import RESOURCE_HEADER
 from fleetlight.cells.errors import CellUnreachableError
-from fleetlight.cells.fleet.producer_keys import Announcer, RefusedAnnouncement
+from fleetlight.cells.fleet.producer_keys import RefusedAnnouncement
 from fleetlight.indexer.errors import DeadLetterReason
-from fleetlight.indexer.reconcile.dead_letter_retries import RetryResult, retry
-from fleetlight.indexer.transform.announcers import no_producers
-from fleetlight.indexer.writing.dead_letters import DeadLetter, to_failure
-from fleetlight.resources.clock import system_clock
-from tests.support.memory.memory_cell import CELL_UUID, ROUTING_KEY, MemoryCell
-from tests.support.memory.memory_fleet import MemoryFailures, MemoryJournals, MemoryOwners
-from tests.support.memory.memory_index import MemoryIndex, versions
+from tests.support.memory.memory_cell import ROUTING_KEY, MemoryCell
+from tests.support.memory.memory_index import versions
+from tests.support.memory.stage import NativeStage, NovaStage
 from tests.support.played.nova_cell import MemoryNovaCell
 
-
-class Stage:
-    def __init__(self) -> None:
-        self.cell = MemoryCell()
-        self.index = MemoryIndex()
-        self.failures = MemoryFailures()
-        # As late as what the cell will announce, however long ago this module was imported.
-        self.now = system_clock()
-        self.announcer: Announcer = "rack-agent"
-
-    def fail(self, message: Message, reason: DeadLetterReason = DeadLetterReason.REJECTED) -> str:
-        failure = to_failure(CELL_UUID, DeadLetter(message, reason, "the name is too long"), self.now)
-        self.failures.add([failure])
-        return failure.id
-
-    def retry(self) -> dict[str, RetryResult]:
-        failures = list(self.failures.kept.values())
-        results = retry(
-            failures,
-            self.cell,
-            self.index,
-            self.failures,
-            MemoryJournals(),
-            owners=MemoryOwners(),
-            announcer=lambda *_: self.announcer,
-            clock=lambda: self.now + 1,
-        )
-        assert [result.failure_id for result in results] == [failure.id for failure in failures]
-        return {result.failure_id: result for result in results}
+Stage = NativeStage[MemoryCell]
 
 
 @pytest.fixture
 def stage() -> Stage:
-    return Stage()
+    return NativeStage(MemoryCell())
+
+
+@pytest.fixture
+def nova() -> NovaStage:
+    """Its messages have no revisions."""
+    return NovaStage(MemoryNovaCell())
 
 
 def damaged(message: Message) -> Message:
@@ -64,7 +38,7 @@ def external(message: Message) -> Message:
 
 def test_change_that_the_index_takes_now_is_solved(stage: Stage) -> None:
     stage.fail(stage.cell.create())
-    [result] = stage.retry().values()
+    [result] = stage.retry()
     assert result.is_solved
     assert versions(stage.index) == stage.cell.versions()
     assert stage.index.searchable.keys() == stage.cell.rows.keys()
@@ -75,7 +49,7 @@ def test_change_that_the_index_still_refuses_stays_and_is_counted(stage: Stage) 
     stage.fail(stage.cell.create())
     [uuid] = stage.cell.rows
     stage.index.refused[uuid] = "the name is still too long"
-    [result] = stage.retry().values()
+    [result] = stage.retry()
     assert (result.is_solved, result.what) == (False, "the name is still too long")
     [failure] = stage.failures.kept.values()
     assert (failure.summary.times, failure.summary.detail) == (2, "the name is still too long")
@@ -86,14 +60,14 @@ def test_late_change_is_written_as_its_cell_has_the_instance_now(stage: Stage) -
     stage.fail(stage.cell.create())
     [uuid] = stage.cell.rows
     stage.cell.delete(uuid)
-    [result] = stage.retry().values()
+    [result] = stage.retry()
     assert result.is_solved
     assert stage.index.documents[uuid].record["deleted"]
 
 
 def test_message_that_cannot_be_read_is_solved_by_what_its_cell_has(stage: Stage) -> None:
     stage.fail(damaged(stage.cell.create()), DeadLetterReason.MALFORMED)
-    [result] = stage.retry().values()
+    [result] = stage.retry()
     assert result.is_solved
     assert "as its cell has it" in result.what
     assert versions(stage.index) == stage.cell.versions()
@@ -101,7 +75,7 @@ def test_message_that_cannot_be_read_is_solved_by_what_its_cell_has(stage: Stage
 
 def test_message_that_cannot_be_read_and_is_about_nothing_known_stays(stage: Stage) -> None:
     stage.fail(Message(b"{", ROUTING_KEY, {}), DeadLetterReason.MALFORMED)
-    [result] = stage.retry().values()
+    [result] = stage.retry()
     assert not result.is_solved
     assert "is not JSON" in result.what
     assert len(stage.failures.kept) == 1
@@ -111,11 +85,11 @@ def test_refused_announcement_stays_until_its_producer_may_make_it(stage: Stage)
     elsewhere = MemoryCell()
     stage.fail(external(elsewhere.create()), DeadLetterReason.REFUSED)
     stage.announcer = RefusedAnnouncement("producer 'x' has no key")
-    [result] = stage.retry().values()
+    [result] = stage.retry()
     assert (result.is_solved, result.what) == (False, "producer 'x' has no key")
     assert stage.index.documents == {}
     stage.announcer = "x"
-    [result] = stage.retry().values()
+    [result] = stage.retry()
     assert result.is_solved
     [document] = stage.index.documents.values()
     assert document.extra is not None
@@ -128,7 +102,7 @@ def test_announcement_that_says_to_be_of_the_outbox_has_to_be_in_the_changelog(s
     passed_on = stage.cell.pass_on(elsewhere.create(), "")
     forged = Message(elsewhere.create().body, ROUTING_KEY, passed_on.headers)
     solved, unsolved = (stage.fail(each, DeadLetterReason.UNSUPPORTED_VERSION) for each in (passed_on, forged))
-    results = stage.retry()
+    results = {result.failure_id: result for result in stage.retry()}
     assert (results[solved].is_solved, results[unsolved].is_solved) == (True, False)
     assert results[unsolved].what == "it is nobody's"
     [document] = stage.index.documents.values()
@@ -140,7 +114,7 @@ def test_message_that_was_too_large_stays_so_unless_its_cell_has_its_instance(st
     known = stage.cell.create()
     unknown = Message(b"<20000000 bytes>", ROUTING_KEY, {})
     solved, left = (stage.fail(message, DeadLetterReason.TOO_LARGE) for message in (known, unknown))
-    results = stage.retry()
+    results = {result.failure_id: result for result in stage.retry()}
     assert results[solved].is_solved
     assert not results[left].is_solved
     assert stage.failures.kept[left].summary.reason == "too_large"
@@ -151,28 +125,30 @@ def test_change_of_an_instance_that_its_cell_does_not_have_is_not_invented(stage
     stage.fail(stage.cell.create())
     [uuid] = stage.cell.rows
     stage.cell.rows.clear()
-    [result] = stage.retry().values()
+    [result] = stage.retry()
     assert (result.is_solved, result.what) == (False, f"its cell does not have instance {uuid}")
     assert stage.index.documents == {}
 
 
-def test_notification_of_somebody_else_is_indexed_unless_something_newer_is_there(stage: Stage) -> None:
+def test_notification_of_somebody_else_is_indexed_unless_something_newer_is_there(
+    stage: Stage,
+) -> None:
     elsewhere = MemoryCell()
     stage.fail(external(elsewhere.create()))
-    assert all(result.is_solved for result in stage.retry().values())
+    assert all(result.is_solved for result in stage.retry())
     assert stage.index.documents.keys() == elsewhere.rows.keys()
 
 
 def test_notification_that_needs_nothing_in_the_index_is_solved(stage: Stage) -> None:
     stage.fail(stage.cell.heartbeat())
-    [result] = stage.retry().values()
+    [result] = stage.retry()
     assert (result.is_solved, result.what) == (True, "it can be read, and there is nothing in it for the index")
 
 
 def test_one_failure_that_stays_holds_up_no_other(stage: Stage) -> None:
     stays = stage.fail(Message(b"{", ROUTING_KEY, {}))
     solved = [stage.fail(stage.cell.create()), stage.fail(damaged(stage.cell.create()))]
-    results = stage.retry()
+    results = {result.failure_id: result for result in stage.retry()}
     assert [result.failure_id for result in results.values() if result.is_solved] == solved
     assert list(stage.failures.kept) == [stays]
 
@@ -183,68 +159,42 @@ def test_row_that_this_program_fails_on_says_so(stage: Stage, monkeypatch: pytes
 
     stage.fail(stage.cell.create())
     monkeypatch.setattr("fleetlight.indexer.transform.documents.render_view", mistake)
-    [result] = stage.retry().values()
+    [result] = stage.retry()
     assert (result.is_solved, result.what) == (False, "KeyError: 'flavor'")
 
 
-class NovaStage:
-    """Failures of a cell of Nova, whose messages have no revisions."""
-
-    def __init__(self) -> None:
-        self.cell = MemoryNovaCell()
-        self.index = MemoryIndex()
-        self.failures = MemoryFailures()
-        self.journals = MemoryJournals()
-        self.now = system_clock()
-
-    def fail(self, body: bytes, instance_uuid: str | None = None) -> None:
-        headers: dict[str, int | str] = {} if instance_uuid is None else {RESOURCE_HEADER: instance_uuid}
-        letter = DeadLetter(Message(body, ROUTING_KEY, headers), DeadLetterReason.MALFORMED, "it could not be read")
-        self.failures.add([to_failure(self.cell.cell.uuid, letter, self.now)])
-
-    def retry(self) -> list[bool]:
-        failures = list(self.failures.kept.values())
-        results = retry(
-            failures,
-            self.cell,
-            self.index,
-            self.failures,
-            self.journals,
-            owners=MemoryOwners(),
-            announcer=no_producers,
-            clock=lambda: self.now,
-        )
-        return [each.is_solved for each in results]
+def malformed(stage: NovaStage, body: bytes, instance_uuid: str | None = None) -> None:
+    headers: dict[str, int | str] = {} if instance_uuid is None else {RESOURCE_HEADER: instance_uuid}
+    stage.fail(Message(body, ROUTING_KEY, headers), DeadLetterReason.MALFORMED, "it could not be read")
 
 
-def test_notification_of_nova_is_solved_by_the_row_as_it_is_now() -> None:
-    stage = NovaStage()
-    stage.journals.start_over(stage.cell.cell.uuid)
-    uuid = stage.cell.create(display_name="as it was announced")
-    announced = stage.cell.notify(stage.cell.snapshot(uuid), "instance.create.end")
-    stage.cell.save(uuid, display_name="as it is now")
-    stage.fail(announced.body)
-    assert stage.retry() == [True]
-    assert stage.index.documents[uuid].record["display_name"] == "as it is now"
-    assert [detected_change.instance_uuid for detected_change in stage.journals.found] == [uuid], "watches are told"
-    assert stage.failures.kept == {}
+def test_notification_of_nova_is_solved_by_the_row_as_it_is_now(nova: NovaStage) -> None:
+    nova.journals.start_over(nova.cell.cell.uuid)
+    uuid = nova.cell.create(display_name="as it was announced")
+    announced = nova.cell.notify(nova.cell.snapshot(uuid), "instance.create.end")
+    nova.cell.save(uuid, display_name="as it is now")
+    malformed(nova, announced.body)
+    assert [each.is_solved for each in nova.retry()] == [True]
+    assert nova.index.documents[uuid].record["display_name"] == "as it is now"
+    assert [detected_change.instance_uuid for detected_change in nova.journals.found] == [uuid], "watches are told"
+    assert nova.failures.kept == {}
 
 
-def test_notification_of_nova_that_nobody_can_read_is_solved_by_the_row_of_its_instance() -> None:
-    stage = NovaStage()
-    uuid = stage.cell.create()
-    stage.fail(b"{", uuid)
-    stage.fail(b"[")
-    assert stage.retry() == [True, False], "nobody knows what the other one is about"
-    assert stage.index.documents.keys() == {uuid}
+def test_notification_of_nova_that_nobody_can_read_is_solved_by_the_row_of_its_instance(
+    nova: NovaStage,
+) -> None:
+    uuid = nova.cell.create()
+    malformed(nova, b"{", uuid)
+    malformed(nova, b"[")
+    assert [each.is_solved for each in nova.retry()] == [True, False], "nobody knows what the other one is about"
+    assert nova.index.documents.keys() == {uuid}
 
 
-def test_failures_stay_while_their_cell_of_nova_is_away() -> None:
-    stage = NovaStage()
-    uuid = stage.cell.create()
-    stage.fail(stage.cell.notify(stage.cell.snapshot(uuid), "instance.create.end").body)
-    stage.cell.is_away = True
+def test_failures_stay_while_their_cell_of_nova_is_away(nova: NovaStage) -> None:
+    uuid = nova.cell.create()
+    malformed(nova, nova.cell.notify(nova.cell.snapshot(uuid), "instance.create.end").body)
+    nova.cell.is_away = True
     with pytest.raises(CellUnreachableError):
-        stage.retry()
-    assert len(stage.failures.kept) == 1
-    assert stage.index.documents == {}
+        nova.retry()
+    assert len(nova.failures.kept) == 1
+    assert nova.index.documents == {}

@@ -16,18 +16,15 @@ from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.transform.external_rows import settle
 from fleetlight.indexer.writing.journaling import CellJournal
 from tests.support.fleets.documents import make_record, make_uuid
-from tests.support.memory.memory_fleet import MemoryJournals, MemoryOwners
-from tests.support.memory.memory_index import MemoryIndex
+from tests.support.memory.stage import NovaStage, kinds
 from tests.support.played.nova_cell import MemoryNovaCell
 
 
-class Stage:
+class Stage(NovaStage):
     """A cell of three instances, and an index that has them."""
 
     def __init__(self) -> None:
-        self.cell = MemoryNovaCell()
-        self.index = MemoryIndex()
-        self.journals = MemoryJournals()
+        super().__init__(MemoryNovaCell())
         for number in (1, 2, 3):
             self.cell.create(number)
         compare_cell(self.cell, self.index, batch_size=2, clock=lambda: self.cell.now)
@@ -46,7 +43,7 @@ class Stage:
             self.cell,
             self.index,
             batch_size=2,
-            owners=MemoryOwners(),
+            owners=self.owners,
             journal=CellJournal(self.cell.cell.uuid, self.journals, self.index),
             confirm_timeout_s=None if repair else timeout_s,
         )
@@ -56,10 +53,6 @@ class Stage:
 @pytest.fixture
 def stage() -> Stage:
     return Stage()
-
-
-def kinds(verification: Verification) -> dict[str, DifferenceKind]:
-    return {difference.uuid: difference.kind for difference in verification.differences}
 
 
 DIFFERENT = {

@@ -3,50 +3,36 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import Event, Thread
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import Mock
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from fleetlight.bus.bus import Message
-from fleetlight.cells.model import Cell, CellAdapter
 from fleetlight.indexer.backends.base import CellProgress, is_time
-from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.cell_health import Activity
-from fleetlight.indexer.stream.consumer import MessageSource
 from fleetlight.indexer.stream.external_follower import ExternalFollower
-from fleetlight.indexer.stream.follower import FollowerParts
 from fleetlight.indexer.transform.documents import to_document
 from fleetlight.indexer.writing.leases import CellLeases
 from tests.support.fleets.documents import make_record, make_uuid
-from tests.support.memory.memory_bus import MemoryBus
 from tests.support.memory.memory_cell import ROUTING_KEY
-from tests.support.memory.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases, MemoryOwners
-from tests.support.memory.memory_index import MemoryIndex
+from tests.support.memory.stage import Stage, follower_parts, following
 from tests.support.played.nova_cell import NOVA_CELL, SECOND, MemoryNovaCell
 from tests.support.waiting import wait_until
 
 SETTINGS = IndexerSettings(retry_wait_max_s=0.02, sync_batch_size=2, comparison_interval_s=3600)
-
+NovaT = TypeVar("NovaT", bound=MemoryNovaCell)
 
 _RUNNING = (Activity.FOLLOWING, Activity.STANDING_BY)
 
 
-class Stage:
-    """A cell of Nova with a bus, an index, and a follower that runs as long as `running` says."""
+class FollowedStage(Stage[NovaT]):
+    """A cell of Nova whose follower runs as long as `running` says."""
 
-    def __init__(self, cell: MemoryNovaCell | None = None) -> None:
-        self.cell = cell or MemoryNovaCell()
-        self.bus = MemoryBus()
-        self.index = MemoryIndex()
-        self.failures = MemoryFailures()
-        self.journals = MemoryJournals()
-        self.owners = MemoryOwners()
-        self.leases = MemoryLeases()
-        self.registry = CollectorRegistry()
+    def __init__(self, cell: NovaT) -> None:
+        super().__init__(cell)
         self.follower: ExternalFollower | None = None
         self.released = Mock()
 
@@ -56,31 +42,22 @@ class Stage:
     ) -> Iterator[ExternalFollower]:
         """A follower that has compared the cell once, unless that is away. saved: what the last one had reached."""
         self.registry = CollectorRegistry()
-        parts = FollowerParts(
-            self._open_receiver,
+        parts = follower_parts(
             self.index,
-            CellLeases(self.leases),
-            self.owners,
-            lambda _cell, _headers, _body: False,
-            self.failures,
-            self.journals,
             settings,
-            IndexerMetrics(self.registry),
+            lambda _: self.bus.receiver(),
+            self.registry,
+            leases=CellLeases(self.leases),
+            owners=self.owners,
+            failures=self.failures,
+            journals=self.journals,
             clock=lambda: self.cell.now,
             release_bus=self.released,
         )
-        begun_with = saved or CellProgress(NOVA_CELL.uuid, 0, 0, is_complete=False)
-        follower = self.follower = ExternalFollower(self.cell.cell, begun_with, parts, self._open_adapter)
-        stop = Event()
-        thread = Thread(target=follower.run, args=(stop,))
-        thread.start()
-        try:
+        with following(self.cell.cell, parts, lambda _: self.cell, saved) as follower:
+            self.follower = follower
             wait_until(lambda: follower.health.activity in _RUNNING or follower.health.problem)
             yield follower
-        finally:
-            stop.set()
-            thread.join(60)
-            assert not thread.is_alive()
 
     def send(self, *messages: Message) -> None:
         """Return when the follower has dealt with them."""
@@ -91,27 +68,20 @@ class Stage:
     def shown(self, uuid: str) -> dict[str, Any]:
         return dict(self.index.documents[uuid].record)
 
-    def handled(self, outcome: str) -> float:
-        labels = {"cell": NOVA_CELL.uuid, "outcome": outcome}
-        return self.registry.get_sample_value("fleetlight_indexer_messages_total", labels) or 0
-
     def has_what_the_cell_has(self) -> bool:
         assert {uuid: self.shown(uuid) for uuid in self.index.documents} == self.cell.rows
         return True
 
-    def _open_receiver(self, _cell: Cell) -> MessageSource:
-        return self.bus.receiver()
 
-    def _open_adapter(self, _cell: Cell) -> CellAdapter:
-        return self.cell
+Followed = FollowedStage[MemoryNovaCell]
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Followed:
+    return Followed(MemoryNovaCell())
 
 
-def test_cell_is_read_whole_at_first_and_is_complete_as_of_then(stage: Stage) -> None:
+def test_cell_is_read_whole_at_first_and_is_complete_as_of_then(stage: Followed) -> None:
     for number in range(1, 6):
         stage.cell.create(number)
     before = stage.cell.now
@@ -122,7 +92,9 @@ def test_cell_is_read_whole_at_first_and_is_complete_as_of_then(stage: Stage) ->
     assert all(is_time(document.version) for document in stage.index.documents.values())
 
 
-def test_journal_goes_on_behind_a_follower_that_was_killed_while_it_could_not_read_an_instance(stage: Stage) -> None:
+def test_journal_goes_on_behind_a_follower_that_was_killed_while_it_could_not_read_an_instance(
+    stage: Followed,
+) -> None:
     uuid = stage.cell.create()
     with stage.running() as follower:
         wait_until(lambda: stage.journals.position(NOVA_CELL.uuid))
@@ -138,7 +110,7 @@ def test_journal_goes_on_behind_a_follower_that_was_killed_while_it_could_not_re
     assert (after.epoch, after.sequence) == (before.epoch, before.sequence + 1)
 
 
-def test_what_no_notification_carries_is_read_from_the_cell_once_per_batch(stage: Stage) -> None:
+def test_what_no_notification_carries_is_read_from_the_cell_once_per_batch(stage: Followed) -> None:
     uuids = [stage.cell.create(number) for number in range(1, 4)]
     with stage.running():
         messages = []
@@ -154,7 +126,7 @@ def test_what_no_notification_carries_is_read_from_the_cell_once_per_batch(stage
         assert len(stage.cell.readings) - readings == batches <= len(messages)
 
 
-def test_late_end_at_the_source_of_a_migration_does_not_move_the_server_back(stage: Stage) -> None:
+def test_late_end_at_the_source_of_a_migration_does_not_move_the_server_back(stage: Followed) -> None:
     uuid = stage.cell.create(host="source", task_state="migrating")
     with stage.running():
         at_the_source = stage.cell.snapshot(uuid)
@@ -165,7 +137,7 @@ def test_late_end_at_the_source_of_a_migration_does_not_move_the_server_back(sta
         stage.has_what_the_cell_has()
 
 
-def test_whatever_comes_after_the_deletion_does_not_bring_the_server_back(stage: Stage) -> None:
+def test_whatever_comes_after_the_deletion_does_not_bring_the_server_back(stage: Followed) -> None:
     uuid = stage.cell.create()
     with stage.running():
         seen = stage.cell.snapshot(uuid)
@@ -179,14 +151,14 @@ def test_whatever_comes_after_the_deletion_does_not_bring_the_server_back(stage:
         assert stage.shown(uuid)["deleted"]
 
 
-def test_deletion_that_failed_after_all_deletes_nothing(stage: Stage) -> None:
+def test_deletion_that_failed_after_all_deletes_nothing(stage: Followed) -> None:
     uuid = stage.cell.create(task_state="deleting")
     with stage.running():
         stage.send(stage.cell.notify(stage.cell.snapshot(uuid), "instance.delete.end"))
         assert not stage.shown(uuid)["deleted"]
 
 
-def test_tags_change_without_a_new_time_of_the_row(stage: Stage) -> None:
+def test_tags_change_without_a_new_time_of_the_row(stage: Followed) -> None:
     uuid = stage.cell.create(tags=["old"])
     with stage.running():
         stage.cell.save_beside(uuid, tags=["blue", "new"])
@@ -194,7 +166,7 @@ def test_tags_change_without_a_new_time_of_the_row(stage: Stage) -> None:
         assert stage.shown(uuid)["tags"] == ["blue", "new"]
 
 
-def test_first_host_of_a_build_that_failed_does_not_end_it(stage: Stage) -> None:
+def test_first_host_of_a_build_that_failed_does_not_end_it(stage: Followed) -> None:
     uuid = stage.cell.create(host="a", vm_state="building")
     with stage.running():
         failed = stage.cell.notify(stage.cell.snapshot(uuid), "instance.create.error")
@@ -203,7 +175,7 @@ def test_first_host_of_a_build_that_failed_does_not_end_it(stage: Stage) -> None
         assert (stage.shown(uuid)["host"], stage.shown(uuid)["vm_state"]) == ("b", "building")
 
 
-def test_repeated_messages_write_nothing(stage: Stage) -> None:
+def test_repeated_messages_write_nothing(stage: Followed) -> None:
     uuid = stage.cell.create()
     with stage.running():
         stage.cell.save(uuid, host="b")
@@ -214,20 +186,20 @@ def test_repeated_messages_write_nothing(stage: Stage) -> None:
         assert stage.index.documents[uuid].version == version
 
 
-def test_server_of_another_cell_on_the_same_bus_is_left_alone(stage: Stage) -> None:
+def test_server_of_another_cell_on_the_same_bus_is_left_alone(stage: Followed) -> None:
     other = MemoryNovaCell()
     uuid = other.create(9)
     with stage.running():
         stage.send(other.notify(other.snapshot(uuid), "instance.update"))
         assert uuid not in stage.index.documents
-        assert stage.handled("elsewhere") == 1
+        assert stage.messages("elsewhere") == 1
         theirs = to_document("another-cell", other.now, make_record(9))
         stage.index.write([theirs])
         stage.send(other.notify(other.snapshot(uuid), "instance.delete.end"))
         assert stage.index.documents[uuid] == theirs
 
 
-def test_hidden_copy_of_a_move_between_cells_does_not_take_the_place_of_the_other(stage: Stage) -> None:
+def test_hidden_copy_of_a_move_between_cells_does_not_take_the_place_of_the_other(stage: Followed) -> None:
     uuid = stage.cell.create(hidden=True)
     theirs = to_document("another-cell", stage.cell.now, make_record(1))
     stage.index.write([theirs])
@@ -242,7 +214,7 @@ def test_hidden_copy_of_a_move_between_cells_does_not_take_the_place_of_the_othe
         assert stage.index.documents[uuid].cell_uuid == NOVA_CELL.uuid
 
 
-def test_hidden_row_is_not_indexed_and_neither_is_what_is_announced_of_it(stage: Stage) -> None:
+def test_hidden_row_is_not_indexed_and_neither_is_what_is_announced_of_it(stage: Followed) -> None:
     uuid, shown = stage.cell.create(hidden=True), stage.cell.create(2)
     with stage.running() as follower:
         assert stage.index.documents.keys() == {shown}
@@ -254,7 +226,7 @@ def test_hidden_row_is_not_indexed_and_neither_is_what_is_announced_of_it(stage:
         assert stage.index.documents.keys() == {uuid, shown}
 
 
-def test_end_that_is_announced_of_a_hidden_row_does_not_end_the_server(stage: Stage) -> None:
+def test_end_that_is_announced_of_a_hidden_row_does_not_end_the_server(stage: Followed) -> None:
     uuid = stage.cell.create()
     with stage.running():
         stage.cell.save(uuid, hidden=True)
@@ -262,7 +234,7 @@ def test_end_that_is_announced_of_a_hidden_row_does_not_end_the_server(stage: St
         assert not stage.shown(uuid)["deleted"]
 
 
-def test_other_notifications_are_counted_and_nothing_else(stage: Stage) -> None:
+def test_other_notifications_are_counted_and_nothing_else(stage: Followed) -> None:
     uuid = stage.cell.create()
     with stage.running():
         seen = stage.cell.snapshot(uuid)
@@ -273,11 +245,11 @@ def test_other_notifications_are_counted_and_nothing_else(stage: Stage) -> None:
         for payload in (b'["a", {"b": 1}]', b'"text"', b"null", b"7", b"true"):
             other = unversioned.replace(b'{"instance_id": "x"}', payload)
             stage.send(Message(other, ROUTING_KEY, {}))
-        assert stage.handled("other") == 7
+        assert stage.messages("other") == 7
         assert not stage.failures.kept
 
 
-def test_failed_build_that_only_the_conductor_speaks_of_is_read(stage: Stage) -> None:
+def test_failed_build_that_only_the_conductor_speaks_of_is_read(stage: Followed) -> None:
     uuid = stage.cell.create(vm_state="building", host=None)
     with stage.running():
         stage.cell.save(uuid, vm_state="error")
@@ -286,7 +258,7 @@ def test_failed_build_that_only_the_conductor_speaks_of_is_read(stage: Stage) ->
         assert stage.shown(uuid)["vm_state"] == "error"
 
 
-def test_newer_minor_is_read_with_what_it_brought(stage: Stage) -> None:
+def test_newer_minor_is_read_with_what_it_brought(stage: Followed) -> None:
     uuid = stage.cell.create()
     with stage.running():
         message = stage.cell.notify(stage.cell.snapshot(uuid), "instance.power_on.end", version="1.99", rack="r7")
@@ -298,7 +270,7 @@ def test_newer_minor_is_read_with_what_it_brought(stage: Stage) -> None:
         assert stage.index.documents[uuid].extra == extra
 
 
-def test_newer_major_is_a_dead_letter_and_its_server_is_read(stage: Stage) -> None:
+def test_newer_major_is_a_dead_letter_and_its_server_is_read(stage: Followed) -> None:
     uuid = stage.cell.create()
     with stage.running() as follower:
         stage.cell.save(uuid, display_name="after")
@@ -311,20 +283,20 @@ def test_newer_major_is_a_dead_letter_and_its_server_is_read(stage: Stage) -> No
         wait_until(lambda: follower.progress.is_complete)
 
 
-def test_dead_letter_of_a_server_of_another_cell_is_left_to_that_one(stage: Stage) -> None:
+def test_dead_letter_of_a_server_of_another_cell_is_left_to_that_one(stage: Followed) -> None:
     """Both get all that is sent to their broker."""
     other = MemoryNovaCell()
     message = other.notify(other.snapshot(other.create(9)), "instance.power_on.end", version="7.0")
     with stage.running():
         stage.send(message)
-        assert stage.handled("elsewhere") == 1
+        assert stage.messages("elsewhere") == 1
         assert not stage.failures.kept
         stage.cell.is_away = True
         stage.send(message)
         assert [reason for _, reason, _ in stage.failures.found] == ["unsupported_version"], "whose it is is not known"
 
 
-def test_while_the_cell_cannot_be_read_notifications_are_believed_and_checked_later(stage: Stage) -> None:
+def test_while_the_cell_cannot_be_read_notifications_are_believed_and_checked_later(stage: Followed) -> None:
     uuid = stage.cell.create(user_data="aGk=", host="a")
     with stage.running() as follower:
         stage.cell.is_away = True
@@ -338,7 +310,7 @@ def test_while_the_cell_cannot_be_read_notifications_are_believed_and_checked_la
         wait_until(lambda: follower.progress.is_complete)
 
 
-def test_changes_that_nobody_announced_are_found_by_the_next_comparison(stage: Stage) -> None:
+def test_changes_that_nobody_announced_are_found_by_the_next_comparison(stage: Followed) -> None:
     changed, purged, archived = (stage.cell.create(number) for number in range(1, 4))
     stage.cell.destroy(archived)
     with stage.running(SETTINGS.model_copy(update={"comparison_interval_s": 0.05})) as follower:
@@ -351,7 +323,7 @@ def test_changes_that_nobody_announced_are_found_by_the_next_comparison(stage: S
         wait_until(lambda: follower.progress.fresh_as_of > first)
 
 
-def test_without_a_bus_comparisons_go_on(stage: Stage) -> None:
+def test_without_a_bus_comparisons_go_on(stage: Followed) -> None:
     stage.bus.is_away = True
     uuid = stage.cell.create()
     with stage.running(SETTINGS.model_copy(update={"comparison_interval_s": 0.05})) as follower:
@@ -367,7 +339,7 @@ def test_without_a_bus_comparisons_go_on(stage: Stage) -> None:
         wait_until(lambda: follower.health.problem is None)
 
 
-def test_cell_that_is_away_at_the_start_is_read_when_it_is_back(stage: Stage) -> None:
+def test_cell_that_is_away_at_the_start_is_read_when_it_is_back(stage: Followed) -> None:
     stage.cell.is_away = True
     uuid = stage.cell.create()
     with stage.running() as follower:
@@ -376,7 +348,7 @@ def test_cell_that_is_away_at_the_start_is_read_when_it_is_back(stage: Stage) ->
         wait_until(lambda: uuid in stage.index.documents and follower.progress.is_complete)
 
 
-def test_cell_that_somebody_else_compares_is_compared_later(stage: Stage) -> None:
+def test_cell_that_somebody_else_compares_is_compared_later(stage: Followed) -> None:
     stage.leases.taken[f"index-bulk-{NOVA_CELL.uuid}"] = "fleetlight index sync"
     uuid = stage.cell.create()
     with stage.running(SETTINGS.model_copy(update={"comparison_interval_s": 0.05})) as follower:
@@ -385,7 +357,7 @@ def test_cell_that_somebody_else_compares_is_compared_later(stage: Stage) -> Non
         wait_until(lambda: uuid in stage.index.documents and follower.progress.is_complete)
 
 
-def test_clock_of_a_host_that_is_ahead_does_not_hide_what_comes_later(stage: Stage) -> None:
+def test_clock_of_a_host_that_is_ahead_does_not_hide_what_comes_later(stage: Followed) -> None:
     uuid = stage.cell.create(host="a")
     with stage.running():
         stage.cell.save(uuid, host="b")

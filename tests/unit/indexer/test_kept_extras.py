@@ -1,70 +1,44 @@
 """Fields of newer producers survive whatever writes rows as their cell has them."""
 
 from collections.abc import Callable
-from threading import Event
 
 import pytest
 from msgspec.structs import replace
 
 from fleetlight.indexer.backends.base import CellProgress, Document
 from fleetlight.indexer.extra_fields import Extra
-from fleetlight.indexer.reconcile.fill import CellRows
-from fleetlight.indexer.reconcile.native_cell import NativeComparison
-from fleetlight.indexer.reconcile.rebuild import RebuildParts, rebuild_index
-from fleetlight.indexer.reconcile.reconcile import verify
-from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
-from fleetlight.indexer.transform.documents import to_document
+from fleetlight.indexer.reconcile.rebuild import rebuild_index
 from fleetlight.indexer.writing.kept_extras import ExtraFieldKeeper
-from fleetlight.indexer.writing.leases import CellLeases
-from fleetlight.indexer.writing.throttle import Throttle
 from tests.support.fleets.documents import make_document
 from tests.support.fleets.rebuilding import Silent
 from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
-from tests.support.memory.memory_fleet import MemoryLeases, MemoryOwners
 from tests.support.memory.memory_generations import MemoryGenerations
 from tests.support.memory.memory_index import MemoryIndex
+from tests.support.memory.stage import NativeStage
 
 EXTRA = Extra("fleetlight/InstancePayload-1.9", {"rack": "r7"}, {"rack": "text"})
 
 
-class Stage:
+class Stage(NativeStage[MemoryCell]):
     """A cell of two instances. The index has an extra field of each, and lacks the newest change of the first one."""
 
     def __init__(self) -> None:
-        self.cell, self.index = MemoryCell(), MemoryIndex()
-        for _ in range(2):
-            self.cell.create()
-        known = [to_document(CELL_UUID, row.revision, row.record, EXTRA) for row in self.cell.rows.values()]
-        self.index.write(known)
-        self.index.make_searchable()
+        super().__init__(MemoryCell(instances=2))
+        self.write_rows(EXTRA)
         self.changed = next(iter(self.cell.rows))
         self.cell.update(self.changed, display_name="changed")
         self.index.saved[CELL_UUID] = CellProgress(CELL_UUID, self.cell.last_sequence, 0, is_complete=True)
 
-    def sync(self) -> None:
-        sync_and_record(CELL_UUID, CellRows(self.cell, batch_size=10), self.index)
-
-    def repair(self) -> None:
-        assert verify(NativeComparison(self.cell, self.index, catch_up_timeout_s=0), repair=True).differences
+    def make_right(self) -> None:
+        assert self.verify(repair=True, catch_up_timeout_s=0).differences
 
     def rebuild(self) -> None:
         # So that the change cannot come with its message.
         self.cell.prune(self.cell.last_sequence)
-        parts = RebuildParts(
-            cells=lambda: [self.cell.cell],
-            open_adapter=lambda _: self.cell,
-            current=self.index,
-            generations=MemoryGenerations(self.index),
-            leases=CellLeases(MemoryLeases()),
-            owners=MemoryOwners(),
-            pace=Throttle(None, Event()),
-            batch_size=1,
-            parallel=1,
-        )
-        rebuild_index(parts, Silent(), back=False)
+        rebuild_index(self.rebuild_parts(MemoryGenerations(self.index)), Silent(), back=False)
 
 
-@pytest.mark.parametrize("write_rows", [Stage.sync, Stage.repair, Stage.rebuild])
+@pytest.mark.parametrize("write_rows", [Stage.sync, Stage.make_right, Stage.rebuild])
 def test_extra_fields_are_kept_by(write_rows: Callable[[Stage], None]) -> None:
     stage = Stage()
     write_rows(stage)

@@ -9,10 +9,10 @@ from fleetlight.cells.errors import CommitLogError
 from fleetlight.indexer.backends.base import CellProgress
 from tests.support.played.logged_cell import ADDRESS, LoggedCell
 from tests.support.waiting import wait_until
-from tests.unit.indexer.test_external_follower import Stage
+from tests.unit.indexer.test_external_follower import FollowedStage
 
 
-class LoggedStage(Stage):
+class LoggedStage(FollowedStage[LoggedCell]):
     """A stage whose cell keeps a log. logged: the same cell."""
 
     def __init__(self) -> None:

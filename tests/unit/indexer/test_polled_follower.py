@@ -10,7 +10,7 @@ from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.model import Hints
 from tests.support.played.nova_cell import MemoryNovaCell
 from tests.support.waiting import wait_until
-from tests.unit.indexer.test_external_follower import Stage
+from tests.unit.indexer.test_external_follower import FollowedStage
 
 
 class PolledCell(MemoryNovaCell):
@@ -48,7 +48,7 @@ class PolledCell(MemoryNovaCell):
             self.hint = hint
 
 
-class PolledStage(Stage):
+class PolledStage(FollowedStage[PolledCell]):
     def __init__(self, *, proves: bool) -> None:
         self.polled = PolledCell(proves=proves)
         super().__init__(self.polled)

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from threading import Event
 
 import pytest
 
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError
-from fleetlight.cells.model import Cell, ChangelogAdapter, InstanceRow
+from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, BareDocument, CellProgress, Document
 from fleetlight.indexer.errors import LeaseHeldError, RebuildError, RebuildRunningError
 from fleetlight.indexer.reconcile.rebuild import (
@@ -19,13 +18,12 @@ from fleetlight.indexer.reconcile.rebuild import (
     rebuild_index,
 )
 from fleetlight.indexer.transform.documents import to_document
-from fleetlight.indexer.writing.leases import CellLeases
-from fleetlight.indexer.writing.throttle import Throttle
 from tests.support.fleets.documents import make_document, make_uuid
 from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
-from tests.support.memory.memory_fleet import MemoryLeases, MemoryOwners
+from tests.support.memory.memory_fleet import MemoryLeases
 from tests.support.memory.memory_generations import MemoryGenerations
 from tests.support.memory.memory_index import MemoryIndex, versions
+from tests.support.memory.stage import NativeStage
 
 NOVA = Cell("5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b33", "nova", CellKind.NOVA_API, "", "")
 
@@ -58,49 +56,27 @@ class Watcher:
         self.notices.append(text)
 
 
-class Stage:
+class Stage(NativeStage[MemoryCell]):
     """A native cell with some rows, and an index that has them all."""
 
-    def __init__(self, rows: int = 10) -> None:
-        self.cell = MemoryCell()
-        for _ in range(rows):
-            self.cell.create()
-        self.index = MemoryIndex(saved={CELL_UUID: CellProgress(CELL_UUID, rows, 0, is_complete=True)})
-        self.index_rows()
+    def __init__(self, cell: MemoryCell | None = None) -> None:
+        super().__init__(cell or MemoryCell(instances=10))
+        self.follow()
         self.generations = MemoryGenerations(self.index)
-        self.leases = MemoryLeases()
-        self.owners = MemoryOwners()
         self.fleet = [self.cell.cell]
         self.others: dict[str, MemoryCell] = {}
 
-    def index_rows(self) -> None:
-        """As a live indexer would."""
-        self.index.write([to_document(CELL_UUID, row.revision, row.record) for row in self.cell.rows.values()])
-        self.index.make_searchable()
-
     @property
     def parts(self) -> RebuildParts:
-        return RebuildParts(
-            cells=lambda: list(self.fleet),
-            open_adapter=self._open,
-            current=self.index,
-            generations=self.generations,
-            leases=CellLeases(self.leases),
-            owners=self.owners,
-            pace=Throttle(None, Event()),
-            batch_size=3,
-            parallel=2,
-        )
+        return replace(self.rebuild_parts(self.generations), cells=lambda: list(self.fleet))
 
     def rebuild(self, watcher: Watcher | None = None, *, back: bool = False) -> Watcher:
         watcher = watcher or Watcher()
         rebuild_index(self.parts, watcher, back=back)
         return watcher
 
-    def _open(self, cell: Cell) -> ChangelogAdapter:
-        if self.cell.is_away:
-            raise CellUnreachableError(cell.name, "it is away")
-        return self.others.get(cell.uuid, self.cell)
+    def open_cell(self, cell: Cell) -> MemoryCell:
+        return self.others.get(cell.uuid) or super().open_cell(cell)
 
 
 def of_nova(number: int, version: int = OLDEST_TIME_VERSION) -> Document:
@@ -156,7 +132,7 @@ def test_changes_that_arrive_meanwhile_are_in_the_new_index() -> None:
             stage.cell.update(uuid, host="newer")
         stage.cell.create()
         stage.cell.delete(next(iter(stage.cell.rows)))
-        stage.index_rows()
+        stage.write_rows()
         stage.index.write([late])
 
     for phase in (RebuildPhase.VERIFYING, RebuildPhase.SWITCHING):
@@ -170,7 +146,7 @@ def test_change_that_nobody_can_read_is_read_from_its_row() -> None:
     def change() -> None:
         stage.cell.create(host="unreadable")
         stage.cell.damage(stage.cell.last_sequence)
-        stage.index_rows()
+        stage.write_rows()
 
     stage.rebuild(Watcher(on={RebuildPhase.SWITCHING: change}))
     assert versions(stage.index) == stage.cell.versions()
@@ -178,7 +154,7 @@ def test_change_that_nobody_can_read_is_read_from_its_row() -> None:
 
 @pytest.mark.parametrize("phase", [RebuildPhase.FILLING, RebuildPhase.VERIFYING])
 def test_rebuild_that_was_stopped_goes_on_where_it_was(phase: RebuildPhase) -> None:
-    stage = Stage(rows=61)
+    stage = Stage(MemoryCell(instances=61))
     with pytest.raises(StoppedError):
         stage.rebuild(Watcher(stop_in=phase))
     assert versions(stage.index) == stage.cell.versions()
@@ -200,7 +176,7 @@ def test_way_back_leads_to_the_old_index_with_all_that_has_happened_since() -> N
     stage.cell.update(next(iter(stage.cell.rows)), host="newer")
     stage.cell.create()
     announced = make_document(7, version=OLDEST_TIME_VERSION, cell_uuid=CELL_UUID)
-    stage.index_rows()
+    stage.write_rows()
     stage.index.write([announced])
     stage.rebuild(back=True)
     assert stage.index.documents is old.documents
@@ -220,7 +196,7 @@ def test_there_is_no_way_back_before_the_first_rebuild_and_none_after_the_old_in
 
 
 def test_rebuild_that_was_begun_is_finished_or_abandoned_before_there_is_a_way_back() -> None:
-    stage = Stage(rows=20)
+    stage = Stage(MemoryCell(instances=20))
     stage.rebuild()
     with pytest.raises(StoppedError):
         stage.rebuild(Watcher(stop_in=RebuildPhase.VERIFYING))
@@ -335,7 +311,7 @@ def test_changes_that_the_cell_forgot_before_they_were_read_are_found_by_compari
         for uuid in stage.cell.rows:
             stage.cell.update(uuid, host="newer")
         stage.cell.prune(stage.cell.last_sequence)
-        stage.index_rows()
+        stage.write_rows()
 
     stage.rebuild(Watcher(on={RebuildPhase.VERIFYING: forget}))
     assert versions(stage.index) == stage.cell.versions()

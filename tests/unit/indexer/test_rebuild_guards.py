@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
 
-from fleetlight.cells.epochs import EpochHistory, Position
 from fleetlight.cells.model import ChangelogAdapter, InstanceRow
 from fleetlight.indexer.backends.base import EPOCHS, OLDEST_TIME_VERSION, CellProgress
 from fleetlight.indexer.errors import LeaseLostError, RebuildError, RebuildRunningError
@@ -21,20 +20,6 @@ from tests.support.memory.memory_fleet import MemoryOwners
 from tests.support.memory.memory_generations import MemoryGenerations
 from tests.support.memory.memory_index import MemoryIndex, versions
 from tests.unit.indexer.test_rebuild import Stage, StoppedError, Watcher
-
-
-class RestoredCell(MemoryCell):
-    """A cell that says which epochs it knows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.epochs: list[tuple[str, int]] = [("first", 0)]
-
-    def position(self) -> Position:
-        return replace(super().position(), epoch=self.epoch_history().current)
-
-    def epoch_history(self) -> EpochHistory:
-        return EpochHistory(self.epochs)
 
 
 @dataclass
@@ -51,13 +36,9 @@ class WatchedGenerations(MemoryGenerations):
 
 
 class RestoredStage(Stage):
-    def __init__(self, rows: int = 10) -> None:
-        super().__init__(rows)
-        restored = RestoredCell()
-        restored.rows, restored.changes = self.cell.rows, self.cell.changes
-        restored.last_sequence = self.cell.last_sequence
-        self.cell = restored
-        self.cells: RestoredCell = restored
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell.epochs.append(("first", 0))
         self.watched = self.generations = WatchedGenerations(self.index)
         self.index.save_state(EPOCHS, {CELL_UUID: "first"})
 
@@ -126,7 +107,7 @@ def test_rows_are_taken_as_they_are_when_the_cell_was_restored_while_the_index_w
     def restore() -> None:
         record = {**row.record, "host": "of the past that was restored"}
         stage.cell.rows[uuid] = InstanceRow(CELL_UUID, row.revision, record)
-        stage.cells.epochs.append(("second", 5))
+        stage.cell.epochs.append(("second", 5))
 
     stage.rebuild(Watcher(on={RebuildPhase.VERIFYING: restore}))
     assert stage.index.documents[uuid].record["host"] == "of the past that was restored"
@@ -145,7 +126,7 @@ def test_index_that_does_not_take_the_last_change_does_not_take_the_place_of_one
     def change() -> None:
         uuid = min(stage.cell.rows)
         stage.cell.update(uuid, host="newer")
-        stage.index_rows()
+        stage.write_rows()
         stage.generations.refused[uuid] = "too long"
 
     with pytest.raises(RebuildError, match="does not take 1 instances of cell 'one'"):
@@ -168,7 +149,7 @@ def test_rebuild_that_lost_its_lease_stops_where_it_is(phase: RebuildPhase, name
 
 
 def test_rebuild_that_begins_anew_fills_in_all_rows_although_one_before_it_came_far() -> None:
-    stage = Stage(rows=61)
+    stage = Stage(MemoryCell(instances=61))
     with pytest.raises(StoppedError):
         stage.rebuild(Watcher(stop_in=RebuildPhase.FILLING))
     stage.generations.next = None  # lost with what was in it, but for how far it came
@@ -210,10 +191,7 @@ def followed_cell(cell: MemoryCell, current: MemoryIndex, new: MemoryIndex) -> I
 
 @pytest.fixture
 def cell() -> MemoryCell:
-    cell = MemoryCell()
-    for _ in range(5):
-        cell.create()
-    return cell
+    return MemoryCell(instances=5)
 
 
 @pytest.fixture

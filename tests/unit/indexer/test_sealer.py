@@ -3,47 +3,22 @@
 from contextlib import AbstractContextManager
 
 import pytest
-from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from fleetlight.cells.errors import CellUnreachableError
-from fleetlight.cells.model import Cell, ChangelogAdapter
-from fleetlight.indexer.backends.base import REPAIRS, CellProgress
+from fleetlight.indexer.backends.base import REPAIRS
 from fleetlight.indexer.backends.seal import Breach
 from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.reconcile import sealer as module
-from fleetlight.indexer.reconcile.cell_repair import CellRepair
 from fleetlight.indexer.reconcile.sealer import Sealer
-from fleetlight.indexer.transform.documents import to_document
-from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.resources.clock import system_clock
-from tests.support.fleets.documents import make_uuid
 from tests.support.fleets.indexer_worlds import in_thread
 from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
-from tests.support.memory.memory_fleet import MemoryJournals, MemoryLeases, MemoryOwners
-from tests.support.memory.memory_index import MemoryIndex, versions
+from tests.support.memory.memory_fleet import MemoryLeases
+from tests.support.memory.stage import NativeStage
 from tests.support.waiting import wait_until
 
 
-class Stage:
-    """A cell whose instances are in the index."""
-
-    def __init__(self) -> None:
-        self.cell = MemoryCell()
-        self.index = MemoryIndex()
-        self.leases = MemoryLeases()
-        self.registry = CollectorRegistry()
-        self.is_away = False
-        for number in range(10):
-            self.cell.create(uuid=make_uuid(number), display_name=f"web{number}")
-        self.index.write([to_document(CELL_UUID, row.revision, row.record) for row in self.cell.rows.values()])
-        self.index.make_searchable()
-        self.index.save_progress([CellProgress(CELL_UUID, self.cell.last_sequence, 0, is_complete=True)])
-
-    def lose(self, number: int) -> None:
-        del self.index.documents[make_uuid(number)]
-        self.index.make_searchable()
-
+class Stage(NativeStage[MemoryCell]):
     def breach(self, *uuids: str) -> Breach:
         """Found by the next look."""
         breach = Breach("b", "somebody wrote", frozenset(uuids))
@@ -51,52 +26,36 @@ class Stage:
         return breach
 
     def sealing(self) -> AbstractContextManager[None]:
-        repair = CellRepair(
-            lambda: [self.cell.cell],
-            self._open_adapter,
-            self._open_adapter,
-            writer=self.index,
-            leases=CellLeases(self.leases),
-            owners=MemoryOwners(),
-            journals=MemoryJournals(),
-            clock=system_clock,
-        )
-        return in_thread(Sealer(repair, IndexerMetrics(self.registry)).run)
-
-    def _open_adapter(self, cell: Cell) -> ChangelogAdapter:
-        if self.is_away:
-            raise CellUnreachableError(cell.name, "it is away")
-        return self.cell
-
-    def is_right(self) -> bool:
-        return versions(self.index) == self.cell.versions()
+        return in_thread(Sealer(self.repair, IndexerMetrics(self.registry)).run)
 
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     monkeypatch.setattr(module, "_INTERVAL_S", 0.01)
     monkeypatch.setattr(module, "_RETRY_S", 0.01)
-    return Stage()
+    stage = Stage(MemoryCell(instances=10))
+    stage.follow()
+    return stage
 
 
 def test_breach_is_mended_after_every_cell_was_repaired(stage: Stage) -> None:
-    stage.lose(3)
+    stage.lose(min(stage.cell.rows))
     breach = stage.breach()
     with capture_logs() as logs, stage.sealing():
         wait_until(lambda: stage.index.seal.mended == [breach])
         assert stage.is_right()
     assert [each["event"] for each in logs] == ["indexer.seal_broken", "indexer.seal_mended"]
-    assert stage.registry.get_sample_value("fleetlight_indexer_seal_broken_total") == 1
+    assert stage.sample("seal_broken_total") == 1
 
 
 def test_cell_that_is_away_stays_suspected_alone_until_it_is_back(stage: Stage) -> None:
-    stage.lose(3)
-    stage.is_away = True
+    stage.lose(min(stage.cell.rows))
+    stage.cell.is_away = True
     breach = stage.breach()
     with stage.sealing():
         wait_until(lambda: stage.index.seal.mended == [breach])
         assert stage.index.load_state(REPAIRS) == {CELL_UUID: True}
-        stage.is_away = False
+        stage.cell.is_away = False
         wait_until(lambda: not stage.index.load_state(REPAIRS))
         assert stage.is_right()
 
@@ -105,7 +64,7 @@ def test_time_up_to_which_the_seal_held_is_told(stage: Stage) -> None:
     began_at = system_clock()
     with stage.sealing():
         wait_until(lambda: stage.index.seal.held_at > began_at)
-    told = stage.registry.get_sample_value("fleetlight_indexer_seal_held_seconds")
+    told = stage.sample("seal_held_seconds")
     assert told is not None
     assert told * 1e6 >= began_at
 
