@@ -277,9 +277,7 @@ def test_log_that_is_pruned_between_two_looks_at_it_is_not_taken_for_whole() -> 
             self.prune(2)
             return position
 
-    cell = Pruned()
-    for _ in range(3):
-        cell.create()
+    cell = Pruned(instances=3)
     assert read_on(cell, Position(None, 0)) is ResetReason.FORGOTTEN
     reading = read_on(cell, Position(None, 2))
     assert isinstance(reading, ChangelogReading)

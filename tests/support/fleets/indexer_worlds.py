@@ -266,5 +266,5 @@ def in_thread(run: Callable[[Event], None]) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()

@@ -46,7 +46,10 @@ class MemoryCell:
         self.pages_read = 0
         self.without_number: set[str] = set()
         self.items: dict[str, dict[str, ItemRow]] = {}
-        for _ in range(instances):
+        self.create_many(instances)
+
+    def create_many(self, count: int) -> None:
+        for _ in range(count):
             self.create()
 
     def create(self, **values: Any) -> Message:

@@ -7,46 +7,39 @@ from threading import Event
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from fleetlight.bus.bus import Headers, Message
 from fleetlight.bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER, TRACE_HEADER
 from fleetlight.bus.traces import Traces
-from fleetlight.cells.fleet.producer_keys import Announcer, RefusedAnnouncement
+from fleetlight.cells.fleet.producer_keys import RefusedAnnouncement
 from fleetlight.cells.model import Change, InstanceRow
 from fleetlight.cells.payloads.instance_payload import to_payload
-from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION, CellProgress
+from fleetlight.indexer.backends.base import OLDEST_TIME_VERSION
 from fleetlight.indexer.errors import DeadLetterReason, IndexUnavailableError, MalformedMessageError
 from fleetlight.indexer.extra_fields import Extra
-from fleetlight.indexer.metrics import IndexerMetrics
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.cell_assignment import CellAssignment
-from fleetlight.indexer.stream.consumer import Consumer
 from fleetlight.indexer.stream.received_batch import MessageReading
 from fleetlight.indexer.transform.announcers import Announcers
 from fleetlight.indexer.writing.catch_up import catch_up
-from fleetlight.indexer.writing.dead_letters import DeadLetters
-from fleetlight.indexer.writing.progress import ProgressTracker
-from fleetlight.indexer.writing.rereading import Rereader, rows_of
-from fleetlight.indexer.writing.retrying_writer import RetryingWriter
+from fleetlight.indexer.writing.rereading import rows_of
 from fleetlight.manager.operations.actions.new_instance import new_record
 from fleetlight.notifications.envelope import LARGEST_BODY_BYTES, Notification, encode
 from fleetlight.query.page import PageRequest
-from fleetlight.resources.clock import system_clock
 from fleetlight.resources.fields import Record, from_microseconds
 from fleetlight.views.compute.view import View, render_view
-from tests.support.memory.memory_bus import MemoryBus
 from tests.support.memory.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
-from tests.support.memory.memory_fleet import MemoryFailures
-from tests.support.memory.memory_index import MemoryIndex, versions
+from tests.support.memory.memory_consumer import MemoryConsumer
+from tests.support.memory.memory_index import versions
+from tests.support.memory.stage import NativeStage
 from tests.support.traced import RecordedTraces
 from tests.support.waiting import wait_until
 
 SETTINGS = IndexerSettings(batch_max_messages=4, retry_wait_max_s=0.01)
 
 
-class Stage:
-    """A consumer between a bus, a cell and an index in memory."""
+class Stage(NativeStage[MemoryCell]):
+    """With a consumer between the bus, the cell and the index."""
 
     def __init__(
         self,
@@ -57,62 +50,37 @@ class Stage:
         takes_announcements: bool = True,
         traces: Traces | None = None,
     ) -> None:
-        self.bus = MemoryBus()
-        self.cell = MemoryCell()
+        super().__init__(MemoryCell())
         cell = replace(self.cell.cell, takes_announcements=takes_announcements)
-        self.index = MemoryIndex()
-        self.stop = Event()
         self.horizon = 0
-        self.now = system_clock()
         self.is_of_relay: Callable[[Headers, bytes], bool] = lambda _headers, _body: True
-        self.announcer: Announcer = "rack-agent"
         self.items_lost: list[int] = []
         self.accepts: Callable[[Headers], bool] = lambda _headers: True
         self.assignment = CellAssignment()
-        self.registry = CollectorRegistry()
-        self.waits: list[Exception] = []
-        metrics = IndexerMetrics(self.registry)
-        self.tracker = ProgressTracker(CellProgress(CELL_UUID, watermark, 0, is_complete=True), lambda: NOW)
-        writer = RetryingWriter(
+        read_rows = partial(rows_of, self.cell)
+        self.consumer = MemoryConsumer(
+            CELL_UUID,
             self.index,
-            CELL_UUID,
-            self.stop,
-            retry_wait_max_s=settings.retry_wait_max_s,
-            metrics=metrics,
-            on_wait=self.waits.append,
-            on_answer=lambda: None,
-        )
-        receiver = self.bus.receiver()
-        self.failures = MemoryFailures()
-        self.dead_letters = DeadLetters(CELL_UUID, self.failures, receiver, metrics, lambda: NOW)
-        self.rereader = Rereader(
-            CELL_UUID,
-            partial(rows_of, self.cell),
-            writer,
-            self.tracker,
-            on_reread=self.dead_letters.was_reread,
-        )
-        self.consumer = Consumer(
-            CELL_UUID,
-            receiver=receiver,
-            writer=writer,
-            tracker=self.tracker,
-            rereader=self.rereader,
-            dead_letters=self.dead_letters,
-            settings=settings,
-            metrics=metrics,
+            self.bus.receiver(),
+            settings,
+            read_rows,
             reading=MessageReading(
                 self._is_of_relay,
                 horizon=lambda: self.horizon,
                 accepts=self._accepts,
                 announcers=Announcers(cell, lambda *_: self.announcer),
-                own_rows=partial(rows_of, self.cell) if reads_own_rows else None,
+                own_rows=read_rows if reads_own_rows else None,
                 clock=lambda: self.now,
             ),
+            failures=self.failures,
+            registry=self.registry,
+            watermark=watermark,
+            clock=lambda: NOW,
             assignment=self.assignment,
             on_item_lost=lambda: self.items_lost.append(1),
             traces=traces,
         )
+        self.tracker = self.consumer.tracker
 
     def _is_of_relay(self, headers: Headers, body: bytes) -> bool:
         return self.is_of_relay(headers, body)
@@ -124,10 +92,6 @@ class Stage:
         self.bus.waiting.extend(messages)
         while self.consumer.step():
             pass
-
-    def messages(self, outcome: str) -> float:
-        labels = {"cell": CELL_UUID, "outcome": outcome}
-        return self.registry.get_sample_value("fleetlight_indexer_messages_total", labels) or 0
 
 
 @pytest.fixture
@@ -304,7 +268,7 @@ def test_older_change_that_comes_late_does_not_stand_for_a_newer_one_that_is_bro
     assert stage.tracker.watermark == 2
     assert not stage.tracker.snapshot().is_complete, "the index has the first revision only"
     stage.cell.is_away = False
-    stage.rereader.work(1e9)  # when it is due again
+    stage.consumer.rereader.work(1e9)  # when it is due again
     assert versions(stage.index) == stage.cell.versions()
     assert stage.tracker.snapshot().is_complete
 
@@ -374,7 +338,7 @@ def test_nothing_is_acknowledged_or_received_while_the_index_is_away(stage: Stag
     stage.index.failures = 3
     stage.consume(stage.cell.create(), stage.cell.create())
     assert during == [(0, 0)] * 4
-    assert len(stage.waits) == 3
+    assert len(stage.consumer.waits) == 3
     assert versions(stage.index) == stage.cell.versions()
     assert stage.bus.acknowledged == 2
 
@@ -382,7 +346,7 @@ def test_nothing_is_acknowledged_or_received_while_the_index_is_away(stage: Stag
 def test_stop_ends_the_wait_for_an_index_that_is_away_and_the_messages_stay_on_the_bus() -> None:
     stage = Stage(IndexerSettings(retry_wait_max_s=60))
     stage.index.failures = 1_000_000
-    stage.stop.set()
+    stage.consumer.stop.set()
     stage.bus.waiting.append(stage.cell.create())
     with pytest.raises(IndexUnavailableError):
         stage.consumer.step()

@@ -16,16 +16,9 @@ from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory.memory_index import MemoryIndex, versions
 
 
-def filled_cell(count: int = 10) -> MemoryCell:
-    cell = MemoryCell()
-    for _ in range(count):
-        cell.create()
-    return cell
-
-
 @pytest.mark.parametrize("batch_size", [1, 3, 10, 11])
 def test_every_row_is_written_once_deleted_ones_too(batch_size: int) -> None:
-    cell, index = filled_cell(), MemoryIndex()
+    cell, index = MemoryCell(instances=10), MemoryIndex()
     cell.delete(next(iter(cell.rows)))
     steps: list[int] = []
     result = sync_cell(cell, index, batch_size=batch_size, on_progress=steps.append)
@@ -36,7 +29,7 @@ def test_every_row_is_written_once_deleted_ones_too(batch_size: int) -> None:
 
 
 def test_syncing_again_changes_nothing() -> None:
-    cell, index = filled_cell(), MemoryIndex()
+    cell, index = MemoryCell(instances=10), MemoryIndex()
     sync_cell(cell, index, batch_size=3)
     before = dict(index.documents)
     sync_cell(cell, index, batch_size=3)
@@ -65,14 +58,14 @@ def test_old_page_never_overwrites_a_newer_change() -> None:
 
 
 def test_progress_is_saved_only_after_everything_can_be_found() -> None:
-    cell, index = filled_cell(), MemoryIndex()
+    cell, index = MemoryCell(instances=10), MemoryIndex()
     sync_and_record(CELL_UUID, CellRows(cell, batch_size=3), index)
     assert index.searchable == index.documents
     assert index.saved == {CELL_UUID: CellProgress(CELL_UUID, 10, 0, is_complete=True)}
 
 
 def test_progress_that_is_further_is_kept() -> None:
-    cell, index = filled_cell(), MemoryIndex()
+    cell, index = MemoryCell(instances=10), MemoryIndex()
 
     def go_on(_rows: int) -> None:
         cell.create()
@@ -83,7 +76,7 @@ def test_progress_that_is_further_is_kept() -> None:
 
 
 def test_cell_with_a_rejected_row_is_not_complete() -> None:
-    cell, index = filled_cell(), MemoryIndex()
+    cell, index = MemoryCell(instances=10), MemoryIndex()
     index.refused[next(iter(cell.rows))] = "too long"
     result = sync_and_record(CELL_UUID, CellRows(cell, batch_size=3), index)
     assert list(result.rejected.values()) == ["too long"]
@@ -92,7 +85,7 @@ def test_cell_with_a_rejected_row_is_not_complete() -> None:
 
 
 def test_row_that_cannot_be_rendered_is_named_and_the_others_are_written() -> None:
-    cell, index = filled_cell(), MemoryIndex()
+    cell, index = MemoryCell(instances=10), MemoryIndex()
     broken = next(iter(cell.rows.values()))
     cell.rows[broken.uuid] = replace(broken, record={**broken.record, "created_at": "yesterday"})
     result = sync_cell(cell, index, batch_size=3)
@@ -122,7 +115,7 @@ def cut_off_sync(cell: MemoryCell, index: MemoryIndex, *, rows: int) -> None:
 
 
 def test_sync_that_was_cut_off_goes_on_where_it_was_and_promises_no_more_than_at_its_start() -> None:
-    cell, index = filled_cell(20), MemoryIndex()
+    cell, index = MemoryCell(instances=20), MemoryIndex()
     cut_off_sync(cell, index, rows=10)
     written = versions(index)
     assert 10 <= len(written) < 20
@@ -137,7 +130,7 @@ def test_sync_that_was_cut_off_goes_on_where_it_was_and_promises_no_more_than_at
 
 
 def test_row_that_was_rejected_before_the_cut_is_not_forgotten_after_it() -> None:
-    cell, index = filled_cell(20), MemoryIndex()
+    cell, index = MemoryCell(instances=20), MemoryIndex()
     first = min(cell.rows)
     index.refused[first] = "too long"
     cut_off_sync(cell, index, rows=10)
@@ -146,7 +139,7 @@ def test_row_that_was_rejected_before_the_cut_is_not_forgotten_after_it() -> Non
 
 @pytest.mark.parametrize("what", ["changes are gone", "older copy", "another program", "cell was removed"])
 def test_sync_starts_again_when_what_was_read_before_is_worth_nothing(what: str) -> None:
-    cell, index = filled_cell(20), MemoryIndex()
+    cell, index = MemoryCell(instances=20), MemoryIndex()
     cut_off_sync(cell, index, rows=10)
     match what:
         case "changes are gone":
@@ -179,7 +172,7 @@ def test_page_that_was_not_written_is_read_again_although_a_later_one_was() -> N
             assert self.later_is_written.wait(60)
             raise IndexUnavailableError("away")
 
-    cell, index = filled_cell(20), FailingOnce()
+    cell, index = MemoryCell(instances=20), FailingOnce()
     with pytest.raises(IndexUnavailableError):
         sync_cell(cell, index, batch_size=2, checkpoints=checkpoints_in(index))
     healthy = MemoryIndex(documents=index.documents, state=index.state)
@@ -196,9 +189,7 @@ def test_next_page_is_read_while_one_is_written() -> None:
             read[min(self.pages_read, 3) - 1].set()
             return page
 
-    cell = WatchedCell()
-    for _ in range(6):
-        cell.create()
+    cell = WatchedCell(instances=6)
     index = MemoryIndex(before_write=lambda: read[1].wait(60) or pytest.fail("nobody reads while this is written"))
     sync_cell(cell, index, batch_size=3)
     assert index.documents.keys() == cell.rows.keys()

@@ -63,8 +63,7 @@ def cell() -> RestorableCell:
     """Ten rows are in its backup, and ten others in its present; a row has been changed since, too."""
     cell = RestorableCell(instances=10)
     cell.back_up()
-    for _ in range(10):
-        cell.create()
+    cell.create_many(10)
     cell.update(next(iter(cell.rows)), display_name="lost")
     return cell
 
@@ -73,8 +72,7 @@ def go_on_differently(cell: RestorableCell) -> None:
     """The numbers of the lost future are given to other changes, and the revision of the changed row to another one."""
     cell.restore()
     cell.update(next(iter(cell.rows)), display_name="kept")
-    for _ in range(20):
-        cell.create()
+    cell.create_many(20)
 
 
 def assert_equal(cell: RestorableCell, index: MemoryIndex) -> None:
@@ -136,8 +134,7 @@ def test_rows_that_the_restored_cell_never_had_leave_the_index_without_a_wait_fo
     cell.restore()
     cell.back_up()
     sync(cell, index)
-    for _ in range(10):
-        cell.create()
+    cell.create_many(10)
     sync(cell, index)
     cell.restore()
     pauses: list[float] = []

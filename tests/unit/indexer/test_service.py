@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import Event, Thread
+from threading import Event
 from typing import Any, NoReturn
 
 import pytest
@@ -19,51 +19,37 @@ from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
 from fleetlight.cells.model import Cell, CellAdapter, ChangelogAdapter
 from fleetlight.indexer.backends.base import REPAIRS, CellProgress
 from fleetlight.indexer.errors import IndexRequestError
-from fleetlight.indexer.metrics import IndexerMetrics
-from fleetlight.indexer.reconcile.fill import CellRows
-from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
 from fleetlight.indexer.settings import IndexerSettings
 from fleetlight.indexer.stream.cell_health import Activity
 from fleetlight.indexer.stream.consumer import MessageSource
-from fleetlight.indexer.stream.follower import FollowerParts
 from fleetlight.indexer.stream.liveness import Probe, SignOfLife
 from fleetlight.indexer.stream.probes import IndexerProbes
 from fleetlight.indexer.stream.service import IndexerService
 from fleetlight.indexer.writing.leases import CellLeases
 from fleetlight.query.page import PageRequest
+from tests.support.fleets.indexer_worlds import in_thread
 from tests.support.memory.memory_bus import MemoryBus
 from tests.support.memory.memory_cell import CELL_UUID, LONG_AGO, OTHER_UUID, ROUTING_KEY, MemoryCell
-from tests.support.memory.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases, MemoryOwners
-from tests.support.memory.memory_index import MemoryIndex, versions
+from tests.support.memory.memory_index import versions
+from tests.support.memory.stage import NativeStage, follower_parts
 from tests.support.waiting import wait_until
 
 SETTINGS = IndexerSettings(batch_max_messages=4, hole_timeout_s=0.02, retry_wait_max_s=0.02, sync_batch_size=3)
 
 
-class Stage:
+class Stage(NativeStage[MemoryCell]):
     """Two cells with a bus each, one index, and an indexer that can be started and stopped any number of times."""
 
     def __init__(self) -> None:
-        self.cells = {uuid: MemoryCell(uuid, name) for uuid, name in ((CELL_UUID, "one"), (OTHER_UUID, "two"))}
-        self.buses = {uuid: MemoryBus() for uuid in self.cells}
-        self.index = MemoryIndex()
-        self.leases = MemoryLeases()
-        self.failures = MemoryFailures()
+        super().__init__(MemoryCell())
+        self.cells = {CELL_UUID: self.cell, OTHER_UUID: MemoryCell(OTHER_UUID, "two")}
+        self.buses = {CELL_UUID: self.bus, OTHER_UUID: MemoryBus()}
         self.followed = [CELL_UUID]
         self.others: list[Cell] = []
         self.released: list[tuple[Cell, bool]] = []
         self.fleet_is_away = False
         self.mortal: Callable[[Any], Any] = lambda target: target
-        self.registry = CollectorRegistry()
         self.service = self._new_service(SETTINGS)
-
-    @property
-    def cell(self) -> MemoryCell:
-        return self.cells[CELL_UUID]
-
-    @property
-    def bus(self) -> MemoryBus:
-        return self.buses[CELL_UUID]
 
     def saved(self, uuid: str = CELL_UUID) -> CellProgress | None:
         return self.index.saved.get(uuid)
@@ -78,37 +64,28 @@ class Stage:
         self.registry = CollectorRegistry()
         self.leases.close()
         self.service = self._new_service(settings)
-        stop = Event()
         failures: list[Exception] = []
 
-        def run() -> None:
+        def run(stop: Event) -> None:
             try:
                 self.service.run(stop)
             except (RuntimeError, IndexRequestError) as error:
                 failures.append(error)
 
-        thread = Thread(target=run)
-        thread.start()
-        try:
+        with in_thread(run):
             yield self.service
-        finally:
-            stop.set()
-            thread.join(60)
-            assert not thread.is_alive()
         if failures:
             raise failures[0]
 
     def _new_service(self, settings: IndexerSettings) -> IndexerService:
-        parts = FollowerParts(
-            open_receiver=self._open_receiver,
-            writer=self.mortal(self.index),
+        parts = follower_parts(
+            self.mortal(self.index),
+            settings,
+            self._open_receiver,
+            self.registry,
             leases=CellLeases(self.leases),
-            owners=MemoryOwners(),
             is_of_relay=lambda _cell, _headers, _body: True,
             failures=self.failures,
-            journals=MemoryJournals(),
-            settings=settings,
-            metrics=IndexerMetrics(self.registry),
         )
         return IndexerService(
             self._fleet_cells,
@@ -186,7 +163,7 @@ def test_indexer_goes_on_by_itself_with_an_index_that_was_replaced(stage: Stage)
         wait_until(lambda: service.problem is None)
     assert versions(stage.index) == stage.cell.versions()
     assert [each["index"] for each in logs if each["event"] == "indexer.index_replaced"] == ["memory"]
-    assert stage.registry.get_sample_value("fleetlight_indexer_index_replaced_total") == 1
+    assert stage.sample("index_replaced_total") == 1
 
 
 def test_progress_is_not_saved_in_an_index_that_was_replaced(stage: Stage) -> None:
@@ -206,12 +183,11 @@ def test_sync_loses_no_notification_that_is_only_in_the_changelog(stage: Stage) 
     elsewhere = MemoryCell(OTHER_UUID)
     notification = elsewhere.create(display_name="external")
     [external] = elsewhere.rows
-    for _ in range(5):
-        stage.cell.create()
+    stage.cell.create_many(5)
     stage.cell.prune(2)
     stage.cell.pass_on(notification, external)
     stage.cell.create()
-    sync_and_record(CELL_UUID, CellRows(stage.cell, batch_size=3), stage.index)
+    stage.sync()
     with stage.running():
         wait_until(stage.is_followed_to_the_end)
         assert stage.index.searchable.keys() == {*stage.cell.rows, external}
@@ -225,11 +201,8 @@ def test_indexer_that_stood_by_for_long_goes_on_from_what_the_other_one_saved(st
     stage.cell.create()
     with stage.running():
         wait_until(stage.is_followed_to_the_end)
-        for _ in range(5):
-            stage.cell.create()
-        sync_and_record(
-            CELL_UUID, CellRows(stage.cell, batch_size=3), stage.index
-        )  # as the one that was active would leave it
+        stage.cell.create_many(5)
+        stage.sync()  # as the one that was active would leave it
         stage.cell.prune(5)
         pages_read = stage.cell.pages_read
         stage.bus.waiting.append(stage.cell.create())
@@ -244,7 +217,7 @@ def test_indexer_that_stood_by_writes_nothing_again_that_has_left_the_index_sinc
         wait_until(stage.is_followed_to_the_end)
         forgotten = str(stage.cell.create().headers[RESOURCE_HEADER])
         stage.cell.delete(forgotten)
-        sync_and_record(CELL_UUID, CellRows(stage.cell, batch_size=3), stage.index)  # as the one that was active
+        stage.sync()  # as the one that was active
         stage.index.remove({forgotten: 2})  # as its purge
         stage.bus.is_away = True
         wait_until(lambda: service.health[CELL_UUID].problem is not None)
@@ -287,8 +260,7 @@ def test_instance_that_could_not_be_indexed_is_not_forgotten_by_a_restart(stage:
 
 
 def test_cell_whose_changelog_reaches_back_to_the_beginning_is_caught_up_with(stage: Stage) -> None:
-    for _ in range(10):
-        stage.cell.create()
+    stage.cell.create_many(10)
     with stage.running():
         wait_until(stage.is_followed_to_the_end)
     assert versions(stage.index) == stage.cell.versions()
@@ -296,8 +268,7 @@ def test_cell_whose_changelog_reaches_back_to_the_beginning_is_caught_up_with(st
 
 
 def test_cell_that_was_there_before_its_changelog_is_synced(stage: Stage) -> None:
-    for _ in range(10):
-        stage.cell.create()
+    stage.cell.create_many(10)
     stage.cell.prune(8)
     with stage.running():
         wait_until(stage.is_followed_to_the_end)
@@ -309,8 +280,7 @@ def test_indexer_that_was_away_longer_than_the_changelog_syncs_again(stage: Stag
     stage.cell.create()
     with stage.running():
         wait_until(stage.is_followed_to_the_end)
-    for _ in range(10):
-        stage.cell.create()
+    stage.cell.create_many(10)
     stage.cell.prune(5)
     with stage.running():
         wait_until(stage.is_followed_to_the_end)
@@ -324,7 +294,7 @@ def test_what_the_bus_lost_is_read_from_the_changelog_when_a_later_message_shows
         stage.bus.waiting.append(stage.cell.create())
         wait_until(stage.is_followed_to_the_end)
     assert versions(stage.index) == stage.cell.versions()
-    assert stage.registry.get_sample_value("fleetlight_indexer_holes_total", {"cell": CELL_UUID}) == 1
+    assert stage.sample("holes_total", cell=CELL_UUID) == 1
 
 
 def test_what_the_bus_lost_is_read_from_the_changelog_when_a_heartbeat_shows_the_hole(stage: Stage) -> None:
@@ -383,8 +353,7 @@ def test_pause_of_a_rebuild_is_no_problem_unless_it_lasts(
     stage.index.allow_writes = lambda: None  # type: ignore[method-assign]
 
     def waits() -> float:
-        labels = {"cell": CELL_UUID, "kind": "IndexPausedError"}
-        return stage.registry.get_sample_value("fleetlight_indexer_failures_total", labels) or 0
+        return stage.sample("failures_total", cell=CELL_UUID, kind="IndexPausedError") or 0
 
     with capture_logs() as logs, stage.running() as service:
         wait_until(stage.is_followed_to_the_end)
@@ -513,8 +482,7 @@ def test_cell_that_hangs_when_it_is_left_holds_up_no_other(stage: Stage, monkeyp
 
 
 def test_lost_leases_start_the_followers_anew_from_what_the_index_says_then(stage: Stage) -> None:
-    for _ in range(3):
-        stage.cell.create()
+    stage.cell.create_many(3)
     with stage.running():
         wait_until(stage.is_followed_to_the_end)
         # Nobody could be kept from this, once the lease was lost.
@@ -575,8 +543,7 @@ def test_followers_go_on_without_leases_while_the_fleet_is_away(stage: Stage) ->
 
 
 def test_sync_waits_until_nobody_else_works_on_the_cell(stage: Stage) -> None:
-    for _ in range(10):
-        stage.cell.create()
+    stage.cell.create_many(10)
     stage.cell.prune(8)
     stage.leases.taken[f"index-bulk-{CELL_UUID}"] = "index sync (process 7 on here)"
     with stage.running() as service:
@@ -597,13 +564,12 @@ def test_sync_that_another_indexer_has_done_meanwhile_is_not_done_again(
     def sync_again(_: PageRequest) -> NoReturn:
         raise FaultError
 
-    for _ in range(10):
-        stage.cell.create()
+    stage.cell.create_many(10)
     stage.cell.prune(8)
     stage.leases.taken[f"index-bulk-{CELL_UUID}"] = "fleetlight indexer (process 7 on there)"
     with stage.running() as service:
         wait_until(lambda: CELL_UUID in service.health and service.health[CELL_UUID].problem)
-        sync_and_record(CELL_UUID, CellRows(stage.cell, batch_size=3), stage.index)
+        stage.sync()
         monkeypatch.setattr(stage.cell, "scan", sync_again)
         stage.leases.taken.clear()
         wait_until(lambda: service.health[CELL_UUID].activity is Activity.FOLLOWING)
@@ -685,8 +651,7 @@ class Mortal:
 def test_crash_anywhere_leaves_index_and_cell_equal_after_a_restart(
     stage: Stage, point: str, moment: str, occurrence: int
 ) -> None:
-    for _ in range(12):
-        stage.cell.create()
+    stage.cell.create_many(12)
     stage.cell.prune(2)
     fault = Fault(point, occurrence, moment)
     stage.mortal = lambda target: Mortal(target, fault)
@@ -727,7 +692,7 @@ def test_mistake_of_the_program_stops_the_indexer_instead_of_hiding(
 
 def test_metrics_show_watermark_and_lag(stage: Stage) -> None:
     def metric(name: str) -> float | None:
-        return stage.registry.get_sample_value(f"fleetlight_indexer_{name}", {"cell": CELL_UUID})
+        return stage.sample(name, cell=CELL_UUID)
 
     with stage.running():
         for _ in range(5):
@@ -745,7 +710,7 @@ def test_metrics_of_a_cell_are_there_after_a_restart_before_anything_happens(sta
         wait_until(stage.is_followed_to_the_end)
 
     def metric(name: str, **labels: str) -> float | None:
-        return stage.registry.get_sample_value(f"fleetlight_indexer_{name}", {"cell": CELL_UUID, **labels})
+        return stage.sample(name, cell=CELL_UUID, **labels)
 
     with stage.running():
         wait_until(lambda: metric("watermark") == 1)
@@ -757,7 +722,7 @@ def test_cell_is_called_complete_only_while_lists_may_rely_on_it(stage: Stage) -
     """What another process found wrong, or took back, counts as what the follower itself knows."""
 
     def is_complete() -> bool:
-        return stage.registry.get_sample_value("fleetlight_indexer_complete", {"cell": CELL_UUID}) == 1
+        return stage.sample("complete", cell=CELL_UUID) == 1
 
     with stage.running():
         stage.bus.waiting.append(stage.cell.create())
@@ -773,18 +738,17 @@ def test_cell_is_called_complete_only_while_lists_may_rely_on_it(stage: Stage) -
 
 
 def test_index_that_is_away_is_counted_without_any_change_that_it_would_have_to_take(stage: Stage) -> None:
-    labels = {"cell": CELL_UUID, "kind": "IndexUnavailableError"}
     with stage.running():
         stage.bus.waiting.append(stage.cell.create())
         wait_until(stage.is_followed_to_the_end)
         stage.index.failures = 1_000_000
-        wait_until(lambda: (stage.registry.get_sample_value("fleetlight_indexer_failures_total", labels) or 0) > 1)
+        wait_until(lambda: (stage.sample("failures_total", cell=CELL_UUID, kind="IndexUnavailableError") or 0) > 1)
         stage.index.failures = 0
 
 
 def test_failures_are_shown_by_the_metrics_until_they_are_solved_also_after_a_restart(stage: Stage) -> None:
     def shown() -> float | None:
-        return stage.registry.get_sample_value("fleetlight_indexer_dead_letters", {"cell": CELL_UUID})
+        return stage.sample("dead_letters", cell=CELL_UUID)
 
     with stage.running():
         wait_until(lambda: shown() == 0)
@@ -844,8 +808,7 @@ def test_waiting_for_what_is_away_is_alive(stage: Stage, monkeypatch: pytest.Mon
     """A heartbeat signs as often as something is tried again."""
     signs: Counter[SignOfLife] = Counter()
     monkeypatch.setattr(SignOfLife, "give", lambda sign: signs.update([sign]))
-    for _ in range(10):
-        stage.cell.create()
+    stage.cell.create_many(10)
     stage.cell.prune(5)
     stage.bus.is_away = what == "bus"
     stage.cell.is_away = what == "cell"
@@ -957,16 +920,14 @@ def test_indexer_that_takes_over_goes_on_from_what_the_other_one_has_saved(stage
     patient = SETTINGS.model_copy(update={"hole_timeout_s": 3600})
     with stage.running(patient):
         wait_until(stage.is_followed_to_the_end)
-        for _ in range(5):
-            stage.cell.create()
-        sync_and_record(CELL_UUID, CellRows(stage.cell, batch_size=3), stage.index)  # as the other one
+        stage.cell.create_many(5)
+        stage.sync()  # as the other one
         stage.bus.waiting.append(stage.cell.create())
         wait_until(stage.is_followed_to_the_end, 60)
 
 
 def test_indexer_that_has_synced_does_not_save_less_than_the_one_that_is_active_now(stage: Stage) -> None:
-    for _ in range(5):
-        stage.cell.create()
+    stage.cell.create_many(5)
     stage.cell.prune(5)
     refreshed = Event()
     searchable = stage.index.make_searchable
