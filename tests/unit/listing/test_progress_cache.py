@@ -3,9 +3,8 @@
 import asyncio
 import threading
 import time
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
 
 import pytest
 
@@ -18,7 +17,6 @@ from fleetlight.query.page import PageRequest
 from fleetlight.views.projection import Projection
 from tests.support.waiting import wait_until
 
-T = TypeVar("T")
 FIRST = CellProgress("c0", watermark=1, fresh_as_of=0, is_complete=True)
 
 
@@ -66,61 +64,41 @@ async def test_index_that_was_never_there_has_not_failed() -> None:
     assert not cache.is_absent, "it was there, so it is lost"
 
 
-def test_request_takes_what_is_remembered() -> None:
+async def test_request_takes_what_is_remembered() -> None:
     index = Advancing()
-
-    async def ask() -> list[int]:
-        cache = ProgressCache(index.progress, 60)
-        return [(await cache.get(max_age_s=3600))["c0"].watermark for _ in range(3)]
-
-    assert asyncio.run(ask()) == [1, 1, 1]
+    cache = ProgressCache(index.progress, 60)
+    assert [(await cache.get(max_age_s=3600))["c0"].watermark for _ in range(3)] == [1, 1, 1]
 
 
-def test_request_that_wants_it_newer_waits_for_it() -> None:
+async def test_request_that_wants_it_newer_waits_for_it() -> None:
     index = Advancing()
-
-    async def ask() -> list[int]:
-        cache = ProgressCache(index.progress, 60)
-        return [(await cache.get(max_age_s=-1))["c0"].watermark for _ in range(3)]
-
-    assert asyncio.run(ask()) == [1, 2, 3]
+    cache = ProgressCache(index.progress, 60)
+    assert [(await cache.get(max_age_s=-1))["c0"].watermark for _ in range(3)] == [1, 2, 3]
 
 
-def told(story: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(story, 20))
-
-
-def test_it_is_read_again_and_again_while_requests_come_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_read_again_and_again_while_requests_come_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_INTERVAL_S", 0.01)
     monkeypatch.setattr(progress, "_IDLE_AFTER_S", 0.2)
     index = Advancing()
-
-    async def ask() -> None:
-        others = {*threading.enumerate()}
-        cache = ProgressCache(index.progress, 60)
-        await cache.get()
-        readers = [each for each in threading.enumerate() if each.name == "index-progress" and each not in others]
-        assert len(readers) == 1
-        await asyncio.to_thread(readers[0].join)
-        assert index.asked > 3
-        asked = index.asked
-        assert (await cache.get(max_age_s=0))["c0"].watermark == asked + 1
-        cache.close()
-
-    told(ask())
+    others = {*threading.enumerate()}
+    cache = ProgressCache(index.progress, 60)
+    await cache.get()
+    readers = [each for each in threading.enumerate() if each.name == "index-progress" and each not in others]
+    assert len(readers) == 1
+    await asyncio.to_thread(readers[0].join)
+    assert index.asked > 3
+    asked = index.asked
+    assert (await cache.get(max_age_s=0))["c0"].watermark == asked + 1
+    cache.close()
 
 
-def test_it_is_read_while_the_loop_of_the_lists_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_read_while_the_loop_of_the_lists_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_INTERVAL_S", 0.01)
     index = Advancing()
-
-    async def ask() -> None:
-        cache = ProgressCache(index.progress, 60)
-        await cache.get()
-        wait_until(lambda: index.asked > 3)  # which blocks this loop
-        cache.close()
-
-    told(ask())
+    cache = ProgressCache(index.progress, 60)
+    await cache.get()
+    wait_until(lambda: index.asked > 3)  # which blocks this loop
+    cache.close()
 
 
 class Late(Advancing):
@@ -137,63 +115,51 @@ class Late(Advancing):
         return answer
 
 
-def test_request_takes_what_is_remembered_when_the_reader_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_request_takes_what_is_remembered_when_the_reader_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     index = Late()
-
-    async def ask() -> None:
-        cache = ProgressCache(index.progress, 60)
-        assert (await cache.get())["c0"].watermark == 1
-        assert (await cache.get(max_age_s=0, timeout_s=0.01))["c0"].watermark == 1
-        monkeypatch.setattr(progress, "_LATE_MAX_AGE_S", 0.0)
-        waiting = asyncio.create_task(cache.get(max_age_s=0))
-        await asyncio.sleep(0.02)
-        assert not waiting.done(), "what is remembered is too old"
-        index.goes_on.set()
-        assert (await waiting)["c0"].watermark > 1
-        cache.close()
-
-    told(ask())
+    cache = ProgressCache(index.progress, 60)
+    assert (await cache.get())["c0"].watermark == 1
+    assert (await cache.get(max_age_s=0, timeout_s=0.01))["c0"].watermark == 1
+    monkeypatch.setattr(progress, "_LATE_MAX_AGE_S", 0.0)
+    waiting = asyncio.create_task(cache.get(max_age_s=0))
+    await asyncio.sleep(0.02)
+    assert not waiting.done(), "what is remembered is too old"
+    index.goes_on.set()
+    assert (await waiting)["c0"].watermark > 1
+    cache.close()
 
 
-def test_index_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_index_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_LATE_MAX_AGE_S", -1.0)
     index = Late()
     index.asked = 1
+    cache = ProgressCache(index.progress, 0.2)
 
-    async def ask() -> None:
-        cache = ProgressCache(index.progress, 0.2)
+    async def seconds_of_get() -> float:
+        began = time.monotonic()
+        with pytest.raises(IndexSlowError):
+            await cache.get()
+        return time.monotonic() - began
 
-        async def seconds_of_get() -> float:
-            began = time.monotonic()
-            with pytest.raises(IndexSlowError):
-                await cache.get()
-            return time.monotonic() - began
-
-        assert await seconds_of_get() > 0.1
-        # The reading may have begun a moment after the request that is the first to wait for it.
-        async with asyncio.timeout(30):
-            while await seconds_of_get() > 0.1:
-                pass
-        index.goes_on.set()
-        cache.close()
-
-    told(ask())
+    assert await seconds_of_get() > 0.1
+    # The reading may have begun a moment after the request that is the first to wait for it.
+    async with asyncio.timeout(30):
+        while await seconds_of_get() > 0.1:
+            pass
+    index.goes_on.set()
+    cache.close()
 
 
-def test_request_that_ends_takes_the_reading_from_nobody_else() -> None:
+async def test_request_that_ends_takes_the_reading_from_nobody_else() -> None:
     index = Late()
     index.asked = 1
-
-    async def ask() -> None:
-        cache = ProgressCache(index.progress, 60)
-        gone, waiting = (asyncio.create_task(cache.get()) for _ in range(2))
-        await asyncio.sleep(0.01)
-        gone.cancel()
-        index.goes_on.set()
-        assert (await waiting)["c0"].watermark == 2
-        cache.close()
-
-    told(ask())
+    cache = ProgressCache(index.progress, 60)
+    gone, waiting = (asyncio.create_task(cache.get()) for _ in range(2))
+    await asyncio.sleep(0.01)
+    gone.cancel()
+    index.goes_on.set()
+    assert (await waiting)["c0"].watermark == 2
+    cache.close()
 
 
 async def test_request_that_comes_behind_the_end_is_answered_and_waits_for_no_deadline() -> None:
@@ -205,17 +171,13 @@ async def test_request_that_comes_behind_the_end_is_answered_and_waits_for_no_de
             assert (await cache.get(0))["c0"].watermark == watermark
 
 
-def test_next_request_meets_a_failure_and_the_one_behind_it_asks_anew() -> None:
+async def test_next_request_meets_a_failure_and_the_one_behind_it_asks_anew() -> None:
     index = Advancing()
-
-    async def ask() -> None:
-        cache = ProgressCache(index.progress, 60)
-        await cache.get()
-        index.is_away = True
-        with pytest.raises(IndexUnavailableError):
-            await cache.get(max_age_s=0)
-        index.is_away = False
-        assert (await cache.get())["c0"].watermark == 2
-        cache.close()
-
-    told(ask())
+    cache = ProgressCache(index.progress, 60)
+    await cache.get()
+    index.is_away = True
+    with pytest.raises(IndexUnavailableError):
+        await cache.get(max_age_s=0)
+    index.is_away = False
+    assert (await cache.get())["c0"].watermark == 2
+    cache.close()
