@@ -6,12 +6,13 @@ declared in the same way: with `COLLATE "C"`, and for nullable columns ASC NULLS
 connections need fleetlight.query.sqlite_functions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from sqlalchemy import (
     ColumnElement,
     FromClause,
+    Integer,
     Select,
     Text,
     and_,
@@ -80,6 +81,14 @@ def to_sql(node: Filter, columns: FieldColumns, fields: ItemType, dialect: SqlDi
     Raises NotExpressibleError for a pattern without an equivalent in PostgreSQL. For MySQL, see `can_express`.
     """
     return _compile(lower(node, fields, dialect), columns, fields, dialect)
+
+
+def columns_by_unique(columns: Mapping[str, ColumnElement[Any]]) -> Mapping[str, ColumnElement[Any]]:
+    """The columns for the filter of a page that SQLite orders by the unique field: no index serves a `deleted`.
+
+    SQLite keeps no statistics: it would take the index that begins with `deleted`, and sort nearly all rows.
+    """
+    return {**columns, "deleted": cast(columns["deleted"], Integer)}
 
 
 def can_express(node: Filter, dialect: SqlDialect) -> bool:

@@ -22,12 +22,13 @@ from fleetlight.listing.count_instances import CountResult, InstanceCounter
 from fleetlight.listing.sources import CellReader
 from fleetlight.query.counts import MAX_GROUPS, CountRequest, limited
 from fleetlight.query.filters import EVERYTHING, Filter
+from fleetlight.resources.fields import Field
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.definitions import ResultStatus
 from fleetlight.views.query2.instance import INSTANCE_VALUES
 from fleetlight.views.query2.items import CELL
 from fleetlight.views.query2.projection import Cells, cells_of
-from fleetlight.views.query2.values import UNAVAILABLE, Cell, CellFacts, Facts, as_json, split
+from fleetlight.views.query2.values import UNAVAILABLE, Cell, CellFacts, Facts, as_json, known, split
 
 Group = tuple[tuple[int, Any], ...]
 """Status and value, as in answers, of each field of the grouping."""
@@ -91,12 +92,11 @@ class QueryCounter:
 
     async def _count_rows(self, counting: CountQuery, caller: Caller, fresh: ReadOptions) -> CountedGroups:
         # Order by immutable fields, so that pages neither repeat nor miss a row.
-        order = default_order(counting.known)
         question = ItemQuery(
             counting.known,
             counting.by,
             counting.filter,
-            order,
+            default_order(counting.known),
             None,
             None,
             all_projects=counting.all_projects,
@@ -126,10 +126,8 @@ def _counted(groups: Counter[Group], counting: CountQuery, proof: Page, *, is_pa
 
 def _is_stored(name: str) -> bool:
     """Whether stores can count by this field."""
-    stored = INSTANCE_VALUES[name].stored
-    return name == CELL or (
-        stored is not None and (INSTANCE_FIELDS[stored].is_sortable or INSTANCE_FIELDS[stored].is_list)
-    )
+    stored = INSTANCE_FIELDS.get(INSTANCE_VALUES[name].stored or "")
+    return name == CELL or (stored is not None and (stored.is_sortable or stored.is_list))
 
 
 def _groups_of_stores(counted: CountResult, counting: CountQuery) -> Iterator[tuple[Group, int]]:
@@ -138,27 +136,17 @@ def _groups_of_stores(counted: CountResult, counting: CountQuery) -> Iterator[tu
         cell = names.get(cell_uuid, cell_uuid)
         for stored, count in counts.groups.items():
             values = iter(stored)
-            cells = (_of_store(name, cell if name == CELL else next(values), cell) for name in counting.by)
-            yield (
-                tuple(
-                    _plain(as_json(each, counting.known[name])) for each, name in zip(cells, counting.by, strict=True)
-                ),
-                count,
-            )
+            by = (counting.known[name] for name in counting.by)
+            yield tuple(_of_store(field, cell if field.name == CELL else next(values), cell) for field in by), count
 
 
-def _of_store(name: str, value: Any, cell: str) -> Cell:
+def _of_store(field: Field, value: Any, cell: str) -> Cell:
     """Convert a stored value, or a member of a stored list, to the value in answers."""
-    stored = INSTANCE_VALUES[name].stored
-    if stored is not None and INSTANCE_FIELDS[stored].is_list:
-        return UNAVAILABLE if value is None else (ResultStatus.NORMAL, value)
-    known = INSTANCE_VALUES[name]
-    record = {**dict.fromkeys(known.needs), **({} if stored is None else {stored: value})}
-    return known.make(Facts(record, None, CellFacts(cell)))
-
-
-def _plain(cell: Cell) -> tuple[int, Any]:
-    return int(cell[0]), cell[1]
+    source = INSTANCE_VALUES[field.name]
+    if source.stored is not None and INSTANCE_FIELDS[source.stored].is_list:
+        return known(value, UNAVAILABLE)
+    record = dict.fromkeys(source.needs) | ({} if source.stored is None else {source.stored: value})
+    return as_json(source.make(Facts(record, None, CellFacts(cell))), field)
 
 
 def _groups_of_row(cells: Cells, by: Sequence[str]) -> Iterator[Group]:

@@ -42,12 +42,13 @@ from fleetlight.query.filters import EVERYTHING, Filter, In, split_expressible
 from fleetlight.query.page import PageRequest
 from fleetlight.query.retention import remembered
 from fleetlight.query.sort import INSTANCES_BY_UUID
-from fleetlight.query.to_sql import after, can_express, count_statement, next_after, order_by, to_sql
+from fleetlight.query.to_sql import after, can_express, columns_by_unique, count_statement, next_after, order_by, to_sql
 from fleetlight.resources.fields import Record
 from fleetlight.resources.indexed_items import INDEXED_ITEMS
 from fleetlight.resources.instance import INSTANCE_FIELDS
 
 _COLUMNS = {name: instances.c[name] for name in INSTANCE_FIELDS}
+_COLUMNS_BY_UUID = columns_by_unique(_COLUMNS)
 _PLACES = select(instances.c.revision, instances.c.uuid)
 _FORGOTTEN_UNTIL = select(cell_state.c.forgotten_until)
 # Rows of one statement if Python applies part of the filter: enough that a rare match does not take many statements.
@@ -355,8 +356,10 @@ class NativeAdapter:
 
     def _matching(self, request: PageRequest, rows: Select[Any]) -> Select[Any]:
         """The first of `rows`, in order, that match the filter, without regard to where the page starts."""
+        is_by_uuid = self._dialect == "sqlite" and request.order.keys[0].field == "uuid"
+        columns = _COLUMNS_BY_UUID if is_by_uuid else _COLUMNS
         return (
-            rows.where(to_sql(request.filter, _COLUMNS, INSTANCE_FIELDS, self._dialect))
+            rows.where(to_sql(request.filter, columns, INSTANCE_FIELDS, self._dialect))
             .order_by(*order_by(request.order, _COLUMNS, self._dialect))
             .limit(request.limit)
         )

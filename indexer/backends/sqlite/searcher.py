@@ -40,7 +40,7 @@ from fleetlight.query.errors import NotExpressibleError
 from fleetlight.query.filters import Filter, leaves
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sqlite_functions import register_functions
-from fleetlight.query.to_sql import after, count_statement, in_nice_order, order_by, to_sql
+from fleetlight.query.to_sql import after, columns_by_unique, count_statement, in_nice_order, order_by, to_sql
 from fleetlight.resources.fields import Kind, Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.projection import Projection
@@ -50,6 +50,7 @@ _DIALECT = sqlite.dialect(paramstyle="qmark")
 COLUMNS = {name: DOCUMENTS.c[name] for name in INSTANCE_FIELDS if name in DOCUMENTS.c} | {
     in_nice_order("display_name"): DOCUMENTS.c[NICE_NAME]
 }
+_COLUMNS_BY_UUID = columns_by_unique(COLUMNS)
 
 
 def select_rows(
@@ -139,7 +140,8 @@ def _compile(
     Raises NotExpressibleError for a filter by a field that is not kept.
     """
     _require_kept(request.filter)
-    terms = [to_sql(request.filter, COLUMNS, INSTANCE_FIELDS, "sqlite")]
+    columns = _COLUMNS_BY_UUID if request.order.keys[0].field == "uuid" else COLUMNS
+    terms = [to_sql(request.filter, columns, INSTANCE_FIELDS, "sqlite")]
     if request.after is not None:
         terms.append(after(request.order, request.after, COLUMNS, "sqlite"))
     # The indexes end with the cell, so this only checks the index entry, even if all cells are wanted.

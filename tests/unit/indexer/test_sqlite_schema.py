@@ -14,10 +14,9 @@ from fleetlight.indexer.backends.sqlite.schema import SCHEMA_VERSION, creation_s
 from fleetlight.indexer.backends.sqlite.searcher import SqliteSearcher
 from fleetlight.indexer.backends.sqlite.writer import SqliteWriter
 from fleetlight.indexer.errors import IndexQueryError, IndexUnavailableError, IndexUnreadableError, IndexVersionError
-from fleetlight.query.filters import EVERYTHING
+from fleetlight.query.filters import EVERYTHING, Eq
 from fleetlight.query.page import PageRequest
-from fleetlight.query.sort import SortOrder
-from fleetlight.resources.instance import INSTANCE_FIELDS
+from fleetlight.query.sort import INSTANCES_BY_UUID
 from tests.support.fleets.documents import TEMPLATE, make_document, make_uuid
 
 FINGERPRINT = "e742fa2842de6dad"
@@ -37,7 +36,7 @@ def execute(path: Path, statement: str) -> None:
 
 
 async def search(searcher: SqliteSearcher) -> Sequence[FoundRow]:
-    return await searcher.search(PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), 1), ["c0"], TEMPLATE)
+    return await searcher.search(PageRequest(EVERYTHING, INSTANCES_BY_UUID, 1), ["c0"], TEMPLATE)
 
 
 def find(path: Path) -> None:
@@ -98,6 +97,14 @@ def test_file_of_something_else_is_refused(tmp_path: Path) -> None:
         writer.prepare()
     writer.close()
     assert path.read_text().startswith("not a database")
+
+
+def test_page_of_a_whole_reading_sorts_nothing_and_begins_where_the_last_ended(path: Path) -> None:
+    request = PageRequest(Eq("deleted", False), INSTANCES_BY_UUID, 5, after=(make_uuid(1),))
+    question = SqliteSearcher(path).describe(request, ["c0"])
+    with closing(sqlite3.connect(path)) as connection:
+        [(*_, step)] = connection.execute(f"EXPLAIN QUERY PLAN {question['sql']}", question["values"])
+    assert step.endswith("(uuid>?)")
 
 
 def test_searcher_cannot_write(path: Path) -> None:
