@@ -9,6 +9,7 @@ import pytest
 from fleetlight.indexer.backends.base import IndexWriter
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
+from tests.contract.answering import WAYS, Asked, asked_by
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.contract.identity_site import Site, Time
 from tests.support.servers.index_server import index_at
@@ -20,6 +21,13 @@ _SERVERS = pytest.param("servers", marks=[pytest.mark.postgresql, pytest.mark.el
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
     """An empty fleet that the tests of a module share; a module that wants something in it overrides this."""
     with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def own_fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
+    """An empty fleet that no other test has; a module may call it `fleet`, in place of the one that its tests share."""
+    with compute_fleet(tmp_path) as fleet:
         yield fleet
 
 
@@ -65,6 +73,13 @@ def writer(settings: IndexSettings) -> Iterator[IndexWriter]:
     with closing(open_writer(settings)) as writer:
         writer.prepare()
         yield writer
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    """A fleet that `fill` of the module has filled, asked in each way."""
+    with asked_by(request.param, tmp_path_factory.mktemp("fleet"), request, request.module.fill) as asked:
+        yield asked
 
 
 @pytest.fixture

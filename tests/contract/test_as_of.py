@@ -18,6 +18,7 @@ from fleetlight.cells.settings import RelaySettings
 from fleetlight.cells.tables import changes
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet
+from tests.contract.conftest import own_fleet
 from tests.contract.test_query import LARGE, SMALL
 
 HOUR = 3600 * 1_000_000
@@ -32,10 +33,7 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFle
         yield fleet
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path) as fleet:
-        yield fleet
+files = own_fleet
 
 
 def text(moment: int) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -18,7 +18,8 @@ from fleetlight.cells.database.engines import writing
 from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.kinds.opening import open_adapter
 from fleetlight.cells.tables import changes
-from tests.contract.compute_fleet import CELLS, MEMBER, Api, ComputeFleet, compute_fleet, hanging_pool
+from tests.contract.compute_fleet import CELLS, MEMBER, Api, ComputeFleet, hanging_pool
+from tests.contract.conftest import own_fleet
 from tests.contract.streams import STREAM, stream
 from tests.support.fleets.changing_nodes import ChangingNodes
 from tests.support.servers.backups import Backup
@@ -28,12 +29,7 @@ WEB = "name =~ m/^web/"
 DOCUMENTED = Path(__file__).parents[2] / "docs/reference/changes.md"
 KEYED = ApiSettings(watch_key="a secret of sixteen letters")
 IN_NORTH = 'cell == "north"'
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path) as made:
-        yield made
+fleet = own_fleet
 
 
 class Poll:

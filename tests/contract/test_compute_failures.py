@@ -2,8 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from unittest.mock import AsyncMock
 from uuid import uuid4
@@ -33,22 +32,17 @@ from tests.contract.compute_fleet import (
     BrokenCells,
     ComputeFleet,
     CountingSearcher,
-    compute_fleet,
     hanging_pool,
     microversion,
     searching,
 )
+from tests.contract.conftest import own_fleet
 from tests.support.waiting import wait_until
 
 STRONG = {"Fleetlight-Consistency": "strong"}
 ANY = {"Fleetlight-Consistency": "any"}
 RESET = "/fleetlight/safe-connect/reset"
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path) as fleet:
-        yield fleet
+fleet = own_fleet
 
 
 def test_index_pulled_away_in_the_middle_of_paging_gives_every_row_once(fleet: ComputeFleet) -> None:

@@ -2,13 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.contract.answering import WAYS, Asked, asked_by
+from tests.contract.answering import Asked
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, microversion
 
 pytestmark = pytest.mark.samples
@@ -19,12 +18,6 @@ PROJECT = "6f70656e737461636b20342065766572"
 
 def fill(fleet: ComputeFleet) -> None:
     fleet.create("north", **_VALUES)
-
-
-@pytest.fixture(scope="module", params=WAYS)
-def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    with asked_by(request.param, tmp_path_factory.mktemp("fleet"), request, fill) as asked:
-        yield asked
 
 
 def test_lists_have_the_shape_of_the_samples(asked: Asked, samples_dir: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -13,16 +12,12 @@ from fleetlight.api.compute.protocol.parameters import PARAMETERS
 from fleetlight.api.compute.server_lists.filter_and_order import SORTED
 from fleetlight.api.settings import ApiSettings
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.conftest import own_fleet
 from tests.support.examples import examples
 
 STRONG = {"Fleetlight-Consistency": "strong"}
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path) as fleet:
-        yield fleet
+fleet = own_fleet
 
 
 @pytest.fixture(scope="module")

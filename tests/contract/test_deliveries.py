@@ -18,7 +18,7 @@ from fleetlight.api.identity.passwords import hash_password
 from fleetlight.api.settings import DeliverySettings
 from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.delivery.run import MAX_REQUESTS
-from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import Api, ComputeFleet
 from tests.support.deliveries import Received, Receiver, RunningDeliverer, delivering, receiving
 from tests.support.waiting import wait_until
 
@@ -26,12 +26,6 @@ HOW_TO = Path(__file__).parents[2] / "docs/operations/webhooks.md"
 ADMIN = {"X-User-Id": "root", "X-Roles": "admin", "X-Project-Id": "demo"}
 _SUBSCRIPTIONS = "/fleetlight/subscriptions"
 LOCAL = DeliverySettings(allowed_networks=("127.0.0.0/8",), allow_unencrypted=True)
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -252,13 +246,6 @@ def test_nothing_is_delivered_while_paused_and_all_of_it_afterwards(subscribe: C
     assert len(paused.receiver.changes(paused.path)) == 1
     assert paused.post("resume")["state"] == "active"
     assert paused.receiver.wait_for(paused.path, 2)[1].data["id"] == missed
-
-
-@pytest.fixture
-def own_fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
-    """Of a test that has deliverers of its own."""
-    with compute_fleet(tmp_path) as made:
-        yield made
 
 
 def test_restart_loses_nothing_and_doubles_nothing_by_id(own_fleet: ComputeFleet, receiver: Receiver) -> None:

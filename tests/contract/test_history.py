@@ -1,7 +1,5 @@
 """What became of an instance, as the changelog of its cell tells."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,16 +7,12 @@ import pytest
 from fleetlight.cells.model import RequestContext
 from fleetlight.manager.operations.actions.accepting import Order
 from fleetlight.manager.operations.native_cells import acceptance_in
-from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import MEMBER, ComputeFleet
+from tests.contract.conftest import own_fleet
 
 ADA = RequestContext("req-1", "ada", "demo")
 OWNER = {**MEMBER, "X-Project-Id": "demo", "X-User-Id": "ada"}
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path) as fleet:
-        yield fleet
+fleet = own_fleet
 
 
 def history(fleet: ComputeFleet, uuid: str, query: str = "", headers: dict[str, str] | None = None) -> Any:

@@ -1,14 +1,13 @@
 """`/fleetlight/index/failures` and `/audit`: messages that could not be indexed are seen, retried and dropped."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleetlight.cells.fleet.audit_rounds import AuditRound
 from fleetlight.cells.fleet.failures import Failure, FailureSummary
-from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import MEMBER, ComputeFleet
+from tests.contract.conftest import own_fleet
 from tests.support.fleets.documents import make_uuid
 from tests.support.fleets.indexer_worlds import in_thread
 from tests.support.fleets.killed_work import ordered_work
@@ -16,12 +15,7 @@ from tests.support.played.producers import let_announce, refused_announcement
 from tests.support.waiting import wait_until
 
 FAILURES = "/fleetlight/index/failures"
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path) as fleet:
-        yield fleet
+fleet = own_fleet
 
 
 def add(fleet: ComputeFleet, number: int, cell: str = "east", body: bytes = b"{}", uuid: str | None = None) -> str:

@@ -14,7 +14,8 @@ from fleetlight.cells.fleet.index_work import MAX_OPEN, WorkKind, WorkState
 from fleetlight.cli.index.recorded_work import Progress
 from fleetlight.indexer.backends.opening import open_writer
 from tests.contract.answering import INDEX_KINDS, fleet_with_index
-from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet
+from tests.contract.conftest import own_fleet
 from tests.support.fleets.indexer_worlds import in_thread
 from tests.support.fleets.killed_work import ordered_work
 from tests.support.waiting import wait_until
@@ -34,11 +35,7 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFle
         yield fleet
 
 
-@pytest.fixture
-def idle_fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
-    """A fleet without an indexer, and whose index no test asks."""
-    with compute_fleet(tmp_path) as fleet:
-        yield fleet
+idle_fleet = own_fleet
 
 
 def order(api: Api, **body: Any) -> Any:

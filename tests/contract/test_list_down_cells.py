@@ -1,7 +1,6 @@
 """Lists and servers of cells that nobody can answer for (contracts/nova-servers, section 12)."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pytest
 
@@ -9,18 +8,14 @@ from fleetlight.api.caller import Caller
 from fleetlight.api.http.connection import UNKNOWN, ClientConnection
 from fleetlight.api.settings import ApiSettings
 from tests.contract.compute_fleet import MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, microversion, searching
+from tests.contract.conftest import own_fleet
 from tests.support.fleets.identity import ProgramsOnly
 
 pytestmark = pytest.mark.no_rerun
 
 SINCE = microversion("2.69")
 MINIMAL = {"servers": {"id", "status", "links"}, "servers/detail": {"id", "status", "tenant_id", "created", "links"}}
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path) as fleet:
-        yield fleet
+fleet = own_fleet
 
 
 @pytest.fixture(scope="module")

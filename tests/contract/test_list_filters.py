@@ -1,12 +1,11 @@
 """What each filter of the server lists finds, by every way of answering (contracts/nova-servers, sections 4 and 8)."""
 
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from tests.contract.answering import WAYS, Asked, asked_by
+from tests.contract.answering import Asked
 from tests.contract.compute_fleet import CELLS, MEMBER, ComputeFleet, microversion
 
 pytestmark = pytest.mark.no_rerun
@@ -76,12 +75,6 @@ def fill(fleet: ComputeFleet) -> None:
         uuid = fleet.create(cell, **{"display_name": name, "host": None, "hostname": "guest", **values})
         if name == "gone":
             fleet.operations(cell).delete(uuid)
-
-
-@pytest.fixture(scope="module", params=WAYS)
-def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    with asked_by(request.param, tmp_path_factory.mktemp("fleet"), request, fill) as asked:
-        yield asked
 
 
 @pytest.mark.parametrize(

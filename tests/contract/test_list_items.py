@@ -1,6 +1,5 @@
 """What a server looks like in both lists and alone, at every microversion, by every way of answering (section 7)."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from fleetlight.manager.operations.hosts.cell_nodes import NewHost
 from fleetlight.manager.operations.native_cells import nodes_in
 from fleetlight.resources.amount import Amount
-from tests.contract.answering import WAYS, Asked, asked_by, words
+from tests.contract.answering import Asked, words
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, microversion
 from tests.support.values import IMAGE
 
@@ -112,12 +111,6 @@ def fill(fleet: ComputeFleet) -> None:
     nodes_in(fleet.native, fleet.cells["north"]).add_hosts([NewHost("north-host0", Amount.of_gib(1, 1, 1), "north")])
     for name, values in SERVERS.items():
         fleet.create("north", **{"display_name": name, **values})
-
-
-@pytest.fixture(scope="module", params=WAYS)
-def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    with asked_by(request.param, tmp_path_factory.mktemp("fleet"), request, fill) as asked:
-        yield asked
 
 
 def listed(asked: Asked, name: str | None, minor: int = 104, headers: dict[str, str] | None = None) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Order and pages of the server lists, by every way of answering (contracts/nova-servers, sections 5 and 6)."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -8,7 +7,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import pytest
 
 from fleetlight.api.settings import ApiSettings
-from tests.contract.answering import WAYS, Asked, asked_by, words
+from tests.contract.answering import Asked, words
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, microversion
 
 pytestmark = pytest.mark.no_rerun
@@ -68,12 +67,6 @@ def fill(fleet: ComputeFleet) -> None:
         created_at = (4 + place) * SECOND
         values["flavor"] = FLAVOR
         fleet.create(cell, **{**values, "reservation_id": f"place-{place}", "created_at": created_at})
-
-
-@pytest.fixture(scope="module", params=WAYS)
-def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    with asked_by(request.param, tmp_path_factory.mktemp("fleet"), request, fill) as asked:
-        yield asked
 
 
 def places_by(asked: Asked, query: str, *headers: dict[str, str]) -> list[str]:

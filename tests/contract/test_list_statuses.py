@@ -1,10 +1,8 @@
 """The status of a server, and the `status` filter, by every way of answering (contracts/nova-servers, section 8)."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.contract.answering import WAYS, Asked, asked_by
+from tests.contract.answering import Asked
 from tests.contract.compute_fleet import CELLS, MEMBER, ComputeFleet, microversion
 
 pytestmark = pytest.mark.no_rerun
@@ -55,12 +53,6 @@ def fill(fleet: ComputeFleet) -> None:
     for number, (vm_state, task_state) in enumerate(STATUSES):
         name = NAMES[vm_state, task_state]
         fleet.create(CELLS[number % 3], display_name=name, vm_state=vm_state, task_state=task_state)
-
-
-@pytest.fixture(scope="module", params=WAYS)
-def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    with asked_by(request.param, tmp_path_factory.mktemp("fleet"), request, fill) as asked:
-        yield asked
 
 
 def named(*pairs: tuple[tuple[str, ...], tuple[str, ...] | None]) -> set[str]:

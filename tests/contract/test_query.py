@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -14,6 +13,7 @@ from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.query.page import PageRequest
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, searching
+from tests.contract.conftest import own_fleet
 
 ALL = {"all_projects": "1"}
 SMALL = {
@@ -39,12 +39,7 @@ LARGE = {
     }
 }
 ROUTES = ("index", "cells", "mixed")
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path) as fleet:
-        yield fleet
+fleet = own_fleet
 
 
 @pytest.fixture(scope="module")

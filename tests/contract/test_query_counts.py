@@ -1,7 +1,5 @@
 """Counts of what no store counts: fields that are made of several, conditions on them, and items of every type."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -9,15 +7,12 @@ import pytest
 
 from fleetlight.api.settings import ApiSettings
 from fleetlight.manager.operations.native_cells import nodes_in
-from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, searching
+from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, searching
+from tests.contract.conftest import own_fleet
 from tests.contract.test_query import LARGE, ROUTES, api_by, fill
 from tests.contract.test_query_items import queue_a_stop
 
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path) as fleet:
-        yield fleet
+fleet = own_fleet
 
 
 def counted(api: Api, **parameters: str) -> Any:

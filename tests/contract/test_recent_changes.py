@@ -1,9 +1,8 @@
 """`GET /fleetlight/changes/recent`: what changed lately in all cells, the newest first, and who did it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -22,18 +21,14 @@ from fleetlight.cells.tables import changes
 from fleetlight.manager.operations.native_cells import acceptance_in
 from fleetlight.notifications.envelope import decode, encode
 from fleetlight.resources.clock import system_clock
-from tests.contract.compute_fleet import CELLS, MEMBER, Api, ComputeFleet, compute_fleet, hanging_pool
+from tests.contract.compute_fleet import CELLS, MEMBER, Api, ComputeFleet, hanging_pool
+from tests.contract.conftest import own_fleet
 from tests.support.fleets.changing_nodes import ChangingNodes
 from tests.support.fleets.documents import make_record
 
 RECENT = "/fleetlight/changes/recent"
 ADA = RequestContext("req-1", "ada", "demo")
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path) as made:
-        yield made
+fleet = own_fleet
 
 
 def recent(api: Api, headers: Mapping[str, str] | None = None, **parameters: Any) -> Any:

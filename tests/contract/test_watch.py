@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ from fleetlight.listing.watches.watch import Watch
 from fleetlight.listing.watches.watched_list import ChangeKind, Condition, CoveredCell, Effect
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.resources.instance import INSTANCE_FIELDS
-from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, hanging_pool
+from tests.contract.compute_fleet import MEMBER, ComputeFleet, hanging_pool
+from tests.contract.conftest import own_fleet
 from tests.contract.streams import PATIENCE_S, STREAM, stream
 from tests.support.fleets.documents import make_record
 from tests.support.memory.memory_cell import MemoryCell
@@ -41,11 +42,7 @@ def fleet(fleet_of_any_database: ComputeFleet) -> ComputeFleet:
     return fleet_of_any_database
 
 
-@pytest.fixture
-def small_fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
-    """For what does not depend on the databases."""
-    with compute_fleet(tmp_path) as fleet:
-        yield fleet
+small_fleet = own_fleet
 
 
 def test_later_changes_that_match_are_told_and_what_does_not_match_any_more_is_removed(fleet: ComputeFleet) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,8 @@ from fleetlight.api.identity.passwords import PasswordChecks
 from fleetlight.api.identity.tokens.directory import Directory, User
 from fleetlight.cells.epochs import Position
 from fleetlight.listing.watches.changelogs import ChangelogReading, ResetReason
-from tests.contract.compute_fleet import ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import ComputeFleet
+from tests.contract.conftest import own_fleet
 from tests.contract.identity_site import LIFETIME_S, TOKENS, Site, Time
 from tests.contract.streams import Stream, stream
 from tests.support.fleets.identity import DEMO, OTHER, ProgramsOnly, weak_hash
@@ -25,12 +26,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.no_rerun
 
 NOT_ACCEPTED = "the credentials that the stream was opened with are not accepted any more"
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path) as fleet:
-        yield fleet
+fleet = own_fleet
 
 
 @pytest.fixture(params=["by the next change", "while nothing changes"])

@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 from uuid import uuid4
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleetlight.resources.clock import system_clock
-from tests.contract.compute_fleet import CELLS, MEMBER, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import CELLS, MEMBER, ComputeFleet
+from tests.contract.test_as_of import fleet
 from tests.support.examples import examples
+
+__all__ = ["fleet"]
 
 State = dict[str, dict[str, Any]]
 """By uuid: the name, tags and memory of an instance that is there."""
@@ -42,17 +43,6 @@ changes = st.one_of(
     st.tuples(st.just("tag"), st.integers(0, 9), tags),
     st.tuples(st.just("delete"), st.integers(0, 9)),
 )
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
-def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFleet]:
-    new_database: Callable[[], str] | None = None
-    if request.param == "postgresql":
-        new_database = request.getfixturevalue("new_postgresql_database")
-    with compute_fleet(tmp_path, new_database=new_database) as fleet:
-        yield fleet
-
-
 questions = st.tuples(st.sampled_from(sorted(FILTERS)), st.sampled_from(sorted(ORDERS)), st.integers(1, 4))
 
 
