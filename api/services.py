@@ -91,7 +91,7 @@ class Services:
             mappings,
             InstanceLister(cells, index, search, announced),
             ItemLister(cells, index),
-            InstanceCounter(cells, index, search, announced),
+            InstanceCounter(cells, index, announced),
             finder,
             access,
             writes,

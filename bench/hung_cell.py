@@ -10,7 +10,7 @@ from bench.measure import Figure, at_most, figure, interleaved
 from fleetlight.cells.fan_out.cell_pool import CellPool
 from fleetlight.cells.kinds.native.adapter import NativeAdapter
 from fleetlight.cells.model import Cell, InstanceRow
-from fleetlight.listing.answer import Consistency, Page
+from fleetlight.listing.answer import Consistency, Page, ReadOptions
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.settings import SearchSettings
@@ -56,7 +56,7 @@ def run(
     listers = [InstanceLister(pool, IndexGateway(None, settings), settings) for pool in (all_cells, others)]
 
     def page(lister: InstanceLister) -> Page:
-        listed: Page = loop_run(lister.list_page(request, template, Consistency.STRONG))
+        listed: Page = loop_run(lister.list_page(request, template, ReadOptions(Consistency.STRONG, (), _DEADLINE_S)))
         return listed
 
     without = page(listers[1])

@@ -36,7 +36,7 @@ from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.backends.sqlite.schema import PIECE_COLUMNS
 from fleetlight.indexer.backends.sqlite.searcher import CACHE_KIB
 from fleetlight.indexer.transform.documents import to_document
-from fleetlight.listing.answer import Consistency
+from fleetlight.listing.answer import Consistency, ReadOptions
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import live_batch_size
 from fleetlight.query.filters import Eq
@@ -110,7 +110,7 @@ def _embedded_page(directory: Path, index: IndexSettings, count: int, runs: int)
         keep_collector_out_of_the_way()  # as the API does
 
         def page() -> None:
-            listed = run(served.lister.list_page(request, _TEMPLATE, Consistency.BOUNDED))
+            listed = run(served.lister.list_page(request, _TEMPLATE, ReadOptions(Consistency.BOUNDED, (), 5)))
             assert (listed.rows, listed.summary) == (_PAGE, "index")
 
         def answer() -> None:

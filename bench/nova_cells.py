@@ -26,7 +26,7 @@ from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.backends.opening import open_searcher, open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.transform.documents import to_document
-from fleetlight.listing.answer import Consistency, Page
+from fleetlight.listing.answer import Consistency, Page, ReadOptions
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.settings import SearchSettings
@@ -110,7 +110,9 @@ class _Compared:
         request = PageRequest(_LIVE, _NEWEST_FIRST, limit)
 
         def ours() -> Page:
-            listed: Page = self.run(self.lister.list_page(request, self.template, self.consistency))
+            listed: Page = self.run(
+                self.lister.list_page(request, self.template, ReadOptions(self.consistency, (), _TIMEOUT_S))
+            )
             return listed
 
         nova = partial(self.nova.ask, limit=limit, delay_s=delay_s)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import CellProgress
+from fleetlight.listing.admission import NO_LIMIT, Admission
 from fleetlight.listing.sources import CellFailure
 from fleetlight.query.filters import Filter
 from fleetlight.query.retention import may_match_forgotten
@@ -25,6 +26,20 @@ class Consistency(StrEnum):
     ANY = "any"
     BOUNDED = "bounded"
     STRONG = "strong"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Options for reading the index and the cells for one request.
+
+    ask_live: uuids of the cells to read live, since the index may lack changes that the caller knows.
+    cell_timeout_s: time limit of one cell. admission: the limits on the request's pages.
+    """
+
+    consistency: Consistency
+    ask_live: Collection[str]
+    cell_timeout_s: float
+    admission: Admission = NO_LIMIT
 
 
 class Route(StrEnum):

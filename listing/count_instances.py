@@ -9,11 +9,10 @@ from functools import partial
 from fleetlight.cells.counting import count_rows
 from fleetlight.cells.errors import CellUnreachableError, UnknownCellError
 from fleetlight.cells.model import Cell
-from fleetlight.listing.admission import NO_LIMIT, Admission, Slot
+from fleetlight.listing.admission import Slot
 from fleetlight.listing.announced import NO_ANNOUNCED, AnnouncedRows, AnnouncedStore
-from fleetlight.listing.answer import CellAnswer, Consistency, answer_of, choose_indexed
+from fleetlight.listing.answer import CellAnswer, Consistency, ReadOptions, answer_of, choose_indexed
 from fleetlight.listing.index_gateway import IndexGateway, ProgressByCell
-from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellFailure, CellReader, log_failure
 from fleetlight.query.counts import CountRequest, Counts, Group, limited, merged
 from fleetlight.query.filters import leaves
@@ -60,8 +59,7 @@ class _CountQuery:
     slot: Slot
     request: CountRequest
     cells: Sequence[Cell]
-    timeout_s: float
-    ask_live: Collection[str]
+    options: ReadOptions
     down: dict[str, CellFailure] = field(default_factory=dict)
 
 
@@ -83,32 +81,24 @@ class InstanceCounter:
         self,
         reader: CellReader,
         index: IndexGateway,
-        settings: SearchSettings,
         announced: AnnouncedStore = NO_ANNOUNCED,
     ) -> None:
         self._reader = reader
         self._index = index
-        self._settings = settings
         self._announced = announced
 
     async def count(
-        self,
-        request: CountRequest,
-        consistency: Consistency,
-        *,
-        cell_timeout_s: float | None = None,
-        ask_live: Collection[str] = (),
-        only: Collection[str] | None = None,
-        admission: Admission = NO_LIMIT,
+        self, request: CountRequest, options: ReadOptions, *, only: Collection[str] | None = None
     ) -> CountResult:
         """Count the instances of all cells. Parameters and errors are those of `InstanceLister.list_page`."""
-        async with admission.page() as slot:
-            has_all_cells = await self._reader.knows_all_cells(ask_live)
+        async with options.admission.page() as slot:
+            has_all_cells = await self._reader.knows_all_cells(options.ask_live)
             cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
-            timeout_s = cell_timeout_s or self._settings.cell_timeout_s
-            query = _CountQuery(slot, request, cells, timeout_s, ask_live)
+            query = _CountQuery(slot, request, cells, options)
             remarks: list[str] = []
-            by_cell, answers = await self._index.or_cells(consistency, partial(self._count, query), remarks.append)
+            by_cell, answers = await self._index.or_cells(
+                options.consistency, partial(self._count, query), remarks.append
+            )
         return CountResult(request, by_cell, answers, has_all_cells, remarks)
 
     async def _count(
@@ -122,7 +112,7 @@ class InstanceCounter:
             progress,
             fresh,
             consistency=consistency,
-            ask_live=query.ask_live,
+            ask_live=query.options.ask_live,
         )
         live = [cell for cell in query.cells if cell.uuid not in chosen.cells]
         if live:
@@ -136,7 +126,7 @@ class InstanceCounter:
         lacking = await self._add_announced(query, [cell for cell in live if cell.uuid not in query.down], by_cell)
         outcomes = {cell.uuid: _LiveCount(query.down.get(cell.uuid), lacks=lacking.get(cell.uuid)) for cell in live}
         substitutes = [uuid for uuid, outcome in outcomes.items() if outcome.failure is not None and uuid in progress]
-        await self._search(query, substitutes, by_cell, stands_in_s=query.timeout_s)
+        await self._search(query, substitutes, by_cell, stands_in_s=query.options.cell_timeout_s)
         for uuid, outcome in outcomes.items():
             outcome.has_substitute = uuid in substitutes
             outcome.damaged = int(uuid in by_cell and by_cell[uuid].is_partial)
@@ -152,7 +142,7 @@ class InstanceCounter:
         """Add the announced instances of `cells`, which counted their rows; returns AnnouncedRows.lacking."""
         request = query.request
         page = PageRequest(request.filter, INSTANCES_BY_UUID, _ANNOUNCED_AT_ONCE)
-        announced = AnnouncedRows(self._announced, self._reader, cells, page, query.timeout_s)
+        announced = AnnouncedRows(self._announced, self._reader, cells, page, query.options.cell_timeout_s)
         groups: defaultdict[str, Counter[Group]] = defaultdict(Counter)
         while rows := await announced.next_rows():
             for row in rows:
@@ -180,7 +170,7 @@ class InstanceCounter:
             return
         try:
             by_cell[cell.uuid] = await self._reader.ask(
-                cell.uuid, lambda adapter: count_rows(adapter, query.request), query.timeout_s
+                cell.uuid, lambda adapter: count_rows(adapter, query.request), query.options.cell_timeout_s
             )
         except (CellUnreachableError, UnknownCellError) as error:
             log_failure(cell.uuid, error)

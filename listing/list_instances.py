@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 from fleetlight.cells.model import Cell
 from fleetlight.indexer.backends.base import FoundPage
-from fleetlight.listing.admission import NO_LIMIT, Admission, Slot
+from fleetlight.listing.admission import Slot
 from fleetlight.listing.announced import NO_ANNOUNCED, AnnouncedRows, AnnouncedSource, AnnouncedStore
-from fleetlight.listing.answer import Consistency, Freshness, Page, answer_of, choose_indexed
+from fleetlight.listing.answer import Consistency, Freshness, Page, ReadOptions, answer_of, choose_indexed
 from fleetlight.listing.explanation import DescribesPages, Observer, Query, Reasons
 from fleetlight.listing.index_gateway import IndexGateway, ProgressByCell
 from fleetlight.listing.merge_sort import Row, Source, merge_sorted
@@ -33,11 +33,9 @@ class _Listing:
     slot: Slot
     request: PageRequest
     projection: Projection
-    consistency: Consistency
+    options: ReadOptions
     cells: Sequence[Cell]
     down: dict[str, CellFailure]
-    cell_timeout_s: float
-    ask_live: Collection[str]
     observer: Observer | None
 
 
@@ -60,41 +58,36 @@ class InstanceLister:
         self,
         request: PageRequest,
         projection: Projection,
-        consistency: Consistency,
+        options: ReadOptions,
         *,
         down: Mapping[str, CellFailure] = MappingProxyType({}),
-        cell_timeout_s: float | None = None,
-        ask_live: Collection[str] = (),
         only: Collection[str] | None = None,
         observer: Observer | None = None,
-        admission: Admission = NO_LIMIT,
     ) -> Page:
         """Return one page. It is collected first, so that cells can still replace an index that fails.
 
         down: errors of cells that failed when the marker was looked up, by uuid; the list does not ask them again.
-        cell_timeout_s: time limit of one cell; by default `search.cell_timeout_s`.
-        ask_live: uuids of cells that the list reads live, however fresh the index is.
-        only: uuids of the cells to list; None for all.
-        observer: records the sources of the page. admission: the limits of the request.
+        only: uuids of the cells to list; None for all. observer: records the sources of the page.
         Raises FleetUnreachableError when the list of cells cannot be read, QueryError for a filter that no source can
-        answer, and the errors of `admission`. A cell that fails becomes a `CellAnswer` of the page.
+        answer, and the errors of `options.admission`. A cell that fails becomes a `CellAnswer` of the page.
         """
-        async with admission.page() as slot:
+        async with options.admission.page() as slot:
             # Before `cells`, since it may read the registry again.
-            has_all_cells = await self._reader.knows_all_cells(ask_live)
+            has_all_cells = await self._reader.knows_all_cells(options.ask_live)
             cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
             observed = observer or Observer()
             if not has_all_cells:
                 observed.remarks.append("the fleet database does not answer: there may be more cells than these")
-            timeout_s = cell_timeout_s or self._settings.cell_timeout_s
-            listing = _Listing(slot, request, projection, consistency, cells, dict(down), timeout_s, ask_live, observer)
+            listing = _Listing(slot, request, projection, options, cells, dict(down), observer)
             try:
-                page = await self._index.or_cells(consistency, partial(self._merge, listing), observed.do_without_index)
+                page = await self._index.or_cells(
+                    options.consistency, partial(self._merge, listing), observed.do_without_index
+                )
             except RowsMovedError:
                 # Two batches may both have missed a row that moved. The next attempt reads each cell once.
                 observed.give_up("rows moved while they were read in batches: read again, all at once")
                 at_once = partial(self._merge, listing, in_batches=False)
-                page = await self._index.or_cells(consistency, at_once, observed.do_without_index)
+                page = await self._index.or_cells(options.consistency, at_once, observed.do_without_index)
         return page if has_all_cells else replace(page, has_all_cells=False)
 
     async def describe(self, request: PageRequest, cell_uuid: str | None, indexed: Collection[str]) -> Query | None:
@@ -115,7 +108,7 @@ class InstanceLister:
         request, cells, observer = listing.request, listing.cells, listing.observer
         fresh = self._index.freshness()
         chosen = choose_indexed(
-            request.filter, cells, progress, fresh, consistency=consistency, ask_live=listing.ask_live
+            request.filter, cells, progress, fresh, consistency=consistency, ask_live=listing.options.ask_live
         )
         indexed = chosen.cells
         live = self._live_sources(listing, indexed, progress, in_batches=in_batches)
@@ -131,10 +124,10 @@ class InstanceLister:
         sources = [source for _, source in by_cell]
         if observer is not None:
             why = Reasons(
-                listing.consistency,
+                listing.options.consistency,
                 self._settings.staleness_limit_s,
                 self._index.why_not or observer.no_index,
-                listing.ask_live,
+                listing.options.ask_live,
                 chosen.too_short,
             )
             sources = observer.begin(
@@ -175,7 +168,7 @@ class InstanceLister:
                 request,
                 listing.projection,
                 batch_size=request.limit if cell.is_before_cells else size,
-                deadline_s=listing.cell_timeout_s,
+                deadline_s=listing.options.cell_timeout_s,
                 substitute=self._substitute(cell, listing) if cell.uuid in progress else None,
                 may_start_over=in_batches,
             )
@@ -189,7 +182,7 @@ class InstanceLister:
     def _announced_source(self, listing: _Listing, live: Collection[str]) -> AnnouncedSource:
         """Return the announced instances of the live cells that are not down; the index stands in for the others."""
         cells = [cell for cell in listing.cells if cell.uuid in live and cell.uuid not in listing.down]
-        rows = AnnouncedRows(self._announced, self._reader, cells, listing.request, listing.cell_timeout_s)
+        rows = AnnouncedRows(self._announced, self._reader, cells, listing.request, listing.options.cell_timeout_s)
         return AnnouncedSource(rows, listing.request, listing.projection)
 
     def _page(
@@ -213,7 +206,9 @@ class InstanceLister:
         if not self._index.is_used:
             return None
         down = listing.projection.of_cell_that_is_down()
-        return partial(self._index.source, cells={cell.uuid}, projection=down, stands_in_s=listing.cell_timeout_s)
+        return partial(
+            self._index.source, cells={cell.uuid}, projection=down, stands_in_s=listing.options.cell_timeout_s
+        )
 
 
 async def _first_of(sources: Sequence[Source], request: PageRequest) -> FoundPage:

@@ -11,9 +11,8 @@ from typing import TypeVar
 
 from fleetlight.cells.errors import CellUnreachableError, PastNotKeptError, UnknownCellError
 from fleetlight.cells.model import Cell, CellAdapter, InstanceRow, PastAdapter
-from fleetlight.listing.admission import NO_LIMIT, Admission
 from fleetlight.listing.announced import NO_ANNOUNCED, AnnouncedStore, only_known_now
-from fleetlight.listing.answer import CellAnswer, Consistency, Page, Route
+from fleetlight.listing.answer import CellAnswer, Consistency, Page, ReadOptions, Route
 from fleetlight.listing.explanation import Observer
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.list_instances import InstanceLister
@@ -72,28 +71,19 @@ class PastLister:
         self,
         request: PageRequest,
         projection: Projection,
+        options: ReadOptions,
         moment: int,
         *,
         down: Mapping[str, CellFailure],
-        cell_timeout_s: float,
         only: Collection[str] | None = None,
         observer: Observer | None = None,
-        admission: Admission = NO_LIMIT,
     ) -> Page:
-        """As InstanceLister.list_page, as of `moment`. Raises PastNotKeptError as well."""
+        """As InstanceLister.list_page, as of `moment`; every cell is read live. Raises PastNotKeptError as well."""
         reader = _PastReader(self._reader, moment, self._clock)
         lister = InstanceLister(reader, IndexGateway(None, self._settings, clock=self._clock), self._settings)
-        page = await lister.list_page(
-            request,
-            projection,
-            Consistency.STRONG,
-            down=down,
-            cell_timeout_s=cell_timeout_s,
-            only=only,
-            observer=observer,
-            admission=admission,
-        )
-        lacking = await only_known_now(self._announced, [answer.cell for answer in page.cells], cell_timeout_s)
+        live = replace(options, consistency=Consistency.STRONG, ask_live=())
+        page = await lister.list_page(request, projection, live, down=down, only=only, observer=observer)
+        lacking = await only_known_now(self._announced, [answer.cell for answer in page.cells], options.cell_timeout_s)
         return replace(page, cells=[_as_of_then(answer, lacking.get(answer.cell.uuid)) for answer in page.cells])
 
     async def _require_of(self, cell: Cell, moment: int, timeout_s: float) -> CellFailure | PastNotKeptError | None:

@@ -19,10 +19,9 @@ from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.query.engine import QueryEngine
 from fleetlight.api.query.item_query import ItemQuery, default_order
 from fleetlight.api.query.scope import projects_of
-from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.cells.errors import FleetUnreachableError
 from fleetlight.listing.admission import Admission
-from fleetlight.listing.answer import Consistency, Page, proof_of
+from fleetlight.listing.answer import Consistency, Page, ReadOptions, proof_of
 from fleetlight.listing.errors import RightsLostError
 from fleetlight.listing.watches.changelogs import ResetReason
 from fleetlight.listing.watches.watch import RIGHTS_INTERVAL_S, ConfirmsRights, WatchEvent, ended, lost

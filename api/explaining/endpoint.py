@@ -21,7 +21,7 @@ from fleetlight.api.query.handlers import QUERY
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.headers import CELL_TIMEOUT, CONSISTENCY
 from fleetlight.api.shared.proof import wanted_consistency
-from fleetlight.listing.answer import CellAnswer, Page, Route
+from fleetlight.listing.answer import CellAnswer, Page, ReadOptions, Route
 from fleetlight.listing.count_instances import CountResult, InstanceCounter
 from fleetlight.listing.explanation import Attempt, Observer
 from fleetlight.listing.list_instances import InstanceLister
@@ -134,12 +134,10 @@ class Explainer:
         if not observer.attempts:
             return None
         asked = observer.attempts[-1].request
-        return await self._counter.count(
-            CountRequest(asked.filter, asked.item_type),
-            wanted_consistency(request.http.headers)[0],
-            ask_live=[answer.cell.uuid for answer in page.cells if answer.route is Route.LIVE],
-            admission=request.admission,
-        )
+        live = [answer.cell.uuid for answer in page.cells if answer.route is Route.LIVE]
+        consistency, timeout_s = wanted_consistency(request.http.headers)[0], request.writes.cell_timeout_s
+        fresh = ReadOptions(consistency, live, timeout_s, request.admission)
+        return await self._counter.count(CountRequest(asked.filter, asked.item_type), fresh)
 
     async def _attempt(self, attempt: Attempt, page: Page) -> Mapping[str, Any]:
         names = {answer.cell.uuid: answer.cell.name for answer in page.cells}

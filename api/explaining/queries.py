@@ -12,8 +12,8 @@ from fleetlight.api.query.handlers import query_of_body
 from fleetlight.api.query.item_query import ItemQuery, body_of_query, size_of
 from fleetlight.api.query.results import QueryObserver, QueryPlan, QueryResult
 from fleetlight.api.shared.endpoint import ApiRequest
-from fleetlight.api.shared.proof import ReadOptions, read_options
-from fleetlight.listing.answer import CellAnswer, Route
+from fleetlight.api.shared.proof import read_options
+from fleetlight.listing.answer import CellAnswer, ReadOptions, Route
 from fleetlight.listing.count_instances import CountResult, InstanceCounter
 from fleetlight.listing.explanation import Attempt, ObservedSource, Query
 from fleetlight.listing.list_instances import InstanceLister
@@ -145,11 +145,7 @@ class QueryExplainer:
             return None
         request = attempts[-1].request
         return await self._counter.count(
-            CountRequest(request.filter, request.item_type),
-            explained.fresh.consistency,
-            ask_live=explained.fresh.ask_live,
-            only=explained.plan.asked,
-            admission=explained.fresh.admission,
+            CountRequest(request.filter, request.item_type), explained.fresh, only=explained.plan.asked
         )
 
     async def _of_items(self, explained: _Explained) -> Mapping[str, Any]:

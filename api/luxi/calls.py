@@ -18,9 +18,8 @@ from fleetlight.api.query.job_changes import WATCHED, JobLostError, next_change
 from fleetlight.api.query.named_items import UNSURE, ItemLookupError, called_or_identified, kind_of
 from fleetlight.api.query.scope import visible_fields
 from fleetlight.api.query.whole_results import LookedUp, QueryContext, RowStream, WholeResults, parts_of, pieces_of
-from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.listing.admission import Admission
-from fleetlight.listing.answer import Consistency
+from fleetlight.listing.answer import Consistency, ReadOptions
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.query.errors import MalformedExpressionError, QueryError
 from fleetlight.query.fields_query import definitions

@@ -26,9 +26,10 @@ from fleetlight.api.query.item_query import ItemQuery, QueryBody, default_order,
 from fleetlight.api.services import Services
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY
-from fleetlight.api.shared.proof import ReadOptions, read_options
+from fleetlight.api.shared.proof import read_options
 from fleetlight.cells.errors import ResourceNotFoundError
 from fleetlight.cells.fleet.saved_views import SavedView
+from fleetlight.listing.answer import ReadOptions
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 from fleetlight.views.query2.projection import cells_of

@@ -20,7 +20,7 @@ from fleetlight.api.query.scope import scope_of
 from fleetlight.api.services import Services
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.kept import Kept
-from fleetlight.listing.answer import Consistency
+from fleetlight.listing.answer import Consistency, ReadOptions
 from fleetlight.listing.count_instances import CountResult
 from fleetlight.query.counts import CountRequest
 from fleetlight.query.filters import Eq
@@ -121,12 +121,8 @@ class InstanceGaugesHandler:
     async def _count(self, request: ApiRequest, by: Sequence[str]) -> CountResult:
         """Count by the index, however old; asks only cells that the index does not follow."""
         wanted = scope_of(request.caller, Eq("forthcoming", False), all_projects=True)
-        return await self._counter.count(
-            CountRequest(wanted, INSTANCE_FIELDS, tuple(by), MAX_GROUPS),
-            Consistency.ANY,
-            cell_timeout_s=self._timeout_s,
-            admission=request.admission,
-        )
+        fresh = ReadOptions(Consistency.ANY, (), self._timeout_s, request.admission)
+        return await self._counter.count(CountRequest(wanted, INSTANCE_FIELDS, tuple(by), MAX_GROUPS), fresh)
 
 
 def _projects_in(query: QueryString) -> int:

@@ -25,10 +25,9 @@ from fleetlight.api.query.item_query import number_in, query_of, refuse_unknown
 from fleetlight.api.services import Services
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.kept import Kept
-from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.api.shared.times import time_shown
 from fleetlight.cells.findings import Finding, FindingKind, State, unknown, wrong
-from fleetlight.listing.answer import Consistency
+from fleetlight.listing.answer import Consistency, ReadOptions
 from fleetlight.listing.findings import MAX_OF_KIND, CellFindings
 from fleetlight.query.filters import Eq, Filter, In, IsNotNull, IsNull, Lt, all_of, any_of
 from fleetlight.resources.fields import from_microseconds

@@ -33,9 +33,9 @@ from fleetlight.api.query.item_query import (
 from fleetlight.api.query.scope import visible_fields
 from fleetlight.api.shared.endpoint import ApiRequest
 from fleetlight.api.shared.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, ROUTE
-from fleetlight.api.shared.proof import ReadOptions, proof_headers, read_options
+from fleetlight.api.shared.proof import proof_headers, read_options
 from fleetlight.cells.counting import MAX_ROWS
-from fleetlight.listing.answer import Page, proof_of
+from fleetlight.listing.answer import Page, ReadOptions, proof_of
 from fleetlight.query.sort import INSTANCES_BY_UUID
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.query2.projection import Row, cells_of

@@ -15,9 +15,8 @@ from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.query.engine import QueryEngine
 from fleetlight.api.query.item_query import CountQuery, ItemQuery, default_order
 from fleetlight.api.query.scope import choose_cells, scope_of
-from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.cells.counting import MAX_ROWS
-from fleetlight.listing.answer import Page, proof_of
+from fleetlight.listing.answer import Page, ReadOptions, proof_of
 from fleetlight.listing.count_instances import CountResult, InstanceCounter
 from fleetlight.listing.sources import CellReader
 from fleetlight.query.counts import MAX_GROUPS, CountRequest, limited
@@ -76,14 +75,7 @@ class QueryCounter:
         self, counting: CountQuery, wanted: Filter, fresh: ReadOptions, only: Collection[str] | None
     ) -> CountedGroups:
         by = tuple(name for each in counting.by if (name := INSTANCE_VALUES[each].stored) is not None)
-        counted = await self._counter.count(
-            CountRequest(wanted, INSTANCE_FIELDS, by),
-            fresh.consistency,
-            cell_timeout_s=fresh.cell_timeout_s,
-            ask_live=fresh.ask_live,
-            only=only,
-            admission=fresh.admission,
-        )
+        counted = await self._counter.count(CountRequest(wanted, INSTANCE_FIELDS, by), fresh, only=only)
         groups = Counter[Group]()
         for group, count in _groups_of_stores(counted, counting):
             groups[group] += count

@@ -20,11 +20,10 @@ from fleetlight.api.query.item_query import ItemQuery
 from fleetlight.api.query.live import LiveNodes
 from fleetlight.api.query.results import QueryObserver, QueryPlan, QueryRequest, QueryResult, with_uncertain
 from fleetlight.api.query.scope import choose_cells, conditions_on_cells, scope_of
-from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.api.shared.times import with_zone
 from fleetlight.cells.errors import CellUnreachableError, PastNotKeptError
 from fleetlight.cells.model import Cell
-from fleetlight.listing.answer import Page, proof_of
+from fleetlight.listing.answer import Page, ReadOptions, proof_of
 from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.list_items import ItemLister
 from fleetlight.listing.past import PastLister
@@ -243,27 +242,10 @@ class QueryEngine:
         fresh, moment = asked.fresh, asked.question.as_of
         observer = None if asked.observer is None else asked.observer.listing
         if moment is None:
-            return await self._lister.list_page(
-                request,
-                projection,
-                fresh.consistency,
-                down=down,
-                cell_timeout_s=fresh.cell_timeout_s,
-                ask_live=fresh.ask_live,
-                only=only,
-                observer=observer,
-                admission=fresh.admission,
-            )
+            return await self._lister.list_page(request, projection, fresh, down=down, only=only, observer=observer)
         with _telling_of_the_past(asked):
             return await self._past.list_page(
-                request,
-                projection,
-                moment,
-                down=down,
-                cell_timeout_s=fresh.cell_timeout_s,
-                only=only,
-                observer=observer,
-                admission=fresh.admission,
+                request, projection, fresh, moment, down=down, only=only, observer=observer
             )
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.cells.daemon_threads import DaemonThreads
 from fleetlight.cells.kinds.native.agent_addresses import AgentAddress
 from fleetlight.cells.kinds.native.items.agents import AGENT
 from fleetlight.cells.model import Cell
+from fleetlight.listing.answer import ReadOptions
 from fleetlight.listing.list_items import ItemLister
 from fleetlight.resources.fields import Record
 from fleetlight.resources.query_fields.cluster_parameters import CLUSTER, Parameters

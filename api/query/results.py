@@ -6,9 +6,8 @@ from typing import Any
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.query.item_query import ItemQuery
-from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.cells.model import Cell
-from fleetlight.listing.answer import CellAnswer, Page
+from fleetlight.listing.answer import CellAnswer, Page, ReadOptions
 from fleetlight.listing.explanation import Observer
 from fleetlight.listing.list_items import CellItems
 from fleetlight.listing.sources import CellFailure

@@ -24,9 +24,8 @@ from fleetlight.api.query.named_items import (
 )
 from fleetlight.api.query.results import QueryResult
 from fleetlight.api.query.scope import visible_fields
-from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.listing.admission import Admission
-from fleetlight.listing.answer import Page, proof_of
+from fleetlight.listing.answer import Page, ReadOptions, proof_of
 from fleetlight.query.filter_text import Expression
 from fleetlight.views.query2.projection import Cells, Row, cells_of
 

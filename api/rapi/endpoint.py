@@ -26,8 +26,9 @@ from fleetlight.api.limits.large_bodies import MAX_PARTS_OF_CHANGE, CountedParts
 from fleetlight.api.query.whole_results import QueryContext
 from fleetlight.api.rapi.access import RapiAccess
 from fleetlight.api.rapi.faults import RapiError, rapi_fault
-from fleetlight.api.shared.proof import ReadOptions, read_options
+from fleetlight.api.shared.proof import read_options
 from fleetlight.listing.admission import OneItem
+from fleetlight.listing.answer import ReadOptions
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.sources import CellReader
 from fleetlight.resources.kept_errors import without_frames

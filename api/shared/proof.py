@@ -8,8 +8,8 @@ from starlette.datastructures import Headers
 
 from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
-from fleetlight.listing.admission import NO_LIMIT, Admission
-from fleetlight.listing.answer import CellAnswer, Consistency, Page
+from fleetlight.listing.admission import Admission
+from fleetlight.listing.answer import CellAnswer, Consistency, Page, ReadOptions
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.consistency.tokens import ChangeToken, parse_tokens
 
@@ -24,20 +24,6 @@ _ROUTE_OF_CELL = re.compile(
 )
 # By default nginx answers 502 if an answer has more than 4 KiB of headers.
 _LONGEST_ROUTE = 3000
-
-
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """Options for reading the index and the cells for one request.
-
-    ask_live: uuids of the cells to read live, since the index may lack changes that the caller knows.
-    cell_timeout_s: time limit of one cell. admission: the limits on the request's pages.
-    """
-
-    consistency: Consistency
-    ask_live: Collection[str]
-    cell_timeout_s: float
-    admission: Admission = NO_LIMIT
 
 
 async def read_options(headers: Headers, caller: Caller, writes: ReadYourWrites, admission: Admission) -> ReadOptions:

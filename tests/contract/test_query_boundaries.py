@@ -11,9 +11,8 @@ from fleetlight.api.query.boundaries import SAMPLE, ListSampler, Sampled
 from fleetlight.api.query.counting import QueryCounter
 from fleetlight.api.query.item_query import ItemQuery, query_of
 from fleetlight.api.settings import ApiSettings
-from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.cells.counting import MAX_ROWS
-from fleetlight.listing.answer import Consistency
+from fleetlight.listing.answer import Consistency, ReadOptions
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, searching
 from tests.contract.test_query import ROUTES, SMALL, api_by, ask, fill, filled, fleet

@@ -30,7 +30,7 @@ from fleetlight.indexer.backends.opening import open_searcher, open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.reconcile.external_cell import compare_cell
 from fleetlight.indexer.writing.rereading import rows_of
-from fleetlight.listing.answer import Consistency, Route
+from fleetlight.listing.answer import Consistency, ReadOptions, Route
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.settings import SearchSettings
@@ -192,7 +192,7 @@ async def test_list_is_the_same_by_index_and_by_the_api_itself(
     for node in (LIVE, EVERYTHING, all_of(LIVE, Has("tags", "blue"))):
         request = PageRequest(node, NEWEST_FIRST, 100)
         pages = {
-            consistency: await lister.list_page(request, TEMPLATE, consistency)
+            consistency: await lister.list_page(request, TEMPLATE, ReadOptions(consistency, (), 5))
             for consistency in (Consistency.ANY, Consistency.STRONG)
         }
         by_index, by_cell = pages[Consistency.ANY], pages[Consistency.STRONG]

@@ -178,14 +178,7 @@ class ServerListHandlers:
         """Whether some condition matches no server at all; False for one whose list is incomplete."""
         fresh = await read_options(request.http.headers, request.caller, request.writes, request.admission)
         for condition in conditions:
-            found = await self._lister.list_page(
-                PageRequest(condition, order, 1),
-                template,
-                fresh.consistency,
-                cell_timeout_s=fresh.cell_timeout_s,
-                ask_live=fresh.ask_live,
-                admission=fresh.admission,
-            )
+            found = await self._lister.list_page(PageRequest(condition, order, 1), template, fresh)
             if found.is_complete and not found.rows:
                 return True
         return False
@@ -218,16 +211,7 @@ class ServerListHandlers:
             )
         if not wanted.limit:
             return Page(b"", 0, None, ())
-        page = await self._lister.list_page(
-            replace(wanted, after=after),
-            template,
-            fresh.consistency,
-            down=down,
-            cell_timeout_s=fresh.cell_timeout_s,
-            ask_live=fresh.ask_live,
-            observer=observer,
-            admission=fresh.admission,
-        )
+        page = await self._lister.list_page(replace(wanted, after=after), template, fresh, down=down, observer=observer)
         self._metrics.count_list(page, time.perf_counter() - started)
         if page.last is not None:
             self._page_ends.remember(caller, order, page.last)

@@ -23,7 +23,7 @@ from fleetlight.indexer.backends.base import HORIZONS, CellProgress, IndexWriter
 from fleetlight.indexer.backends.opening import open_searcher, open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.transform.documents import to_document
-from fleetlight.listing.answer import Consistency, Page
+from fleetlight.listing.answer import Consistency, Page, ReadOptions
 from fleetlight.listing.count_instances import CountResult, InstanceCounter
 from fleetlight.listing.find_instance import InstanceFinder
 from fleetlight.listing.index_gateway import IndexGateway
@@ -43,6 +43,9 @@ _DECODE_ITEMS = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 Rows = Mapping[str, Sequence[dict[str, Any]]]
 """Records by cell name."""
+
+# A machine under load answers late, which is another route and no fault.
+_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
@@ -89,11 +92,12 @@ class ListedFleet:
             self.index_cell(name)
         cells = tuple(self.cells.values())
         self._pool = CellPool(lambda: cells, open_adapter)
-        # A machine under load answers late, which is another route and no fault.
-        settings = SearchSettings(enabled=True, staleness_limit_s=1000, index_deadline_s=60, cell_timeout_s=60)
+        settings = SearchSettings(
+            enabled=True, staleness_limit_s=1000, index_deadline_s=_TIMEOUT_S, cell_timeout_s=_TIMEOUT_S
+        )
         self._index = IndexGateway(self._searcher, settings)
         self.lister = InstanceLister(self._pool, self._index, settings)
-        self.counter = InstanceCounter(self._pool, self._index, settings)
+        self.counter = InstanceCounter(self._pool, self._index)
         self._finder = InstanceFinder(self._pool, mappings.get, self._index, settings)
 
     def index_cell(self, name: str) -> None:
@@ -122,17 +126,17 @@ class ListedFleet:
     def values(self, request: PageRequest, names: Sequence[str], consistency: Consistency) -> tuple[Page, list[Any]]:
         """One page of the values of these fields."""
         projection = FieldValues(INSTANCE_FIELDS, names)
-        page = self._runner.run(self.lister.list_page(request, projection, consistency))
+        page = self._runner.run(self.lister.list_page(request, projection, _options(consistency)))
         return page, json.loads(b"[%b]" % page.items)
 
     def list(self, request: PageRequest, consistency: Consistency) -> Listed:
-        page = self._runner.run(self.lister.list_page(request, TEMPLATE, consistency))
+        page = self._runner.run(self.lister.list_page(request, TEMPLATE, _options(consistency)))
         items = [bytes(item) for item in _DECODE_ITEMS(b"[%b]" % page.items)]
         assert len(items) == page.rows
         return Listed([json.loads(item)["id"] for item in items], items, page)
 
     def counted(self, request: CountRequest, consistency: Consistency) -> CountResult:
-        return self._runner.run(self.counter.count(request, consistency))
+        return self._runner.run(self.counter.count(request, _options(consistency)))
 
     def shown(self, request: PageRequest, consistency: Consistency) -> Sequence[str]:
         """The uuids of the servers of all pages."""
@@ -177,3 +181,7 @@ def listed_fleet(fleet_url: str, cell_urls: Mapping[str, str], index: IndexSetti
         yield listed
     finally:
         listed.close()
+
+
+def _options(consistency: Consistency) -> ReadOptions:
+    return ReadOptions(consistency, (), _TIMEOUT_S)

@@ -10,8 +10,7 @@ import pytest
 from fleetlight.api.query.counting import QueryCounter
 from fleetlight.api.query.item_query import CountQuery
 from fleetlight.api.query.results import QueryResult
-from fleetlight.api.shared.proof import ReadOptions
-from fleetlight.listing.answer import Consistency, Page
+from fleetlight.listing.answer import Consistency, Page, ReadOptions
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 

@@ -15,10 +15,9 @@ from fleetlight.api.query.results import QueryResult
 from fleetlight.api.query.whole_results import WholeResults
 from fleetlight.api.rapi.endpoint import RapiRequest
 from fleetlight.api.rapi.items import CutOffError, RapiItems, as_object
-from fleetlight.api.shared.proof import ReadOptions
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.model import Cell
-from fleetlight.listing.answer import CellAnswer, Consistency, Page, Route
+from fleetlight.listing.answer import CellAnswer, Consistency, Page, ReadOptions, Route
 
 CELLS = [Cell(f"7a1d5a0a-90b1-4f36-8f6e-00000000000{n}", f"cell{n}", CellKind.NATIVE, "", "") for n in (1, 2)]
 REQUEST = RapiRequest(

@@ -11,7 +11,7 @@ from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.errors import IndexUnavailableError
-from fleetlight.listing.answer import Consistency, Route
+from fleetlight.listing.answer import Consistency, ReadOptions, Route
 from fleetlight.listing.count_instances import CountResult, InstanceCounter
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.settings import SearchSettings
@@ -95,7 +95,9 @@ def counted(
     async def run() -> CountResult:
         settings = SearchSettings(enabled=True, index_deadline_s=60)
         index = IndexGateway(searcher, settings)
-        found = await InstanceCounter(cells, index, settings).count(BY_HOST, consistency, only=only)
+        found = await InstanceCounter(cells, index).count(
+            BY_HOST, ReadOptions(consistency, (), settings.cell_timeout_s), only=only
+        )
         if searcher is not None and isinstance(searcher, CountedIndex) and searcher._count_error is not None:
             assert index.safe_connect.is_tripped == isinstance(searcher._count_error, IndexUnavailableError)
         return found

@@ -14,7 +14,7 @@ from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow
 from fleetlight.indexer.backends.seal import CHECKED_BY_SEARCHES, SealState
 from fleetlight.indexer.errors import IndexUnavailableError, IndexUnsealedError
 from fleetlight.listing import index_gateway
-from fleetlight.listing.answer import Consistency, Page, Route
+from fleetlight.listing.answer import Consistency, Page, ReadOptions, Route
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.settings import SearchSettings
@@ -113,12 +113,15 @@ class Index:
     async def close(self) -> None: ...
 
 
+FRESH = ReadOptions(Consistency.BOUNDED, (), 5)
+
+
 def listed(cells: Cells, searcher: Index) -> tuple[Page, IndexGateway]:
     async def run() -> tuple[Page, IndexGateway]:
         settings = SearchSettings(enabled=True, index_deadline_s=60)
         index = IndexGateway(searcher, settings)
         lister = InstanceLister(cells, index, settings)
-        page = await lister.list_page(PageRequest(EVERYTHING, ORDER, 10), TEMPLATE, Consistency.BOUNDED)
+        page = await lister.list_page(PageRequest(EVERYTHING, ORDER, 10), TEMPLATE, FRESH)
         return page, index
 
     return asyncio.run(run())
@@ -187,9 +190,7 @@ async def test_flag_stays_up_while_the_index_tells_its_progress_but_has_no_insta
     searcher = Emptied(IndexUnavailableError("no such index"))
     settings = SearchSettings(enabled=True, retry_after_s=0.001, index_deadline_s=60)
     index = IndexGateway(searcher, settings)
-    await InstanceLister(Cells(), index, settings).list_page(
-        PageRequest(EVERYTHING, ORDER, 10), TEMPLATE, Consistency.BOUNDED
-    )
+    await InstanceLister(Cells(), index, settings).list_page(PageRequest(EVERYTHING, ORDER, 10), TEMPLATE, FRESH)
     async with asyncio.timeout(10):
         while searcher.asked < 3:
             assert index.safe_connect.is_tripped
@@ -247,7 +248,7 @@ def test_list_that_was_fresh_when_the_index_was_chosen_is_complete_however_long_
         settings = SearchSettings(enabled=True, staleness_limit_s=5)
         index = IndexGateway(searcher, settings, clock=searcher.now)
         return await InstanceLister(Cells(), index, settings).list_page(
-            PageRequest(EVERYTHING, ORDER, 6), TEMPLATE, Consistency.BOUNDED
+            PageRequest(EVERYTHING, ORDER, 6), TEMPLATE, FRESH
         )
 
     page = asyncio.run(ask())
@@ -260,7 +261,7 @@ def test_cells_answer_while_it_is_not_known_what_time_it_is() -> None:
         settings = SearchSettings(enabled=True)
         index = IndexGateway(SlowIndex(), settings, is_clock_sure=lambda: False)
         return await InstanceLister(Cells(), index, settings).list_page(
-            PageRequest(EVERYTHING, ORDER, 6), TEMPLATE, Consistency.BOUNDED
+            PageRequest(EVERYTHING, ORDER, 6), TEMPLATE, FRESH
         )
 
     page = asyncio.run(ask())
@@ -289,7 +290,7 @@ def test_list_stays_on_the_index_when_only_what_is_remembered_of_it_is_too_old(m
         lister = InstanceLister(Cells(), index, settings)
         pages = []
         for _ in range(2):
-            pages.append(await lister.list_page(PageRequest(EVERYTHING, ORDER, 6), TEMPLATE, Consistency.BOUNDED))
+            pages.append(await lister.list_page(PageRequest(EVERYTHING, ORDER, 6), TEMPLATE, FRESH))
             searcher.now += 10_000_000
         return pages
 
