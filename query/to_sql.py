@@ -74,6 +74,8 @@ class FieldColumns(Protocol):
 
     def __getitem__(self, name: str, /) -> ColumnElement[Any]: ...
 
+    def __contains__(self, name: str, /) -> bool: ...
+
 
 def to_sql(node: Filter, columns: FieldColumns, fields: ItemType, dialect: SqlDialect) -> Predicate:
     """The predicate of exactly the rows that match `node`, which has passed `check`.
@@ -104,11 +106,11 @@ def order_by(order: SortOrder, columns: FieldColumns, dialect: SqlDialect) -> li
 
     Raises NotExpressibleError for a nice order on MySQL.
     """
-    columns = _SortColumns(columns, dialect)
+    order, by_name = _by_code_point(order, columns, dialect)
     terms: list[ColumnElement[Any]] = []
-    for key in _by_code_point(order).keys:
+    for key in order.keys:
         is_ascending = key.direction is Direction.ASC
-        column = SqlColumn(columns[key.field], dialect, None)
+        column = SqlColumn(by_name[key.field], dialect, None)
         term = column.ordered.asc() if is_ascending else column.ordered.desc()
         if dialect == "postgresql" and column.is_nullable:
             term = term.nulls_first() if is_ascending else term.nulls_last()
@@ -123,50 +125,40 @@ def after(order: SortOrder, position: Sequence[Any], columns: FieldColumns, dial
     With the chain of keys alone the database would read from the start, so a range on the first key precedes it.
     Raises NotExpressibleError for a nice order on MySQL.
     """
-    columns = _SortColumns(columns, dialect)
-    order, position = _by_code_point(order), order.by_code_point(position)
-    start = _compile(fit(not_before(order.keys[0], position[0]), dialect), columns, None, dialect)
-    return and_(start, _compile(fit(beyond(order, position), dialect), columns, None, dialect))
+    position = order.by_code_point(position)
+    order, by_name = _by_code_point(order, columns, dialect)
+    start = _compile(fit(not_before(order.keys[0], position[0]), dialect), by_name, None, dialect)
+    return and_(start, _compile(fit(beyond(order, position), dialect), by_name, None, dialect))
 
 
 def next_after(
     order: SortOrder, position: Sequence[Any], columns: FieldColumns, dialect: SqlDialect
 ) -> Predicate | None:
     """The predicate of the first rows after a position that are one range of an index; None if all of them are."""
-    part = next_beyond(_by_code_point(order), order.by_code_point(position))
-    return None if part is None else _compile(fit(part, dialect), _SortColumns(columns, dialect), None, dialect)
-
-
-# No field has a space in its name.
-_NICE = " in nice order"
+    position = order.by_code_point(position)
+    order, by_name = _by_code_point(order, columns, dialect)
+    part = next_beyond(order, position)
+    return None if part is None else _compile(fit(part, dialect), by_name, None, dialect)
 
 
 def in_nice_order(field: str) -> str:
     """The name of a store's column with the nice key of `field` (fleetlight.query.sort.nice_key)."""
-    return field + _NICE
+    # No field has a space in its name.
+    return f"{field} in nice order"
 
 
-def _by_code_point(order: SortOrder) -> SortOrder:
-    """The same order by columns (_SortColumns) that all compare by code point."""
-    keys = [
-        key if key.collation is Collation.CODE_POINT else SortKey(in_nice_order(key.field), key.direction)
-        for key in order.keys
-    ]
-    return SortOrder(order.item_type, tuple(keys))
-
-
-class _SortColumns:
-    """Columns by the names of `_by_code_point`."""
-
-    def __init__(self, columns: FieldColumns, dialect: SqlDialect) -> None:
-        self._columns = columns
-        self._dialect = dialect
-
-    def __getitem__(self, name: str) -> ColumnElement[Any]:
-        try:
-            return self._columns[name]
-        except KeyError:
-            return nice_column(self._columns[name.removesuffix(_NICE)], self._dialect)
+def _by_code_point(
+    order: SortOrder, columns: FieldColumns, dialect: SqlDialect
+) -> tuple[SortOrder, Mapping[str, ColumnElement[Any]]]:
+    """The same order by columns that all compare by code point, and these columns by the names of the new keys."""
+    keys: list[SortKey] = []
+    by_name: dict[str, ColumnElement[Any]] = {}
+    for key in order.keys:
+        name = key.field if key.collation is Collation.CODE_POINT else in_nice_order(key.field)
+        keys.append(SortKey(name, key.direction))
+        # Only some stores have a column for the nice key.
+        by_name[name] = columns[name] if name in columns else nice_column(columns[key.field], dialect)
+    return SortOrder(order.item_type, tuple(keys)), by_name
 
 
 def _compile(node: Filter, columns: FieldColumns, fields: ItemType | None, dialect: SqlDialect) -> Predicate:
