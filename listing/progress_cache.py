@@ -30,9 +30,9 @@ class IndexSlowError(IndexUnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """One reading of the progress. began_at: monotonic seconds. error: why the reading failed."""
+    """One reading of the progress. began_at: monotonic seconds; if it failed, before all time. error: why it failed."""
 
-    began_at: float
+    began_at: float = float("-inf")
     progress: Mapping[str, CellProgress] = field(default_factory=dict)
     error: Exception | None = None
 
@@ -60,7 +60,7 @@ class ProgressCache:
         self._deadline_s = deadline_s
         self._on_answer = on_answer
         self._has_answered = self._is_absent = False
-        self._last = _Reading(float("-inf"))
+        self._last = _Reading()
         self.remembered: Mapping[str, CellProgress] = {}
         # Guards what follows.
         self._changed = Condition()
@@ -80,12 +80,11 @@ class ProgressCache:
 
         Raises IndexSlowError when nothing is remembered and no reading ends in time, and IndexerError as `read` does.
         """
-        now = time.monotonic()
-        last = self._last
-        if self._is_newer(last, now - max_age_s):
+        now, last = time.monotonic(), self._last
+        if now - last.began_at <= max_age_s:
             self._wanted_at = now
             return last.progress
-        remembered = last if self._is_newer(last, now - _LATE_MAX_AGE_S) else None
+        remembered = last if now - last.began_at <= _LATE_MAX_AGE_S else None
         reading = self._reading_since(min(now, now - max_age_s))
         timeout_s = self._deadline_s if remembered is None else min(timeout_s, self._deadline_s)
         if reading is self._under_way and now - self._under_way_since > self._deadline_s:
@@ -111,10 +110,6 @@ class ProgressCache:
         with self._changed:
             self._is_closed = True
             self._changed.notify()
-
-    @staticmethod
-    def _is_newer(reading: _Reading, since: float) -> bool:
-        return reading.error is None and reading.began_at >= since
 
     def _reading_since(self, since: float) -> Future[_Reading]:
         """Return the running reading if it began after `since`; else the next one."""
@@ -159,11 +154,11 @@ class ProgressCache:
             progress = await self._read_progress()
         except IndexAbsentError as error:
             if self._has_answered:
-                return _Reading(began_at, error=error)
+                return _Reading(error=error)
             self._is_absent = True
             return _Reading(began_at)
         except Exception as error:  # noqa: BLE001  # `get` raises it
-            return _Reading(began_at, error=error)
+            return _Reading(error=error)
         self._has_answered, self._is_absent, self.remembered = True, False, progress
         self._on_answer()
         return _Reading(began_at, progress)
