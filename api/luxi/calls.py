@@ -15,7 +15,7 @@ from fleetlight.api.query.cluster import FLEET, cluster_info
 from fleetlight.api.query.engine import QueryEngine
 from fleetlight.api.query.item_query import check_columns
 from fleetlight.api.query.job_changes import WATCHED, JobLostError, next_change
-from fleetlight.api.query.named_items import UNSURE, ItemLookupError, called_or_identified, kind_of
+from fleetlight.api.query.named_items import UNSURE, ItemLookupError, called_or_identified, kind_of, names_in
 from fleetlight.api.query.scope import visible_fields
 from fleetlight.api.query.whole_results import LookedUp, QueryContext, RowStream, WholeResults, parts_of, pieces_of
 from fleetlight.listing.admission import Admission
@@ -150,7 +150,8 @@ class LuxiCalls:
         check_columns(fields)
         asking = await self._asking(request)
         begin, end = b'{"fields":%b,"data":[' % _encode(definitions(known, fields)), b"]}"
-        if wanted := await self._answers.names_in(asking, what, expression):
+        wanted = await made_aside(asking.parts, lambda: names_in(expression, known))
+        if wanted is not None:
             found = await self._answers.look_up(asking, what, fields, wanted)
             return _result_of_names(found, lambda row: row, begin, end)
         rows = await self._answers.stream(asking, what, fields, expression)

@@ -20,13 +20,11 @@ from fleetlight.api.query.named_items import (
     found_of,
     looked_up,
     lost_job,
-    names_in,
 )
 from fleetlight.api.query.results import QueryResult
 from fleetlight.api.query.scope import visible_fields
 from fleetlight.listing.admission import Admission
 from fleetlight.listing.answer import Page, ReadOptions, proof_of
-from fleetlight.query.filter_text import Expression
 from fleetlight.views.query2.projection import Cells, Row, cells_of
 
 MAX_LOOKED_UP_BYTES = 64 * 2**20
@@ -152,13 +150,6 @@ class WholeResults:
             rows += (cells_of(cells) for _, cells in batch.rows)
             proofs.append(batch.proof)
         return Collected(rows, proof_of(proofs))
-
-    async def names_in(
-        self, asking: QueryContext, item_type: str, expression: Expression | None
-    ) -> Sequence[str | int] | None:
-        """Return the names in an expression that is a lookup, else None (fleetlight.api.query.named_items)."""
-        known = visible_fields(item_type, asking.caller)
-        return await made_aside(asking.parts, lambda: names_in(expression, known))
 
     async def look_up(
         self, asking: QueryContext, item_type: str, names: Sequence[str], wanted: Sequence[str | int]

@@ -1,19 +1,18 @@
 """Lists of items and single items, in the old format: values by name, null for missing ones."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from fleetlight.api.http.errors import NotFoundError
-from fleetlight.api.query.named_items import UNSURE, ItemLookupError, called_or_identified
+from fleetlight.api.query.named_items import UNSURE, called_or_identified
 from fleetlight.api.query.scope import visible_fields
-from fleetlight.api.query.whole_results import RowStream, WholeResults, parts_of, pieces_of
+from fleetlight.api.query.whole_results import RowStream, WholeResults, parts_of
 from fleetlight.api.rapi.bulk_fields import BULK_FIELDS, MORE_OF_ONE
 from fleetlight.api.rapi.endpoint import RapiRequest
-from fleetlight.api.rapi.faults import RapiError, UnsureError
+from fleetlight.api.rapi.faults import UnsureError
 from fleetlight.api.shared.proof import proof_headers
 from fleetlight.views.query2.projection import Cells, Row, cells_of
 
@@ -28,7 +27,7 @@ class RapiItems:
     """Queries items on behalf of a request."""
 
     def __init__(self, answers: WholeResults) -> None:
-        self._answers = answers
+        self.answers = answers
 
     async def streamed(
         self,
@@ -44,7 +43,7 @@ class RapiItems:
 
         around: the bytes before and after the items. An answer that lacks rows promised by its headers is cut off.
         """
-        rows = await self._answers.stream(request.asking, item_type, names, expression)
+        rows = await self.answers.stream(request.asking, item_type, names, expression)
         headers = proof_headers(rows.proof, request.caller)
         body = _body(rows, to_item, around)
         if rows.is_one_batch:
@@ -55,28 +54,8 @@ class RapiItems:
         self, request: RapiRequest, item_type: str, names: Sequence[str], expression: Any = None
     ) -> tuple[Sequence[Cells], dict[str, str]]:
         """Return the values of all items that match the expression, and the headers with their coverage."""
-        found = await self._answers.collect(request.asking, item_type, names, expression)
+        found = await self.answers.collect(request.asking, item_type, names, expression)
         return found.rows, proof_headers(found.proof, request.caller)
-
-    async def queried(
-        self, request: RapiRequest, item_type: str, names: Sequence[str], expression: Any, around: tuple[bytes, bytes]
-    ) -> Response:
-        """Answer with the values of all items that match the expression, as `streamed`.
-
-        If the expression is a lookup by names (fleetlight.api.query.named_items), items come in the order of the names
-        and as often. Raises RapiError for a name of no item, or of several.
-        """
-        asking = request.asking
-        if not (wanted := await self._answers.names_in(asking, item_type, expression)):
-            return await self.streamed(request, item_type, names, expression, lambda row: row[1], around=around)
-        try:
-            found = await self._answers.look_up(asking, item_type, names, wanted)
-        except ItemLookupError as error:
-            refusal = RapiError(HTTPStatus.BAD_REQUEST, str(error)) if error.is_certain else UnsureError(str(error))
-            raise refusal from error
-        headers = proof_headers(found.proof, request.caller)
-        body = pieces_of(found, lambda row: row, *around)
-        return StreamingResponse(body, headers=headers, media_type="application/json")
 
     async def one(self, request: RapiRequest, item_type: str, name: str) -> tuple[Mapping[str, Any], dict[str, str]]:
         """Find an item by name, by an abbreviation of it at a dot, or by uuid; returns its fields by name.

@@ -9,19 +9,22 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from fleetlight.api.http.errors import NotFoundError
-from fleetlight.api.limits.large_bodies import MAX_PARTS
+from fleetlight.api.limits.large_bodies import MAX_PARTS, made_aside
 from fleetlight.api.query.cluster import FLEET, cluster_info
 from fleetlight.api.query.item_query import MAX_COLUMNS
+from fleetlight.api.query.named_items import ItemLookupError, names_in
 from fleetlight.api.query.scope import visible_fields
+from fleetlight.api.query.whole_results import pieces_of
 from fleetlight.api.rapi.access import A_USER, ANYBODY, READERS, WRITERS
 from fleetlight.api.rapi.bulk_fields import BULK_FIELDS
 from fleetlight.api.rapi.endpoint import JOB, NAME, RapiRequest, Resource, Verb, resource
-from fleetlight.api.rapi.faults import RapiError
+from fleetlight.api.rapi.faults import RapiError, UnsureError
 from fleetlight.api.rapi.items import RapiItems, answer, as_object, not_found
 from fleetlight.api.rapi.jobs import SeenJobs, wait_for_job
+from fleetlight.api.shared.proof import proof_headers
 from fleetlight.cells.job_words import ENDED
 from fleetlight.cells.model import Cell, CellAdapter, ItemsAdapter
 from fleetlight.listing.sources import CellReader
@@ -137,12 +140,25 @@ class RapiResources:
         return answer(sorted(set(found)), headers)
 
     async def _query(self, request: RapiRequest) -> Response:
-        """Answer with items of any type, in the form of queries."""
+        """Answer with items of any type, in the form of queries.
+
+        If the expression is a lookup by names (fleetlight.api.query.named_items), items come in the order of the names
+        and as often. Raises RapiError for a name of no item, or of several.
+        """
         known = visible_fields(request.names["what"], request.caller)
         names, expression = _asked(request)
-        head = msgspec.json.encode(definitions(known, names))
-        around = b'{"fields":%b,"data":[' % head, b"]}\n"
-        return await self._items.queried(request, known.name, names, expression, around)
+        around = b'{"fields":%b,"data":[' % msgspec.json.encode(definitions(known, names)), b"]}\n"
+        wanted = await made_aside(request.parts, lambda: names_in(expression, known))
+        if wanted is None:
+            return await self._items.streamed(request, known.name, names, expression, lambda row: row[1], around=around)
+        try:
+            found = await self._items.answers.look_up(request.asking, known.name, names, wanted)
+        except ItemLookupError as error:
+            refusal = RapiError(HTTPStatus.BAD_REQUEST, str(error)) if error.is_certain else UnsureError(str(error))
+            raise refusal from error
+        headers = proof_headers(found.proof, request.caller)
+        body = pieces_of(found, lambda row: row, *around)
+        return StreamingResponse(body, headers=headers, media_type="application/json")
 
     async def _query_fields(self, request: RapiRequest) -> Response:
         """Answer with definitions of fields, which need no login, unlike items."""

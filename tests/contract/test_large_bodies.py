@@ -12,7 +12,7 @@ from fleetlight.api.limits import large_bodies
 from fleetlight.api.limits.large_bodies import MAX_PARTS, MAX_PARTS_OF_CHANGE, parts_in
 from fleetlight.api.query import item_query, whole_results
 from fleetlight.api.query.whole_results import LookedUp
-from fleetlight.api.rapi import items
+from fleetlight.api.rapi import resources
 from tests.contract.compute_fleet import CELLS, Api, ComputeFleet, compute_fleet, searching
 from tests.contract.test_luxi import Socket
 
@@ -210,7 +210,7 @@ def test_name_that_is_there_often_is_searched_once_and_answered_in_pieces(
             pieces.append(len(piece))
             yield piece
 
-    monkeypatch.setattr(items, "pieces_of", note)
+    monkeypatch.setattr(resources, "pieces_of", note)
     answered = ask(fleet.api(), ["|", *[["=", "name", "web1"]] * 10_000], fields=["name", "uuid", "tags"])
     assert len(answered.json()["data"]) == 10_000
     assert {row[0][1] for row in answered.json()["data"]} == {name_of(1)}
