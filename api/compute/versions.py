@@ -11,7 +11,7 @@ from fleetlight.api.documented import ApiOperation
 from fleetlight.api.http.answers import json_answer
 from fleetlight.api.http.links import Links
 from fleetlight.api.http.shapes import LINKS, TEXT, ListOf, Shape
-from fleetlight.api.shared.endpoint import NEWEST, OLDEST, ApiRequest, Microversion, Middleware, is_legacy
+from fleetlight.api.shared.endpoint import NEWEST, OLDEST, ApiRequest, Middleware, is_legacy
 
 _DOCUMENTATION = {"rel": "describedby", "type": "text/html", "href": "http://docs.openstack.org/"}
 _MULTIPLE_CHOICES = 300
@@ -45,8 +45,8 @@ _CURRENT = _Endpoint(
     "v2.1",
     "v2.1",
     "CURRENT",
-    str(Microversion(*NEWEST)),
-    str(Microversion(*OLDEST)),
+    str(NEWEST),
+    str(OLDEST),
     "2013-07-23T11:33:21Z",
     "2.1",
 )

@@ -22,7 +22,9 @@ class Links:
     def of(cls, request: Request, prefix: str | None, project_id: str | None = None, version: str = "v2.1") -> "Links":
         """Make the addresses for a request; `prefix` replaces scheme and host (api.compute_link_prefix)."""
         root_path = request.scope.get("root_path", "").rstrip("/")
-        origin = prefix or f"{request.scope['scheme']}://{_host(request)}"
+        server = request.scope.get("server")
+        host = request.headers.get("host") or ("localhost" if server is None else f"{server[0]}:{server[1]}")
+        origin = prefix or f"{request.scope['scheme']}://{host}"
         return cls(origin + root_path, "" if project_id is None else f"/{quote(project_id, safe='')}", version)
 
     @property
@@ -49,11 +51,3 @@ class Links:
 
     def of_server(self, uuid: str) -> list[dict[str, str]]:
         return self.to("servers", uuid)
-
-
-def _host(request: Request) -> str:
-    host = request.headers.get("host")
-    if host:
-        return host
-    server = request.scope.get("server")
-    return "localhost" if server is None else f"{server[0]}:{server[1]}"

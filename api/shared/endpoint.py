@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
+from typing import NamedTuple
 from uuid import uuid4
 
 import structlog
@@ -22,6 +23,7 @@ from fleetlight.api.http.connection import ClientConnection, LookingAhead, addre
 from fleetlight.api.http.errors import (
     BadRequestError,
     DirectoryUnavailableError,
+    ForbiddenError,
     IdentityServiceError,
     MicroversionSyntaxError,
     NoEventsError,
@@ -37,7 +39,7 @@ from fleetlight.api.http.query_string import QueryString
 from fleetlight.api.http.request_metrics import name_project
 from fleetlight.api.identity.faults import unauthorized
 from fleetlight.api.limits.admission import WATCHES, ListAdmission, RateLimit, RequestAdmission, admission_of
-from fleetlight.api.shared.policy import authorize
+from fleetlight.api.shared.policy import RULES
 from fleetlight.api.shared.proof import TOKEN_HEADER
 from fleetlight.cells.model import InstanceRow, RequestContext
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
@@ -45,8 +47,17 @@ from fleetlight.listing.consistency.tokens import ChangeToken
 from fleetlight.resources.kept_errors import without_frames
 from fleetlight.views.compute.view import NEWEST_MICROVERSION
 
-OLDEST = (2, 1)
-NEWEST = NEWEST_MICROVERSION
+
+class Microversion(NamedTuple):
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+OLDEST = Microversion(2, 1)
+NEWEST = Microversion(*NEWEST_MICROVERSION)
 STANDARD_HEADER = "OpenStack-API-Version"
 LEGACY_HEADER = "X-OpenStack-Nova-API-Version"
 _SERVICE = "compute"
@@ -63,15 +74,6 @@ _JSON_TYPES = frozenset({"application/json", "application/vnd.openstack.compute+
 _TYPES_OF_NOTHING = _JSON_TYPES | {"text/plain"}
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Microversion:
-    major: int
-    minor: int
-
-    def __str__(self) -> str:
-        return f"{self.major}.{self.minor}"
-
-
 def negotiate(headers: Headers) -> Microversion:
     """Return the requested microversion; the oldest by default.
 
@@ -80,7 +82,7 @@ def negotiate(headers: Headers) -> Microversion:
     text = _standard(headers.getlist(STANDARD_HEADER))
     if text is None:
         text = _legacy(headers.getlist(LEGACY_HEADER))
-    return Microversion(*OLDEST) if text is None else parse_version(text)
+    return OLDEST if text is None else parse_version(text)
 
 
 def parse_version(text: str) -> Microversion:
@@ -89,13 +91,13 @@ def parse_version(text: str) -> Microversion:
     Raises MicroversionSyntaxError, UnsupportedMicroversionError.
     """
     if text == "latest":
-        return Microversion(*NEWEST)
+        return NEWEST
     match = _VERSION.fullmatch(text)
     if match is None or len(text) > _MAX_LENGTH:
         raise MicroversionSyntaxError(text)
     version = Microversion(int(match[1]), int(match[2]))
-    if not Microversion(*OLDEST) <= version <= Microversion(*NEWEST):
-        raise UnsupportedMicroversionError(text, str(Microversion(*OLDEST)), str(Microversion(*NEWEST)))
+    if not OLDEST <= version <= NEWEST:
+        raise UnsupportedMicroversionError(text, str(OLDEST), str(NEWEST))
     return version
 
 
@@ -166,8 +168,9 @@ class ApiRequest:
             await self.writes.include(row, self.caller.reader)
 
     def authorize(self, rule: str) -> None:
-        """Raise ForbiddenError if the caller lacks the role that `rule` demands (fleetlight.api.shared.policy)."""
-        authorize(self.caller, rule)
+        """Raise ForbiddenError, naming `rule` (a key of RULES), if the caller lacks the role that it demands."""
+        if not self.caller.has_role(RULES[rule]):
+            raise ForbiddenError(rule)
 
 
 Handler = Callable[[ApiRequest], Awaitable[Response]]
@@ -212,7 +215,7 @@ class Middleware:
         with structlog.contextvars.bound_contextvars(request_id=request_id, address=address_of_client(http.scope)):
             try:
                 if is_legacy(http):
-                    version = Microversion(*OLDEST)
+                    version = OLDEST
                 else:
                     version = negotiate(http.headers)
                     version_headers = response_headers(str(version))

@@ -2,11 +2,8 @@
 
 A rule names the role that the caller needs in the project of a resource. Rules do not check the project: each lookup
 finds only resources of projects that the caller may see. Nova checks a rule after the body and the lookup, so handlers
-call `authorize` there, and not the middleware.
+call `ApiRequest.authorize` there, and not the middleware.
 """
-
-from fleetlight.api.caller import Caller
-from fleetlight.api.http.errors import ForbiddenError
 
 _READER = (
     "servers:index",
@@ -170,9 +167,3 @@ RULES = {
     for role, rules in (("reader", _READER), ("member", _MEMBER), ("manager", _MANAGER), ("admin", _ADMIN))
     for rule in rules
 }
-
-
-def authorize(caller: Caller, rule: str) -> None:
-    """Raise ForbiddenError, naming `rule` (a key of RULES), if the caller lacks the role that it demands."""
-    if not caller.has_role(RULES[rule]):
-        raise ForbiddenError(rule)
