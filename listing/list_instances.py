@@ -111,13 +111,14 @@ class InstanceLister:
             request.filter, cells, progress, fresh, consistency=consistency, ask_live=listing.options.ask_live
         )
         indexed = chosen.cells
-        live = self._live_sources(listing, indexed, progress, in_batches=in_batches)
-        if live:
-            await listing.slot.ask_cells()
-        if indexed and not live and observer is None:
+        asked = [cell for cell in cells if cell.uuid not in indexed]
+        if indexed and not asked and observer is None:
             # The usual page: nothing to merge.
             found = await self._index.page(request, indexed, listing.projection)
-            return self._page(listing, found, live, progress, fresh)
+            return self._page(listing, found, {}, progress, fresh)
+        live = self._live_sources(listing, asked, progress, in_batches=in_batches)
+        if live:
+            await listing.slot.ask_cells()
         by_cell: list[tuple[str | None, Source]] = list(live.items())
         if indexed:
             by_cell.append((None, self._index.source(request, indexed, listing.projection)))
@@ -153,13 +154,10 @@ class InstanceLister:
         return self._page(listing, merged, live, progress, fresh)
 
     def _live_sources(
-        self, listing: _Listing, indexed: Collection[str], progress: ProgressByCell, *, in_batches: bool
+        self, listing: _Listing, asked: Sequence[Cell], progress: ProgressByCell, *, in_batches: bool
     ) -> dict[str, CellSource]:
         """Return the sources of the cells that the list reads live, by uuid; those of `down` have failed already."""
         request = listing.request
-        asked = [cell for cell in listing.cells if cell.uuid not in indexed]
-        if not asked:
-            return {}
         size = live_batch_size(request.limit, len(listing.cells)) if in_batches else request.limit
         live = {
             cell.uuid: CellSource(
