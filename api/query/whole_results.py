@@ -11,7 +11,7 @@ from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.engine import QueryEngine
-from fleetlight.api.query.item_query import Wanted, check_columns, query_of
+from fleetlight.api.query.item_query import Wanted, query_of
 from fleetlight.api.query.named_items import (
     CALLED_BY_OTHERS,
     NamedItem,
@@ -159,7 +159,6 @@ class WholeResults:
         Also raises ItemLookupError, and BadRequestError for items of more than MAX_LOOKED_UP_BYTES together.
         """
         known = visible_fields(item_type, asking.caller)
-        check_columns(names)
         proofs: list[Page] = []
         if (others := CALLED_BY_OTHERS.get(item_type)) is not None:
             proofs.append((await self.look_up(asking, others, [], wanted)).proof)

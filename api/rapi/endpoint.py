@@ -28,7 +28,6 @@ from fleetlight.api.rapi.access import RapiAccess
 from fleetlight.api.rapi.faults import RapiError, rapi_fault
 from fleetlight.api.shared.proof import read_options
 from fleetlight.listing.admission import OneItem
-from fleetlight.listing.answer import ReadOptions
 from fleetlight.listing.consistency.read_your_writes import ReadYourWrites
 from fleetlight.listing.sources import CellReader
 from fleetlight.resources.kept_errors import without_frames
@@ -49,22 +48,17 @@ _TOO_LARGE = (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Request body too large")
 _METHODS = ("GET", "PUT", "POST", "DELETE")
 
 
-@dataclass(frozen=True, slots=True)
-class RapiRequest:
-    """A checked request.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RapiRequest(QueryContext):
+    """A checked request, the context of its queries.
 
-    names: the variable parts of its path, unescaped. body: its decoded JSON; `has_body`: whether it has one; `parts`:
-    their number (fleetlight.api.limits.large_bodies). only: uuids of the cells to ask; None for the whole fleet.
+    names: the variable parts of its path, unescaped. body: its decoded JSON; `has_body`: whether it has one.
     """
 
-    caller: Caller
     query: QueryString
     names: Mapping[str, str]
     body: Any
     has_body: bool
-    fresh: ReadOptions
-    only: Collection[str] | None
-    parts: int = 0
 
     def with_body(self, body: Any) -> "RapiRequest":
         """Return the request with another body."""
@@ -73,11 +67,6 @@ class RapiRequest:
     def for_one_item(self) -> "RapiRequest":
         """Return the request as one for a single item, which does not wait behind large lists."""
         return replace(self, fresh=replace(self.fresh, admission=OneItem(self.fresh.admission)))
-
-    @property
-    def asking(self) -> QueryContext:
-        """The context of this request's queries."""
-        return QueryContext(self.caller, self.fresh, self.only, self.parts)
 
     def flag(self, name: str) -> bool:
         """Whether a parameter is 1; 0 by default. Raises RapiError for other values."""
@@ -179,7 +168,14 @@ class RapiEndpoint:
         only = None if cell is None else await self._only(cell, login.caller)
         return await verb.handler(
             RapiRequest(
-                login.caller, query, names, None if body is _NOTHING else body, body is not _NOTHING, fresh, only, parts
+                login.caller,
+                fresh,
+                only,
+                parts,
+                query=query,
+                names=names,
+                body=None if body is _NOTHING else body,
+                has_body=body is not _NOTHING,
             )
         )
 

@@ -43,7 +43,7 @@ class RapiItems:
 
         around: the bytes before and after the items. An answer that lacks rows promised by its headers is cut off.
         """
-        rows = await self.answers.stream(request.asking, item_type, names, expression)
+        rows = await self.answers.stream(request, item_type, names, expression)
         headers = proof_headers(rows.proof, request.caller)
         body = _body(rows, to_item, around)
         if rows.is_one_batch:
@@ -54,7 +54,7 @@ class RapiItems:
         self, request: RapiRequest, item_type: str, names: Sequence[str], expression: Any = None
     ) -> tuple[Sequence[Cells], dict[str, str]]:
         """Return the values of all items that match the expression, and the headers with their coverage."""
-        found = await self.answers.collect(request.asking, item_type, names, expression)
+        found = await self.answers.collect(request, item_type, names, expression)
         return found.rows, proof_headers(found.proof, request.caller)
 
     async def one(self, request: RapiRequest, item_type: str, name: str) -> tuple[Mapping[str, Any], dict[str, str]]:

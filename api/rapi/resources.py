@@ -152,7 +152,7 @@ class RapiResources:
         if wanted is None:
             return await self._items.streamed(request, known.name, names, expression, lambda row: row[1], around=around)
         try:
-            found = await self._items.answers.look_up(request.asking, known.name, names, wanted)
+            found = await self._items.answers.look_up(request, known.name, names, wanted)
         except ItemLookupError as error:
             refusal = RapiError(HTTPStatus.BAD_REQUEST, str(error)) if error.is_certain else UnsureError(str(error))
             raise refusal from error

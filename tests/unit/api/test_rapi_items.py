@@ -22,12 +22,11 @@ from fleetlight.listing.answer import CellAnswer, Consistency, Page, ReadOptions
 CELLS = [Cell(f"7a1d5a0a-90b1-4f36-8f6e-00000000000{n}", f"cell{n}", CellKind.NATIVE, "", "") for n in (1, 2)]
 REQUEST = RapiRequest(
     Caller("ada", None, frozenset({"admin"})),
-    QueryString(()),
-    {},
-    None,
+    ReadOptions(Consistency.BOUNDED, (), 1),
+    query=QueryString(()),
+    names={},
+    body=None,
     has_body=False,
-    fresh=ReadOptions(Consistency.BOUNDED, (), 1),
-    only=None,
 )
 
 
