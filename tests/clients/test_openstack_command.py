@@ -107,6 +107,7 @@ def server(admin: Connection) -> Iterator[Server]:
         admin.compute.wait_for_delete(made, wait=120)
 
 
+@pytest.mark.night
 def test_usual_commands_about_a_server_succeed(live: LiveApi, admin: Connection, server: Server) -> None:
     for commands in (
         [
@@ -152,6 +153,7 @@ def test_the_line_of_the_banner_lists_every_server_of_every_project(live: LiveAp
         assert row["Image Name"] in images or not servers[row["ID"]].image
 
 
+@pytest.mark.night
 def test_a_member_creates_and_deletes_a_server(live: LiveApi, member: Connection) -> None:
     wanted = ("--flavor", "m1.tiny", "--image", "debian-12", "--nic", "none", "--wait", "-f", "json")
     created = openstack(live, "server", "create", *wanted, "client-command", cloud="fleetlight-demo")

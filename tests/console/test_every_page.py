@@ -21,6 +21,7 @@ def settle(console: Console, address: str) -> None:
     expect(page.get_by_role("status", name="Loading")).to_have_count(0)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("address", PAGES)
 def test_axe_finds_nothing_of_weight_in_the_light_in_the_dark_and_on_a_narrow_screen(
     console: Console, address: str

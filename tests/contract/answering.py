@@ -13,7 +13,7 @@ from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.support.servers.index_server import index_at
 from tests.support.servers.real_servers import own_prefix
 
-INDEX_KINDS = ("sqlite", pytest.param("elasticsearch", marks=[pytest.mark.elasticsearch, pytest.mark.night]))
+INDEX_KINDS = ("sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch))
 WAYS = ("sqlite index", pytest.param("elasticsearch index", marks=pytest.mark.elasticsearch), "cells")
 
 

@@ -14,7 +14,7 @@ from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.contract.identity_site import Site, Time
 from tests.support.servers.index_server import index_at
 
-_SERVERS = pytest.param("servers", marks=[pytest.mark.postgresql, pytest.mark.elasticsearch, pytest.mark.night])
+_SERVERS = pytest.param("servers", marks=[pytest.mark.postgresql, pytest.mark.elasticsearch])
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def api(fleet: ComputeFleet) -> Api:
     return fleet.api()
 
 
-@pytest.fixture(params=["files", pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.night])])
+@pytest.fixture(params=["files", pytest.param("postgresql", marks=pytest.mark.postgresql)])
 def fleet_of_any_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFleet]:
     """A fleet of SQLite files, and one of PostgreSQL databases."""
     new_database = None if request.param == "files" else request.getfixturevalue("new_postgresql_database")
@@ -58,7 +58,7 @@ def fleet_of_any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
         yield fleet
 
 
-@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=[pytest.mark.elasticsearch, pytest.mark.night])])
+@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
     """Of an empty index of each backend; a module that has its own overrides this."""
     if request.param == "sqlite":

@@ -18,7 +18,7 @@ from tests.support.servers.index_server import index_at
 
 pytestmark = pytest.mark.no_rerun
 
-BACKENDS = ["sqlite", pytest.param("elasticsearch", marks=[pytest.mark.elasticsearch, pytest.mark.night])]
+BACKENDS = ["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)]
 HUGE = OLDEST_TIME_VERSION - 1
 
 

@@ -30,7 +30,7 @@ from tests.support.servers.real_servers import new_databases
 NETWORK = "10fac6e0-60d8-4b6c-afd9-6bf6ce247eea"
 
 
-_KINDS = ["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.night])]
+_KINDS = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)]
 
 
 @contextmanager

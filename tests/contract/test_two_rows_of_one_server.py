@@ -22,7 +22,7 @@ from tests.support.fleets.nova_fleet import NovaFleet, nova_fleet
 from tests.support.fleets.nova_tables import SmallNova, small_nova
 from tests.support.servers.index_server import index_at
 
-BACKENDS = ["sqlite", pytest.param("elasticsearch", marks=[pytest.mark.elasticsearch, pytest.mark.night])]
+BACKENDS = ["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)]
 CELLS = ("cell0", "cell1")
 UUID = make_uuid(1)
 LIST = "/v2.1/servers/detail?all_tenants=1"

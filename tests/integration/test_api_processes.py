@@ -113,6 +113,7 @@ def test_processes_serve_one_address_and_are_started_again_one_by_one(api: ApiPr
     assert "Traceback" not in api.log
 
 
+@pytest.mark.night
 def test_process_that_hangs_is_replaced(api: ApiProcesses) -> None:
     hanging = api.process("api-1")
     os.kill(hanging, signal.SIGSTOP)

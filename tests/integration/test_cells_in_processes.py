@@ -25,7 +25,7 @@ from tests.support.fleets.instance_operations import InstanceOperations
 from tests.support.servers.index_server import backend_at, index_client
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.elasticsearch, pytest.mark.no_rerun]
+pytestmark = [pytest.mark.night, pytest.mark.elasticsearch, pytest.mark.no_rerun]
 
 _CELLS, _INSTANCES = 3, 100
 _BATCH = 10

@@ -185,6 +185,7 @@ def test_log_that_goes_on_is_followed_until_a_signal_ends_it_with_the_report(
     assert notice == "stopped; the report is of what was seen until then\n"
 
 
+@pytest.mark.night
 def test_clouds_are_found_by_their_names_with_login_and_address(tmp_path: Path, monkeypatch: Any) -> None:
     """A real API is compared with itself, by the logins and the catalogue that it has."""
     with live_api(tmp_path, "--simulate", "--rate", "0", "--cells", "2", "--instances", "30") as api:

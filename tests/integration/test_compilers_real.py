@@ -163,6 +163,7 @@ def _everything(node: Any) -> PageRequest:
     return PageRequest(node, SortOrder.of(FIELDS, ()), limit=1000)
 
 
+@pytest.mark.night
 @pytest.mark.postgresql
 @_HARD
 @given(request=requests(RECORDS))
@@ -191,6 +192,7 @@ LONG_TEXT = "é" * 20_000  # longer than a term can be
 MANY = tuple(f"no-{n}" for n in range(70_000))
 
 
+@pytest.mark.night
 @pytest.mark.elasticsearch
 @pytest.mark.parametrize(
     "node",
@@ -210,6 +212,7 @@ def test_elasticsearch_answers_beyond_its_limits_of_length_and_number(
     assert _elasticsearch_page(elasticsearch, _everything(node)) == _oracle(_everything(node))
 
 
+@pytest.mark.night
 @pytest.mark.postgresql
 @pytest.mark.parametrize("node", [In("name", (*MANY, "a\0", "a")), NotIn("name", (*MANY, "a"))], ids=["in", "not_in"])
 def test_postgresql_takes_any_number_of_values(postgresql: tuple[Connection, Table], node: Any) -> None:

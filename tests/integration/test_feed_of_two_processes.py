@@ -59,6 +59,7 @@ class Told:
         return all(found == list(range(found[0], found[0] + len(found))) for found in self.revisions.values())
 
 
+@pytest.mark.night
 def test_polls_at_two_processes_in_turn_give_each_change_once(processes: tuple[httpx.Client, httpx.Client]) -> None:
     told = Told()
     with ExitStack() as opened:

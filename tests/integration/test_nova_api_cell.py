@@ -119,6 +119,7 @@ def filters(records: Sequence[dict[str, Any]]) -> list[Filter]:
     ]
 
 
+@pytest.mark.night
 def test_every_filter_in_every_order_finds_what_the_servers_that_are_shown_say(
     adapter: CellAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
     running.clean_up()
 
 
+@pytest.mark.night
 def test_rules_and_panels_are_evaluated_and_only_a_fault_fulfils_a_rule(
     promtool: Path, up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,6 +134,7 @@ def index_equals_cells(up: Up) -> bool:
     return True
 
 
+@pytest.mark.night
 def test_nothing_is_lost_or_doubled_by_kill_9_at_any_moment(up: Up) -> None:
     generator = random.Random(11)
     pause = threading.Event()
@@ -155,6 +156,7 @@ def test_nothing_is_lost_or_doubled_by_kill_9_at_any_moment(up: Up) -> None:
     assert up.stop() == 0
 
 
+@pytest.mark.night
 def test_each_process_is_started_again_and_nothing_is_lost(up: Up) -> None:
     up.start("--simulate", "--instances", "60", "--rate", "100")
     for name in ("api-1", "background", "monitoring"):
@@ -169,6 +171,7 @@ def test_each_process_is_started_again_and_nothing_is_lost(up: Up) -> None:
     assert up.stop() == 0
 
 
+@pytest.mark.night
 def test_work_on_the_index_is_ordered_and_that_of_a_command_stopped_over_http(up: Up, tmp_path: Path) -> None:
     up.start("--simulate", "--instances", "40", "--rate", "0")
 
@@ -217,6 +220,7 @@ def test_signals_end_it_cleanly(up: Up, number: signal.Signals) -> None:
     assert "Traceback" not in up.log
 
 
+@pytest.mark.night
 def test_cells_stay_and_more_can_be_asked_for(up: Up) -> None:
     for asked, there in ((2, 2), (1, 2), (4, 4)):
         up.start("--cells", str(asked))
@@ -225,6 +229,7 @@ def test_cells_stay_and_more_can_be_asked_for(up: Up) -> None:
     assert "has 2 cells; none is removed because of --cells 1" in up.log
 
 
+@pytest.mark.night
 def test_one_folder_belongs_to_one_process(up: Up) -> None:
     up.start("--cells", "1")
     second = run_fleetlight("up", "--data-dir", str(up.data_dir), "--port", "0")
@@ -295,6 +300,7 @@ def test_lists_go_on_while_the_index_is_away_and_use_it_when_it_is_back(up: Up) 
     assert up.stop() == 0
 
 
+@pytest.mark.night
 def test_index_that_breaks_under_way_costs_no_answer(up: Up) -> None:
     up.start("--simulate", "--instances", "90", "--rate", "20")
 
@@ -328,6 +334,7 @@ def test_requests_are_logged_when_the_configuration_says_so(up: Up, tmp_path: Pa
     wait_until(lambda: '"path": "/v2.1/servers", "query": "limit=1", "status": 200' in up.log)
 
 
+@pytest.mark.night
 def test_the_command_that_the_banner_names_can_be_pasted(up: Up, tmp_path: Path) -> None:
     config = tmp_path / "my settings.toml"
     config.write_text("[search]\nstaleness_limit_s = 30\n", encoding="utf-8")
@@ -372,6 +379,7 @@ def test_first_users_are_made_once_and_are_let_in_with_the_passwords_of_clouds_y
         assert (own.status_code, bool(own.json()["servers"])) == (200, True)
 
 
+@pytest.mark.night
 def test_first_passwords_are_shown_once_and_on_a_terminal_only(tmp_path: Path) -> None:
     data = tmp_path / "data"
     command = [sys.executable, "-m", "fleetlight.cli", "up", "--data-dir", str(data), "--port", "0", "--cells", "1"]
@@ -394,6 +402,7 @@ def test_first_passwords_are_shown_once_and_on_a_terminal_only(tmp_path: Path) -
         assert password not in (tmp_path / "log").read_text()
 
 
+@pytest.mark.night
 def test_the_console_comes_first_with_a_login_for_one_browser_on_a_terminal(up: Up, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fleetlight.cli", "up", "--data-dir", str(up.data_dir), "--cells", "1"]
     command += ["--port", str(up.port)]
@@ -419,6 +428,7 @@ def test_no_login_of_the_console_is_written_to_a_file(up: Up) -> None:
     assert "#login=" not in up.log
 
 
+@pytest.mark.night
 def test_clouds_yaml_follows_the_address_and_keeps_what_people_wrote(up: Up) -> None:
     up.start("--cells", "1", auth="tokens")
     assert up.stop() == 0
@@ -444,6 +454,7 @@ def test_banner_has_three_commands_that_need_nothing_but_curl_and_us(up: Up, aut
         assert up.http.get(url).status_code == (200 if auth == "none" else 401)
 
 
+@pytest.mark.night
 def test_the_token_command_of_the_banner_lets_curl_in(up: Up) -> None:
     up.start("--cells", "1", auth="tokens")
     (named,) = {found[1] for found in re.finditer(r'X-Auth-Token: \$\(([^"]*)\)"', up.log)}
@@ -451,6 +462,7 @@ def test_the_token_command_of_the_banner_lets_curl_in(up: Up) -> None:
     assert up.http.get("/v2.1/servers", headers={"X-Auth-Token": printed.stdout.strip()}).status_code == 200
 
 
+@pytest.mark.night
 def test_banner_says_that_curl_needs_a_user_of_the_file(up: Up, tmp_path: Path) -> None:
     users, config = tmp_path / "users", tmp_path / "fleetlight.toml"
     users.write_text("# nobody yet\n", encoding="utf-8")

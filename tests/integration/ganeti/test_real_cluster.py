@@ -257,6 +257,7 @@ LISTS: list[tuple[str, str, list[str]]] = [
 ]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("command", "word", "arguments"), LISTS, ids=str)
 def test_list_is_printed_as_the_command_of_ganeti_prints_it(
     ganeti_cluster: RealCluster, command_line: CliRunner, command: str, word: str, arguments: list[str]

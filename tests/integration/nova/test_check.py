@@ -71,6 +71,7 @@ def test_every_cell_of_a_server_with_a_log_can_be_followed_by_it(run: Run, loggi
     assert not list(Path().iterdir()), "no fleet is made"
 
 
+@pytest.mark.night
 def test_cells_that_nova_has_behind_a_proxy_are_read_from_the_server_itself(
     run: Run, logging_server: PrivateServer
 ) -> None:
@@ -89,6 +90,7 @@ def test_cells_that_nova_has_behind_a_proxy_are_read_from_the_server_itself(
     assert (added.exit_code, "down" in added.output) == (0, False), added.output
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("statement", "mends"),
     [
@@ -112,6 +114,7 @@ def test_what_keeps_a_log_from_being_followed_is_said_with_what_mends_it(
         assert mends in each["reason"]
 
 
+@pytest.mark.night
 def test_server_that_keeps_no_log_is_said_to(run: Run, silent_server: PrivateServer) -> None:
     nova = deployment(silent_server)
     code, cells = checked(run, nova)
@@ -121,6 +124,7 @@ def test_server_that_keeps_no_log_is_said_to(run: Run, silent_server: PrivateSer
     assert (shown.exit_code, "log_bin" in shown.stdout) == (1, True)
 
 
+@pytest.mark.night
 def test_cell_that_cannot_be_read_is_beside_those_that_can(run: Run, logging_server: PrivateServer) -> None:
     nova = deployment(logging_server, ["cell0", "cell1", "cell2"])
     nova.administer(f"DROP DATABASE `{nova.prefix}cell1`")

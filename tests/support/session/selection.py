@@ -2,10 +2,13 @@
 
 With `FLEETLIGHT_TEST_ALL=1` a missing server is an error before the first test, a skipped test fails the run, and so
 does a server over which no test runs by day.
+
+A test that repeats over a server what another of its cases does without it is of the night.
 """
 
 import os
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -32,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests by the fixtures that they ask for, and leave out those whose requirement is missing.
+    """Mark tests by what they need, and leave out those whose requirement is missing.
 
     Those that are marked `own_servers` come first.
     """
@@ -44,6 +47,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for requirement in REQUIREMENTS:
             if requirement.fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(requirement.marker)
+    for item in list(repeated_over_servers(items)):
+        item.add_marker(NIGHT)
+    for item in items:
         absent = missing.intersection(mark.name for mark in item.iter_markers())
         for marker in absent:
             counts[marker] = counts.get(marker, 0) + 1
@@ -56,6 +62,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = kept
     if left_out:
         config.hook.pytest_deselected(items=left_out)
+
+
+def repeated_over_servers(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
+    """The cases of tests that need more than another case of the same test that is not of the night."""
+    markers = {requirement.marker for requirement in REQUIREMENTS}
+    needs_by_test = defaultdict[str, list[tuple[pytest.Item, frozenset[str]]]](list)
+    for item in items:
+        if item.get_closest_marker(NIGHT) is None:
+            needs = frozenset(markers.intersection(mark.name for mark in item.iter_markers()))
+            needs_by_test[item.nodeid.partition("[")[0]].append((item, needs))
+    for cases in needs_by_test.values():
+        yield from (item for item, needs in cases if any(others < needs for _, others in cases))
 
 
 def only_by_night(items: Sequence[pytest.Item]) -> list[str]:

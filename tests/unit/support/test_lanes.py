@@ -12,8 +12,8 @@ from typing import cast
 
 import pytest
 
-from tests.support.session.requirements import RABBITMQ
-from tests.support.session.selection import NIGHT, only_by_night
+from tests.support.session.requirements import POSTGRESQL, RABBITMQ
+from tests.support.session.selection import NIGHT, only_by_night, repeated_over_servers
 
 ROOT = Path(__file__).parents[3]
 TESTS = """
@@ -103,11 +103,20 @@ def test_ci_runs_one_lane_for_each_change_and_the_other_each_night() -> None:
     assert ".ci/run ${{ github.event_name == 'schedule' && '--night' || '--day' }}" in workflow
 
 
-def item(*markers: str) -> pytest.Item:
+def item(*markers: str, name: str = "test_it") -> pytest.Item:
     marks = {name: getattr(pytest.mark, name).mark for name in markers}
-    return cast("pytest.Item", SimpleNamespace(iter_markers=marks.values, get_closest_marker=marks.get))
+    return cast("pytest.Item", SimpleNamespace(nodeid=name, iter_markers=marks.values, get_closest_marker=marks.get))
 
 
 def test_server_over_which_no_test_runs_by_day_is_named() -> None:
     assert only_by_night([item(RABBITMQ.marker, NIGHT), item(NIGHT), item()]) == [RABBITMQ.title]
     assert only_by_night([item(RABBITMQ.marker, NIGHT), item(RABBITMQ.marker)]) == []
+
+
+def test_case_that_needs_more_than_another_of_the_day_is_of_the_night() -> None:
+    rabbitmq, postgresql = RABBITMQ.marker, POSTGRESQL.marker
+    embedded, bus, both = item(name="t[a]"), item(rabbitmq, name="t[b]"), item(rabbitmq, postgresql, name="t[c]")
+    alone, by_night = item(postgresql, name="other[a]"), item(NIGHT, name="third[a]")
+    cases = [both, embedded, bus, alone, by_night, item(rabbitmq, name="third[b]")]
+    assert list(repeated_over_servers(cases)) == [both, bus]
+    assert list(repeated_over_servers([both, bus, item(postgresql, name="t[d]")])) == [both]

@@ -1,8 +1,15 @@
-"""Lines of access logs, as the programs write them with their usual formats."""
+"""Lines of access logs as programs write them with their usual formats, and logs that go on or repeat themselves."""
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
 
 import pytest
 
-from fleetlight.cli.compare.access_log import question_in, questions_in
+from fleetlight.cli.compare.access_log import STANDARD_INPUT, LogQuestions, question_in, questions_in
 from fleetlight.cli.compare.questions import Question
 
 SERVER = "8a02cae4-35a0-431a-ac44-7d07a29b5ead"
@@ -96,3 +103,53 @@ def test_request_of_unknown_microversion_is_asked_at_the_oldest_and_the_newest()
     assert [each.version for each in questions_in(NGINX % "/v2.1/servers", "2.104")] == ["2.1", "2.104"]
     assert [each.version for each in questions_in(NOVA_BEHIND_WSGI % "/v2.1/servers", "2.104")] == ["2.96"]
     assert questions_in("nothing", "2.104") == ()
+
+
+LINE = '10.0.0.4 "GET /v2.1/servers?limit=%s" status: 200 len: 512 microversion: 2.96 time: 0.1\n'
+
+
+def asked(limit: int) -> Question:
+    return Question("/servers", (("limit", str(limit)),), "2.96")
+
+
+def test_request_is_asked_again_after_five_minutes(tmp_path: Path) -> None:
+    log, now_s = tmp_path / "access.log", [0.0]
+    log.write_text(LINE % 1 + LINE % 1 + "something else\n" + LINE % 2 + LINE % 1)
+    questions = LogQuestions(log, "2.104", lambda: now_s[-1])
+    found = iter(questions)
+    assert [next(found), next(found)] == [asked(1), asked(2)]
+    now_s.append(301.0)
+    assert list(found) == [asked(1)]
+    assert questions.skipped == 2
+
+
+def test_questions_that_are_remembered_have_a_bound(tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    log.write_text("".join(LINE % number for number in [*range(10_001), 0, 10_000]))
+    found = [each for each in LogQuestions(log, "2.104") if each in (asked(0), asked(10_000))]
+    assert found == [asked(0), asked(10_000), asked(0)]
+
+
+def test_log_that_is_no_text_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    log.write_bytes(b"\xff\xfe\x00\n" + (LINE % 1).encode())
+    assert list(LogQuestions(log, "2.104")) == [asked(1)]
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.TextIOWrapper]:
+    """What writes to standard input."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as read, os.fdopen(writing, "w") as write:
+        monkeypatch.setattr(sys, "stdin", read)
+        yield write
+
+
+def test_input_that_has_no_line_yet_keeps_nobody_waiting(typed: io.TextIOWrapper) -> None:
+    questions = iter(LogQuestions(STANDARD_INPUT, "2.104"))
+    assert next(questions) is None
+    typed.write(LINE % 1)
+    typed.flush()
+    assert next(each for each in islice(questions, 100) if each is not None) == asked(1)
+    typed.close()
+    assert [each for each in questions if each is not None] == []
