@@ -7,9 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -22,6 +21,7 @@ from tests.contract.compute_fleet import Api, BrokenCells, ComputeFleet, compute
 from tests.contract.identity_site import TOKENS
 from tests.contract.test_discovery import addresses
 from tests.support.fleets.identity import DEMO, PASSWORD, password_login, project_scope, write_directory
+from tests.support.serving import QuietHandler, serving
 from tests.support.session.product import ROOT
 
 PAGE = 2
@@ -57,28 +57,17 @@ def served(api: Api) -> Iterator[Served]:
     login = api.request("POST", TOKENS, json=password_login("ada", scope=project_scope()))
     token = login.headers["X-Subject-Token"]
 
-    class Bridge(BaseHTTPRequestHandler):
+    class Bridge(QuietHandler):
         def do_GET(self) -> None:
             there.asked.append(parse_qs(urlsplit(self.path).query))
             sent = {name: value for name, value in self.headers.items() if name.lower() != "host"}
             response = api.get(self.path, sent)
-            self.send_response(response.status_code)
-            for name, value in response.headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(response.content)
+            others = {name.title(): value for name, value in response.headers.items()}
+            self.answer(response.status_code, response.content, others)
 
-        def log_message(self, *arguments: object) -> None: ...
-
-    with HTTPServer(("127.0.0.1", 0), Bridge) as server:
-        there = Served(f"http://127.0.0.1:{server.server_port}", token)
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield there
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(HTTPServer(("127.0.0.1", 0), Bridge)) as address:
+        there = Served(f"http://{address}", token)
+        yield there
 
 
 @pytest.fixture(scope="module")

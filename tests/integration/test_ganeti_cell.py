@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -26,6 +25,7 @@ from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, se
 from tests.support.memory.memory_fleet import MemoryJournals
 from tests.support.played.played_cluster import PASSWORD, USER, PlayedCluster, instance, played_cluster
 from tests.support.servers.index_server import index_at
+from tests.support.serving import QuietHandler
 
 NAMES = ["db1.example.org", "web0.example.org", "web1.example.org"]
 RESERVED = instance(3, name="soon.example.org", forthcoming=True, status="ADMIN_down", admin_state="down")
@@ -68,7 +68,7 @@ def compare(
     return compared
 
 
-def hangs_up(handler: BaseHTTPRequestHandler) -> bool:
+def hangs_up(handler: QuietHandler) -> bool:
     handler.close_connection = True
     return True
 
@@ -165,7 +165,7 @@ def test_what_is_not_known_of_a_cell_of_other_software_is_said_to_be_missing(
 def test_question_that_takes_too_long_is_lost_alone(fleet: ComputeFleet, cluster: PlayedCluster) -> None:
     go_on = Event()
 
-    def wait_for_nodes(handler: BaseHTTPRequestHandler) -> bool:
+    def wait_for_nodes(handler: QuietHandler) -> bool:
         handler.close_connection = cluster.questions[-1][0] == "node"
         return handler.close_connection and go_on.wait(60)
 

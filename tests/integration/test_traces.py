@@ -3,9 +3,8 @@
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.integration.test_up import Up, up
+from tests.support.serving import QuietHandler, serving
 from tests.support.waiting import wait_until
 
 __all__ = ["up"]
@@ -27,17 +27,12 @@ class Collector:
         self.requests: list[ExportTraceServiceRequest] = []
         requests = self.requests
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 if self.path == "/v1/traces":
                     requests.append(ExportTraceServiceRequest.FromString(body))
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_arguments: object) -> None:
-                """Nothing is said of requests."""
+                self.answer(200)
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 
@@ -59,15 +54,11 @@ class Collector:
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     """A collector that processes started in the test send their spans to."""
     made = Collector()
-    thread = Thread(target=made.server.serve_forever)
-    thread.start()
-    monkeypatch.setenv("FLEETLIGHT_TRACES_ENABLED", "true")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{made.server.server_port}")
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
-    thread.join()
+    with serving(made.server) as address:
+        monkeypatch.setenv("FLEETLIGHT_TRACES_ENABLED", "true")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{address}")
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        yield made
 
 
 def attributes(span: Span) -> Mapping[str, Any]:

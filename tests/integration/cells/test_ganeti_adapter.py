@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -26,7 +25,8 @@ from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 from fleetlight.resources.query_fields.cluster_parameters import CLUSTER
 from fleetlight.resources.query_fields.definitions import ResultStatus
 from tests.support.oracles.filter_oracle import expected_page
-from tests.support.played.played_cluster import PASSWORD, USER, PlayedCluster, instance, played_cluster, send
+from tests.support.played.played_cluster import PASSWORD, USER, PlayedCluster, instance, played_cluster
+from tests.support.serving import QuietHandler
 
 BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 NODE = {
@@ -213,23 +213,23 @@ def test_every_type_can_be_asked_for(adapter: CellAdapter, cluster: PlayedCluste
     assert items(adapter, "os", "name") == [{"name": "c", "valid": True, "variants": ["z"]}]
 
 
-def said(body: Any) -> Callable[[BaseHTTPRequestHandler], bool]:
+def said(body: Any) -> Callable[[QuietHandler], bool]:
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
 
-    def answer(handler: BaseHTTPRequestHandler) -> bool:
-        send(handler, 200, text)
+    def answer(handler: QuietHandler) -> bool:
+        handler.answer(200, text)
         return True
 
     return answer
 
 
-def half_a_body(handler: BaseHTTPRequestHandler) -> bool:
-    send(handler, 200, b'{"fields": [', length=5000)
+def half_a_body(handler: QuietHandler) -> bool:
+    handler.answer(200, b'{"fields": [', {"Content-Length": "5000"})
     handler.close_connection = True
     return True
 
 
-def endless_body(handler: BaseHTTPRequestHandler) -> bool:
+def endless_body(handler: QuietHandler) -> bool:
     handler.send_response(200)
     handler.end_headers()
     with suppress(OSError):
@@ -239,13 +239,13 @@ def endless_body(handler: BaseHTTPRequestHandler) -> bool:
     return True
 
 
-def hangs_up(handler: BaseHTTPRequestHandler) -> bool:
+def hangs_up(handler: QuietHandler) -> bool:
     handler.close_connection = True
     return True
 
 
-def refuses(handler: BaseHTTPRequestHandler) -> bool:
-    send(handler, 502, b'{"code": 502, "message": "Bad Gateway", "explain": "the daemon is not there"}')
+def refuses(handler: QuietHandler) -> bool:
+    handler.answer(502, b'{"code": 502, "message": "Bad Gateway", "explain": "the daemon is not there"}')
     return True
 
 
@@ -338,9 +338,9 @@ def test_wrong_structure_that_is_looked_into_makes_the_cell_down(
 def test_short_row_makes_the_cell_down(adapter: CellAdapter, cluster: PlayedCluster) -> None:
     whole = cluster.answer("instance", {"fields": ["name"], "qfilter": None})
 
-    def shorten(handler: BaseHTTPRequestHandler) -> bool:
+    def shorten(handler: QuietHandler) -> bool:
         fields = cluster.questions[-1][1]["fields"]
-        send(handler, 200, json.dumps({"fields": [{"name": name} for name in fields], "data": whole["data"]}).encode())
+        handler.answer(200, json.dumps({"fields": [{"name": name} for name in fields], "data": whole["data"]}).encode())
         return True
 
     cluster.fault = shorten
@@ -360,7 +360,7 @@ def test_wrong_password_is_named(cluster: PlayedCluster, tmp_path: Path) -> None
 def test_question_that_takes_long_keeps_no_other_one_waiting(adapter: CellAdapter, cluster: PlayedCluster) -> None:
     is_asked, go_on = Event(), Event()
 
-    def wait_for_nodes(_handler: BaseHTTPRequestHandler) -> bool:
+    def wait_for_nodes(_handler: QuietHandler) -> bool:
         if cluster.questions[-1][0] == "node":
             is_asked.set()
             go_on.wait(60)
@@ -376,7 +376,7 @@ def test_question_that_takes_long_keeps_no_other_one_waiting(adapter: CellAdapte
         assert [record["name"] for record in slow.result(60)] == ["node1.example.org"]
 
 
-def closes_silently(handler: BaseHTTPRequestHandler) -> bool:
+def closes_silently(handler: QuietHandler) -> bool:
     handler.close_connection = True
     return True
 
@@ -406,7 +406,7 @@ def test_question_that_is_not_answered_in_time_ends_and_lets_the_next_one_in(
 ) -> None:
     go_on = Event()
 
-    def wait(handler: BaseHTTPRequestHandler) -> bool:
+    def wait(handler: QuietHandler) -> bool:
         handler.close_connection = True
         return go_on.wait(60)
 

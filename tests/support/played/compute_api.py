@@ -4,14 +4,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlencode
 
 from fleetlight.cli.compare.access_log import question_in
 from fleetlight.cli.compare.differences import Answer
 from fleetlight.cli.compare.questions import BRIEF, VERSION_HEADER, Question
+from tests.support.serving import QuietHandler, serving
 
 Fault = Callable[[Answer], Answer]
 
@@ -77,12 +77,12 @@ class ServedApi:
 def served_api(rows: Sequence[Mapping[str, Any]], *, token: str, fault: Fault = _no_fault) -> Iterator["ServedApi"]:
     """The same over HTTP, for those who have the token; `fault` changes its answers."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             served.requests.append((self.command, self.path))
-            base = f"http://127.0.0.1:{server_.server_port}"
+            base = served.url.removesuffix("/v2.1")
             if self.headers["X-Auth-Token"] != token:
                 self._send(Answer(401, {"error": {"code": 401}}))
                 return
@@ -96,21 +96,8 @@ def served_api(rows: Sequence[Mapping[str, Any]], *, token: str, fault: Fault = 
             return self.headers.get(VERSION_HEADER, "").removeprefix("compute ")
 
         def _send(self, answer: Answer) -> None:
-            body = json.dumps(answer.document).encode()
-            self.send_response(answer.status)
-            for name, value in {**answer.headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(answer.status, json.dumps(answer.document).encode(), answer.headers)
 
-        def log_message(self, *_arguments: Any) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server_:
-        served = ServedApi(f"http://127.0.0.1:{server_.server_port}/v2.1")
-        thread = Thread(target=server_.serve_forever)
-        thread.start()
-        try:
-            yield served
-        finally:
-            server_.shutdown()
-            thread.join(60)
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        served = ServedApi(f"http://{address}/v2.1")
+        yield served

@@ -2,13 +2,14 @@
 
 import base64
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from uuid import UUID
+
+from tests.support.serving import QuietHandler, serving
 
 USER, PASSWORD = "reader", "a secret"
 _KEYS = {"lock": "name", "job": "id", "export": "export"}
@@ -62,7 +63,7 @@ class PlayedCluster:
 
     items: dict[str, list[Any]] = field(default_factory=dict)
     unknown: frozenset[str] = frozenset()
-    fault: Callable[[BaseHTTPRequestHandler], bool] | None = None
+    fault: Callable[[QuietHandler], bool] | None = None
     questions: list[tuple[str, Any]] = field(default_factory=list)
     info: Mapping[str, Any] = field(default_factory=dict)
     url: str = ""
@@ -102,7 +103,7 @@ def played_cluster(*instances: Item, **items: list[Item]) -> Iterator[PlayedClus
     cluster = PlayedCluster({"instance": list(instances), **items})
     expected = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
         wbufsize = 65_536  # an answer is one packet
 
@@ -119,27 +120,8 @@ def played_cluster(*instances: Item, **items: list[Item]) -> Iterator[PlayedClus
             cluster.questions.append((item_type, question))
             if cluster.fault is None or not cluster.fault(self):
                 is_known = self.headers.get("Authorization") == expected
-                send(self, 200 if is_known else 401, json.dumps(make() if is_known else {}).encode())
+                self.answer(200 if is_known else 401, json.dumps(make() if is_known else {}).encode())
 
-        def log_message(self, *_args: object) -> None:
-            """Nothing is logged."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    cluster.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        cluster.url = f"http://{address}"
         yield cluster
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def send(handler: BaseHTTPRequestHandler, status: int, body: bytes, *, length: int | None = None) -> None:
-    """Answer with a body; length: what is said of it, its own unless given."""
-    handler.send_response(status)
-    handler.send_header("Content-Length", str(len(body) if length is None else length))
-    handler.end_headers()
-    handler.wfile.write(body)

@@ -6,13 +6,13 @@ The forms are those of contracts/nova-rest, 5.2; what is here beyond them is rea
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import msgspec
 
 from tests.support.fleets.identity import DEMO
+from tests.support.serving import QuietHandler, serving
 
 REGION = "RegionOne"
 _ADMIN = [{"id": "1", "name": "admin"}]
@@ -38,18 +38,11 @@ TOKENS: Mapping[str, Mapping[str, Any]] = {
 @contextmanager
 def played_keystone() -> Iterator[str]:
     """Its address, while it runs."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Keystone)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), _Keystone)) as address:
+        yield f"http://{address}"
 
 
-class _Keystone(BaseHTTPRequestHandler):
+class _Keystone(QuietHandler):
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
         if path != "/v3/auth/tokens":
@@ -75,9 +68,6 @@ class _Keystone(BaseHTTPRequestHandler):
             201, self._token({**TOKENS["of-a-service"], "catalog": catalog}), {"X-Subject-Token": "of-a-service"}
         )
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads it."""
-
     @property
     def _root(self) -> str:
         return f"http://{self.headers['Host']}"
@@ -95,13 +85,4 @@ class _Keystone(BaseHTTPRequestHandler):
         return {"token": token}
 
     def _answer(self, status: int, document: object, headers: Mapping[str, str] | None = None) -> None:
-        body = msgspec.json.encode(document)
-        self.send_response(status)
-        for name, value in {
-            "Content-Type": "application/json",
-            "Content-Length": str(len(body)),
-            **(headers or {}),
-        }.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+        self.answer(status, msgspec.json.encode(document), {"Content-Type": "application/json", **(headers or {})})

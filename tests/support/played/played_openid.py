@@ -9,9 +9,9 @@ from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from secrets import token_urlsafe
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
@@ -19,6 +19,8 @@ import msgspec
 from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
 from joserfc.jws import JWSRegistry
+
+from tests.support.serving import QuietHandler, serving
 
 CLIENT, SECRET = "fleetlight", "of fleetlight"
 LIFETIME_S = 600
@@ -120,18 +122,14 @@ def played_openid() -> Iterator[PlayedOpenId]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     Handler.provider = PlayedOpenId(f"http://127.0.0.1:{server.server_port}")
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield Handler.provider
-    finally:
-        Handler.provider.ended.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(server):
+        try:
+            yield Handler.provider
+        finally:
+            Handler.provider.ended.set()
 
 
-class _Provider(BaseHTTPRequestHandler):
+class _Provider(QuietHandler):
     provider: PlayedOpenId
 
     def do_GET(self) -> None:
@@ -143,9 +141,6 @@ class _Provider(BaseHTTPRequestHandler):
         values = {name: value for name, (value,) in form.items()}
         status, document = self.provider.token(values, self.headers.get("Authorization", ""))
         self._answer(status if self.provider.status == 200 else self.provider.status, document)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Not read."""
 
     def _answer(self, status: int, document: Mapping[str, Any]) -> None:
         self.provider.asked.append(self.path)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from fleetlight.indexer.backends.opening import open_searcher
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexUnavailableError
+from tests.support.serving import serving
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n"
 _MORE_THAN_THE_THREADS = 20
@@ -30,15 +31,11 @@ def trickling_server() -> Iterator[str]:
         request_queue_size = 100
         daemon_threads = True
 
-    with Server(("127.0.0.1", 0), Trickle) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with serving(Server(("127.0.0.1", 0), Trickle)) as address:
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
+            yield f"http://{address}"
         finally:
             stop.set()
-            server.shutdown()
-            thread.join()
 
 
 def test_answer_that_trickles_is_given_up_and_when_all_threads_wait_for_one_none_is_begun() -> None:

@@ -1,10 +1,9 @@
 """Logins of clouds.yaml, at a Keystone that notes what it is asked for."""
 
 import json
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from fleetlight.cells.errors import UpstreamError
 from fleetlight.cells.kinds.nova_api.clouds import read_cloud
 from fleetlight.cells.upstream.credentials import Credentials
 from fleetlight.cells.upstream.http import PassingError
+from tests.support.serving import QuietHandler, serving
 
 PASSWORD = {"username": "me", "password": "secret", "project_name": "p"}
 
@@ -27,22 +27,16 @@ class Keystone:
         self.status = 201
         keystone = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             def do_GET(self) -> None:
                 self.send_error(404)  # what versions there are; the address says it too
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 keystone.asked.append(body["auth"])
-                self.send_response(keystone.status)
-                self.send_header("X-Subject-Token", f"t{len(keystone.asked)}")
-                self.send_header("Content-Type", "application/json")
-                self.end_headers()
                 token = {"expires_at": "2999-01-01T00:00:00Z", "methods": ["password"], "user": {"id": "u"}}
-                self.wfile.write(json.dumps({"token": token}).encode())
-
-            def log_message(self, *_args: object) -> None:
-                """Nothing is logged."""
+                headers = {"X-Subject-Token": f"t{len(keystone.asked)}", "Content-Type": "application/json"}
+                self.answer(keystone.status, json.dumps({"token": token}).encode(), headers)
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/v3"
@@ -51,12 +45,8 @@ class Keystone:
 @pytest.fixture
 def keystone() -> Iterator[Keystone]:
     keystone = Keystone()
-    thread = threading.Thread(target=keystone.server.serve_forever)
-    thread.start()
-    yield keystone
-    keystone.server.shutdown()
-    thread.join()
-    keystone.server.server_close()
+    with serving(keystone.server):
+        yield keystone
 
 
 def login(directory: Path, keystone: Keystone, auth: dict[str, str], **cloud: str) -> Credentials:

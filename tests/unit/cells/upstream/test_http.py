@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -20,8 +20,9 @@ from cryptography.x509.oid import NameOID
 from fleetlight.cells.errors import UpstreamError
 from fleetlight.cells.upstream.http import PassingError, UpstreamConnection
 from scripts.servers.certificates import CA_FILE, CERTIFICATE_FILE, KEY_FILE, make_certificates
+from tests.support.serving import QuietHandler, serving
 
-Answer = Callable[[BaseHTTPRequestHandler], None]
+Answer = Callable[[QuietHandler], None]
 
 
 @contextmanager
@@ -29,34 +30,19 @@ def served(answer: Answer) -> Iterator[tuple[str, list[str]]]:
     """The address of a server, and the paths that it was asked for, one by one."""
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             asked.append(self.path)
             answer(self)
 
-        def log_message(self, *_args: object) -> None:
-            """Nothing is logged."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v2.1", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield f"http://{address}/v2.1", asked
 
 
-def whole(handler: BaseHTTPRequestHandler) -> None:
-    handler.send_response(200)
-    handler.send_header("X-Name", "value")
-    handler.send_header("Content-Length", "2")
-    handler.end_headers()
-    handler.wfile.write(b"{}")
+def whole(handler: QuietHandler) -> None:
+    handler.answer(200, b"{}", {"X-Name": "value"})
 
 
 def test_answer_is_handed_over_as_it_came() -> None:
@@ -70,7 +56,7 @@ def test_answer_is_handed_over_as_it_came() -> None:
 def test_request_starts_no_thread() -> None:
     timers: list[threading.Timer] = []
 
-    def counted(handler: BaseHTTPRequestHandler) -> None:
+    def counted(handler: QuietHandler) -> None:
         timers.extend(thread for thread in threading.enumerate() if isinstance(thread, threading.Timer))
         whole(handler)
 
@@ -80,7 +66,7 @@ def test_request_starts_no_thread() -> None:
 
 
 def test_redirect_is_not_followed() -> None:
-    def elsewhere(handler: BaseHTTPRequestHandler) -> None:
+    def elsewhere(handler: QuietHandler) -> None:
         handler.send_response(301)
         handler.send_header("Location", "/v2.1/other")
         handler.send_header("Content-Length", "0")
@@ -94,7 +80,7 @@ def test_redirect_is_not_followed() -> None:
 def test_connection_that_ended_while_it_was_idle_is_replaced() -> None:
     ended = threading.Semaphore(0)
 
-    def last(handler: BaseHTTPRequestHandler) -> None:
+    def last(handler: QuietHandler) -> None:
         whole(handler)
         handler.close_connection = True  # which the answer does not say
         handler.connection.shutdown(socket.SHUT_WR)
@@ -111,7 +97,7 @@ def test_connection_that_ended_while_it_was_idle_is_replaced() -> None:
 def test_server_that_says_nothing_or_trickles_is_given_up_at_the_deadline(part: bytes) -> None:
     is_over = threading.Event()
 
-    def slow(handler: BaseHTTPRequestHandler) -> None:
+    def slow(handler: QuietHandler) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", "1000000")
         handler.end_headers()
@@ -131,7 +117,7 @@ def test_server_that_says_nothing_or_trickles_is_given_up_at_the_deadline(part: 
 def test_server_whose_headers_trickle_is_given_up_at_the_deadline(begin: bytes) -> None:
     is_over = threading.Event()
 
-    def slow(handler: BaseHTTPRequestHandler) -> None:
+    def slow(handler: QuietHandler) -> None:
         handler.wfile.write(begin)
         with suppress(OSError):
             while not is_over.wait(0.01):
@@ -148,11 +134,8 @@ def test_server_whose_headers_trickle_is_given_up_at_the_deadline(begin: bytes) 
 
 
 def test_answer_that_breaks_off_is_no_answer_and_is_asked_for_once() -> None:
-    def broken(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Length", "10")
-        handler.end_headers()
-        handler.wfile.write(b"{")
+    def broken(handler: QuietHandler) -> None:
+        handler.answer(200, b"{", {"Content-Length": "10"})
         handler.close_connection = True
 
     with served(broken) as (url, asked), closing(UpstreamConnection(url, timeout_s=60)) as connection:
@@ -165,26 +148,16 @@ def test_answer_that_breaks_off_is_no_answer_and_is_asked_for_once() -> None:
 def served_over_tls(certificate: Path, key: Path) -> Iterator[str]:
     """The address of a server with this certificate."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             whole(self)
-
-        def log_message(self, *_args: object) -> None:
-            """Nothing is logged."""
 
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"https://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(server) as address:
+        yield f"https://{address}"
 
 
 def made_by_a_cluster(folder: Path) -> tuple[Path, Path]:
