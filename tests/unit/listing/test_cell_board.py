@@ -1,23 +1,23 @@
 """The board of a thousand cells: none is held up by others that hang, and not all are asked at the same moment."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError
-from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
+from fleetlight.cells.model import Cell, CellAdapter
 from fleetlight.listing.cell_board import Board, CellBoard, CellHealth, FleetFacts
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.settings import SearchSettings
-from fleetlight.query.page import PageRequest
+from tests.support.played.played_listing import PlayedReader
 
 T = TypeVar("T")
 _CELLS = 1000
 _SETTINGS = SearchSettings(enabled=False, cell_timeout_s=5)
 
 
-class ManyCells:
+class ManyCells(PlayedReader):
     """Answers for cells, some of which hang until all others have answered, and would for ever."""
 
     def __init__(self, hanging: int) -> None:
@@ -45,18 +45,6 @@ class ManyCells:
         if not self._left:
             self._others_answered.set()
         raise CellUnreachableError(cell_uuid, "it is broken")
-
-    async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
-        raise NotImplementedError
-
-    async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
-        raise NotImplementedError
-
-    async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool:
-        raise NotImplementedError
-
-    def hanging(self) -> Collection[str]:
-        raise NotImplementedError
 
 
 def test_cells_that_hang_keep_no_other_one_from_being_asked() -> None:

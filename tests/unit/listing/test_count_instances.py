@@ -8,7 +8,7 @@ import pytest
 
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError
-from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
+from fleetlight.cells.model import Cell, CellAdapter
 from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.listing.answer import Consistency, ReadOptions, Route
@@ -20,6 +20,7 @@ from fleetlight.query.errors import NotExpressibleError
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.resources.clock import system_clock
 from fleetlight.resources.instance import INSTANCE_FIELDS
+from tests.support.played.played_listing import PlayedReader
 from tests.unit.listing.test_list_instances import Index
 
 T = TypeVar("T")
@@ -43,7 +44,7 @@ class CountingCell:
     read_page = find = close = count
 
 
-class Cells:
+class Cells(PlayedReader):
     """Cells that say how many rows they have, but for those that are down."""
 
     def __init__(self, *, down: Collection[str] = (), counts: Counts | None = None) -> None:
@@ -54,23 +55,11 @@ class Cells:
     async def cells(self) -> tuple[Cell, ...]:
         return CELLS
 
-    async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool:
-        return True
-
     async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
         self.asked.append(cell_uuid)
         if cell_uuid in self._down:
             raise CellUnreachableError(cell_uuid, "down")
         return question(cast(CellAdapter, CountingCell(self._counts)))
-
-    async def read_page(self, *_: Any) -> tuple[InstanceRow, ...]:
-        raise AssertionError("nobody asks for this here")
-
-    async def find(self, *_: Any) -> InstanceRow | None:
-        raise AssertionError("nobody asks for this here")
-
-    def hanging(self) -> Collection[str]:
-        return ()
 
 
 class CountedIndex(Index):

@@ -1,7 +1,7 @@
 """Where a page begins that follows an instance: who is asked for it, in which order, and who may not know it."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -10,9 +10,8 @@ import pytest
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.fleet.fleet import InstanceMapping
-from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
-from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow
-from fleetlight.indexer.backends.seal import CHECKED_BY_SEARCHES, SealState
+from fleetlight.cells.model import Cell, InstanceRow
+from fleetlight.indexer.backends.base import CellProgress, FoundRow
 from fleetlight.indexer.errors import IndexRequestError, IndexUnavailableError
 from fleetlight.listing.answer import Consistency
 from fleetlight.listing.errors import CellDownError, MarkerNotFoundError
@@ -20,14 +19,13 @@ from fleetlight.listing.find_instance import InstanceFinder
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.settings import SearchSettings
 from fleetlight.listing.sources import CellFailure
-from fleetlight.query.counts import CountRequest, Counts
 from fleetlight.query.filters import Eq
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortKey, SortOrder
 from fleetlight.resources.clock import system_clock
-from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.projection import FieldValues, Projection
+from tests.support.played.played_listing import PlayedReader, PlayedSearcher
 
 T = TypeVar("T")
 UUID = "7a1d5a0a-90b1-4f36-8f6e-000000000001"
@@ -37,7 +35,7 @@ ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("host")])
 INDEXED, LIVE = ("of the index", UUID), ("of the cell", UUID)
 
 
-class Fleet:
+class Fleet(PlayedReader, PlayedSearcher):
     """Cells of which one has the instance, or had it, and an index; notes who is asked for it."""
 
     def __init__(
@@ -83,35 +81,9 @@ class Fleet:
         item = msgspec.json.encode(["demo", "ada", *INDEXED])
         return [FoundRow((UUID,), item)] if self._is_indexed else []
 
-    async def seal(self) -> SealState:
-        return CHECKED_BY_SEARCHES
-
-    async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
-        return {}
-
     async def progress(self) -> Mapping[str, CellProgress]:
         now = system_clock()
         return {c.uuid: CellProgress(c.uuid, 7, 0 if c.uuid in self._stale else now, True) for c in self._cells}
-
-    async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool:
-        raise NotImplementedError
-
-    async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
-        raise NotImplementedError
-
-    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
-        raise NotImplementedError
-
-    async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
-        raise NotImplementedError
-
-    async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
-        raise NotImplementedError
-
-    def hanging(self) -> Collection[str]:
-        return ()
-
-    async def close(self) -> None: ...
 
 
 def found(

@@ -1,7 +1,7 @@
 """Decisions of the lister that no real index can be made to take: refusals, and failures in the middle of a merge."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 import pytest
@@ -9,27 +9,25 @@ from structlog.testing import capture_logs
 
 from fleetlight.cells.capabilities import CellKind
 from fleetlight.cells.errors import CellUnreachableError
-from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
+from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow
-from fleetlight.indexer.backends.seal import CHECKED_BY_SEARCHES, SealState
 from fleetlight.indexer.errors import IndexUnavailableError, IndexUnsealedError
 from fleetlight.listing import index_gateway
 from fleetlight.listing.answer import Consistency, Page, ReadOptions, Route
 from fleetlight.listing.index_gateway import IndexGateway
 from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.settings import SearchSettings
-from fleetlight.query.counts import CountRequest, Counts
 from fleetlight.query.errors import NotExpressibleError
 from fleetlight.query.filters import EVERYTHING
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortKey, SortOrder
 from fleetlight.resources.clock import system_clock
-from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.views.compute.view import BriefTemplate, ItemTemplate
 from fleetlight.views.projection import Projection
 from tests.support.fleets.documents import make_document, make_record
 from tests.support.oracles.shown_items import stored_item
+from tests.support.played.played_listing import PlayedReader, PlayedSearcher
 
 TEMPLATE = BriefTemplate(1, versioned_base="http://api/v2.1", plain_base="http://api")
 ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("uuid")])
@@ -40,7 +38,7 @@ ROWS = {"c0": [make_record(number) for number in (1, 3, 5)], "c1": [make_record(
 T = TypeVar("T")
 
 
-class Cells:
+class Cells(PlayedReader):
     """Cells that hold ROWS, except those that are `down`."""
 
     def __init__(self, down: Collection[str] = ()) -> None:
@@ -50,9 +48,6 @@ class Cells:
     async def cells(self) -> tuple[Cell, ...]:
         return CELLS
 
-    async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool:
-        return True
-
     async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
         self.asked.append(cell_uuid)
         if cell_uuid in self._down:
@@ -60,17 +55,8 @@ class Cells:
         rows = [row for row in ROWS[cell_uuid] if request.after is None or row["uuid"] > request.after[-1]]
         return [InstanceRow(cell_uuid, 1, row) for row in rows[: request.limit]]
 
-    async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
-        return None
 
-    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
-        raise AssertionError("nobody asks for this here")
-
-    def hanging(self) -> Collection[str]:
-        return ()
-
-
-class Index:
+class Index(PlayedSearcher):
     """An index that knows both cells, `stale` ones since long ago, and answers so many searches before it fails."""
 
     def __init__(self, error: Exception, *, answers: int = 0, stale: Collection[str] = ()) -> None:
@@ -95,22 +81,11 @@ class Index:
         rows = await self.search(request, cells, projection)
         return FoundPage(b",".join([row.item for row in rows]), len(rows), rows[-1].position if rows else None)
 
-    async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
-        raise NotImplementedError
-
-    async def seal(self) -> SealState:
-        return CHECKED_BY_SEARCHES
-
-    async def items(self, item_type: str, cells: Collection[str]) -> Mapping[str, Sequence[Record]]:
-        return {}
-
     async def progress(self) -> Mapping[str, CellProgress]:
         return {
             cell.uuid: CellProgress(cell.uuid, 7, 0 if cell.uuid in self._stale else system_clock(), True)
             for cell in CELLS
         }
-
-    async def close(self) -> None: ...
 
 
 FRESH = ReadOptions(Consistency.BOUNDED, (), 5)

@@ -12,6 +12,7 @@ from fleetlight.cells.model import Cell, CellAdapter
 from fleetlight.listing.answer import Route
 from fleetlight.listing.list_items import ItemLister
 from fleetlight.listing.sources import CellReader
+from tests.support.played.played_listing import PlayedReader
 
 NATIVE, NOVA, DOWN, UNKNOWN = (
     Cell(f"7a1d5a0a-90b1-4f36-8f6e-00000000000{number}", name, kind, "", "")
@@ -44,15 +45,12 @@ class _WithItems:
         return [{"asked": (item_type, sorted(fields), keys)}]
 
 
-class _Reader:
+class _Reader(PlayedReader):
     def __init__(self, adapters: Mapping[str, Any]) -> None:
         self._adapters = adapters
 
     async def cells(self) -> tuple[Cell, ...]:
         return NATIVE, NOVA, DOWN
-
-    async def knows_all_cells(self, _cell_uuids: Collection[str] = ()) -> bool:
-        return True
 
     async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], Any], _timeout_s: float) -> Any:
         if cell_uuid == DOWN.uuid:

@@ -3,24 +3,22 @@
 import asyncio
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow
+from fleetlight.indexer.backends.base import CellProgress
 from fleetlight.indexer.errors import IndexAbsentError, IndexUnavailableError
 from fleetlight.listing import progress_cache as progress
 from fleetlight.listing.progress_cache import IndexSlowError, ProgressCache
-from fleetlight.query.counts import CountRequest, Counts
-from fleetlight.query.page import PageRequest
-from fleetlight.views.projection import Projection
+from tests.support.played.played_listing import PlayedSearcher
 from tests.support.waiting import wait_until
 
 FIRST = CellProgress("c0", watermark=1, fresh_as_of=0, is_complete=True)
 
 
-class Advancing:
+class Advancing(PlayedSearcher):
     """An index whose watermark is higher each time somebody asks, until it fails."""
 
     def __init__(self) -> None:
@@ -34,17 +32,6 @@ class Advancing:
             raise IndexUnavailableError("away")
         self.asked += 1
         return {"c0": replace(FIRST, watermark=self.asked)}
-
-    async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
-        raise NotImplementedError
-
-    async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
-        raise NotImplementedError
-
-    async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
-        raise NotImplementedError
-
-    async def close(self) -> None: ...
 
 
 async def test_index_that_was_never_there_has_not_failed() -> None:

@@ -1,14 +1,14 @@
 """Live cells are read in batches that a page really needs, and the index continues where a cell stops."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
 import pytest
 
 from fleetlight.cells.errors import CellUnreachableError
-from fleetlight.cells.model import Cell, CellAdapter, InstanceRow
+from fleetlight.cells.model import InstanceRow
 from fleetlight.listing.merge_sort import Row, merge_sorted
 from fleetlight.listing.sources import BatchedSource, CellSource, LiveRow, RowsMovedError, live_batch_size
 from fleetlight.query.filters import EVERYTHING
@@ -16,6 +16,7 @@ from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import SortKey, SortOrder
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.support.fleets.documents import TEMPLATE, make_record
+from tests.support.played.played_listing import PlayedReader
 
 ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("uuid")])
 
@@ -23,28 +24,13 @@ ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("uuid")])
 T = TypeVar("T")
 
 
-class NumberedCells:
+class NumberedCells(PlayedReader):
     """Cells that hold instances numbered from 1; remembers the requests of each cell."""
 
     def __init__(self, *, rows: int, answers: int = 1_000_000) -> None:
         self._rows = rows
         self._answers_left = answers
         self.requests: dict[str, list[PageRequest]] = {}
-
-    async def cells(self) -> tuple[Cell, ...]:
-        raise AssertionError("nobody asks for this here")
-
-    async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool:
-        return True
-
-    async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
-        raise AssertionError("nobody asks for this here")
-
-    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
-        raise AssertionError("nobody asks for this here")
-
-    def hanging(self) -> Collection[str]:
-        raise AssertionError("nobody asks for this here")
 
     async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
         if self._answers_left == 0:
