@@ -59,17 +59,16 @@ CAPACITY = ApiOperation(
 
 def routes(services: Services) -> Sequence[HttpRoute]:
     parts = services.parts
-    handler = CapacityHandler(CapacityLister(parts.cells), parts.cells, timeout_s=parts.search.cell_timeout_s)
+    handler = CapacityHandler(CapacityLister(parts.cells), parts.cells)
     return [services.middleware.route(CAPACITY, handler.show)]
 
 
 class CapacityHandler:
-    """The handler of the capacity. timeout_s: time limit of one cell."""
+    """The handler of the capacity."""
 
-    def __init__(self, lister: CapacityLister, cells: CellReader, *, timeout_s: float) -> None:
+    def __init__(self, lister: CapacityLister, cells: CellReader) -> None:
         self._lister = lister
         self._cells = cells
-        self._timeout_s = timeout_s
 
     async def show(self, request: ApiRequest) -> Response:
         """`GET /fleetlight/capacity`: of the cell called `cell`, or of all; and the room for instances of a size.
@@ -80,7 +79,7 @@ class CapacityHandler:
             raise ForbiddenError("fleetlight:capacity")
         size = _size(request.query)
         found = await self._lister.capacity(
-            cell_timeout_s=wanted_cell_timeout(request.http.headers, self._timeout_s),
+            cell_timeout_s=wanted_cell_timeout(request.http.headers, request.writes.cell_timeout_s),
             only=await self._chosen(request.query.last("cell")),
             size=size,
             with_nodes=_with_nodes(request.query),

@@ -64,16 +64,15 @@ USAGE = ApiOperation(
 def routes(services: Services) -> Sequence[HttpRoute]:
     parts = services.parts
     lister = UsageLister(parts.cells, parts.fleet.journals.announced)
-    handler = UsageHandler(lister, timeout_s=parts.search.cell_timeout_s, clock=parts.clock)
+    handler = UsageHandler(lister, clock=parts.clock)
     return [services.middleware.route(USAGE, handler.show)]
 
 
 class UsageHandler:
-    """The handler of usage. timeout_s: time limit of one page of a cell. clock: microseconds since the epoch."""
+    """The handler of usage. clock: microseconds since the epoch."""
 
-    def __init__(self, lister: UsageLister, *, timeout_s: float, clock: Clock) -> None:
+    def __init__(self, lister: UsageLister, *, clock: Clock) -> None:
         self._lister = lister
-        self._timeout_s = timeout_s
         self._clock = clock
 
     async def show(self, request: ApiRequest) -> Response:
@@ -89,7 +88,7 @@ class UsageHandler:
         )
         found = await self._lister.usage(
             wanted,
-            cell_timeout_s=wanted_cell_timeout(request.http.headers, self._timeout_s),
+            cell_timeout_s=wanted_cell_timeout(request.http.headers, request.writes.cell_timeout_s),
             admission=request.admission,
         )
         sums = sorted(found.sums(by).items(), key=lambda item: [(value is not None, value or "") for value in item[0]])

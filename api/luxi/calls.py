@@ -83,15 +83,12 @@ class _Call:
 
 
 class LuxiCalls:
-    """Answers calls. admission: the limits on lists. cell_timeout_s: time limit of one cell."""
+    """Answers calls. admission: the limits on lists."""
 
-    def __init__(
-        self, query_engine: QueryEngine, writes: ReadYourWrites, admission: ListAdmission, *, cell_timeout_s: float
-    ) -> None:
+    def __init__(self, query_engine: QueryEngine, writes: ReadYourWrites, admission: ListAdmission) -> None:
         self._answers = WholeResults(query_engine)
         self._writes = writes
         self._admission = admission
-        self._cell_timeout_s = cell_timeout_s
         self._calls: Mapping[str, _Call] = {
             "Query": _call(tuple[str, Names, list[Any] | None], self._query),
             "QueryFields": _call(tuple[str, Names | None], self._query_fields),
@@ -142,7 +139,7 @@ class LuxiCalls:
 
     async def _asking(self, request: _Request) -> QueryContext:
         behind = await self._writes.cells_behind(_CALLER.reader)
-        fresh = ReadOptions(Consistency.BOUNDED, behind, self._cell_timeout_s, request.admission)
+        fresh = ReadOptions(Consistency.BOUNDED, behind, self._writes.cell_timeout_s, request.admission)
         return QueryContext(_CALLER, fresh, parts=request.parts)
 
     async def _query(self, what: str, fields: Names, expression: list[Any] | None, *, request: _Request) -> Result:

@@ -99,7 +99,6 @@ class InstanceGaugesHandler:
 
     def __init__(self, services: Services) -> None:
         self._counter = services.counter
-        self._timeout_s = services.parts.search.cell_timeout_s
         self._texts = Kept[bytes](services.parts.clock, KEPT_S)
 
     async def show(self, request: ApiRequest) -> Response:
@@ -121,7 +120,7 @@ class InstanceGaugesHandler:
     async def _count(self, request: ApiRequest, by: Sequence[str]) -> CountResult:
         """Count by the index, however old; asks only cells that the index does not follow."""
         wanted = scope_of(request.caller, Eq("forthcoming", False), all_projects=True)
-        fresh = ReadOptions(Consistency.ANY, (), self._timeout_s, request.admission)
+        fresh = ReadOptions(Consistency.ANY, (), request.writes.cell_timeout_s, request.admission)
         return await self._counter.count(CountRequest(wanted, INSTANCE_FIELDS, tuple(by), MAX_GROUPS), fresh)
 
 

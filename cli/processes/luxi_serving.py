@@ -23,17 +23,15 @@ async def serve_luxi(path: Path, settings: Settings, fleet: Fleet) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with open_parts(settings, fleet, NoIdentity()) as parts:
         with closing(create_app(parts)) as app:
-            async with serving_socket(path, settings, app):
+            async with serving_socket(path, app):
                 await stop.wait()
 
 
 @asynccontextmanager
-async def serving_socket(path: Path, settings: Settings, app: Application) -> AsyncIterator[None]:
+async def serving_socket(path: Path, app: Application) -> AsyncIterator[None]:
     """Answer Ganeti's local queries at `path`, with the parts of `app`. Raises CommandError."""
     services = app.services
-    calls = LuxiCalls(
-        app.query_engine, services.writes, services.admission, cell_timeout_s=settings.search.cell_timeout_s
-    )
+    calls = LuxiCalls(app.query_engine, services.writes, services.admission)
     try:
         async with serving_luxi(path, calls):
             yield

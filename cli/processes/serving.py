@@ -155,5 +155,5 @@ async def _luxi(settings: Settings, app: Application) -> AsyncIterator[None]:
     if settings.api.luxi_socket is None:
         yield
         return
-    async with serving_socket(settings.api.luxi_socket, settings, app):
+    async with serving_socket(settings.api.luxi_socket, app):
         yield

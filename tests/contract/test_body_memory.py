@@ -211,7 +211,7 @@ def test_nothing_is_kept_of_local_messages(
 ) -> None:
     path = tmp_path_factory.mktemp("s") / "s"
     services = api.services
-    calls = LuxiCalls(api.application.query_engine, services.writes, services.admission, cell_timeout_s=5)
+    calls = LuxiCalls(api.application.query_engine, services.writes, services.admission)
     text = b'{"method": "Query", "args": ' + body(_LARGE) + end
 
     async def ask() -> None:

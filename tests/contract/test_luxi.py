@@ -53,9 +53,7 @@ class Socket:
     def __init__(self, api: Api, path: Path) -> None:
         self.path = path
         self._api = api
-        self.calls = LuxiCalls(
-            api.application.query_engine, api.services.writes, api.services.admission, cell_timeout_s=5
-        )
+        self.calls = LuxiCalls(api.application.query_engine, api.services.writes, api.services.admission)
 
     def talk(self, scenario: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Any]]) -> Any:
         async def run() -> Any:

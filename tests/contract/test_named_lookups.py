@@ -76,7 +76,7 @@ def test_lookup_of_queries_finds_no_reservation_without_a_name(api: Api, reserve
 
 @pytest.fixture
 def luxi(api: Api) -> LuxiCalls:
-    return LuxiCalls(api.application.query_engine, api.services.writes, api.services.admission, cell_timeout_s=5)
+    return LuxiCalls(api.application.query_engine, api.services.writes, api.services.admission)
 
 
 def said(api: Api, luxi: LuxiCalls, method: str, *arguments: Any) -> Any:
