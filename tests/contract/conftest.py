@@ -12,6 +12,7 @@ from fleetlight.indexer.backends.settings import IndexSettings
 from tests.contract.answering import WAYS, Asked, asked_by
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.contract.identity_site import Site, Time
+from tests.support.played.played_hosts import PlayedHosts
 from tests.support.servers.index_server import index_at
 
 _SERVERS = pytest.param("servers", marks=[pytest.mark.postgresql, pytest.mark.elasticsearch])
@@ -80,6 +81,12 @@ def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """A fleet that `fill` of the module has filled, asked in each way."""
     with asked_by(request.param, tmp_path_factory.mktemp("fleet"), request, request.module.fill) as asked:
         yield asked
+
+
+@pytest.fixture
+def hosts() -> Iterator[PlayedHosts]:
+    with closing(PlayedHosts()) as hosts:
+        yield hosts
 
 
 @pytest.fixture

@@ -14,16 +14,13 @@ from typing import Any
 
 import httpx
 
-from fleetlight.bus.bus import Message, Publisher
+from fleetlight.bus.bus import Message
 from fleetlight.bus.topology import SEQUENCE_HEADER
 from fleetlight.cells.fan_out.cell_pool import CellPool
-from fleetlight.cells.fleet.cell_keys import Keyring
-from fleetlight.cells.kinds.native.relay import Relay
-from fleetlight.cells.model import Cell
 from fleetlight.resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, ComputeFleet, searching
 from tests.contract.faulty_cells import Faults, open_faulty
-from tests.support.fleets.indexer_worlds import INDEXER, RELAY, in_thread, indexing
+from tests.support.fleets.indexer_worlds import INDEXER, indexing, relaying
 
 LIMIT_S = 2
 # An API remembers for a second what the index says.
@@ -57,28 +54,16 @@ class Truth:
         ]
 
 
-class UnrulyPublisher:
-    """Loses and damages some messages of changes."""
-
-    def __init__(self, cell: Cell, generator: random.Random) -> None:
-        self._publisher = Publisher(cell.transport_url, cell.uuid)
-        self._generator = generator
-
-    def publish(self, messages: Sequence[Message]) -> None:
-        self._publisher.publish([arrives for message in messages if (arrives := self._sent(message)) is not None])
-
-    def close(self) -> None:
-        self._publisher.close()
-
-    def _sent(self, message: Message) -> Message | None:
-        if SEQUENCE_HEADER not in message.headers:
-            return message
-        match self._generator.randrange(8):
-            case 0:
-                return None
-            case 1:
-                return replace(message, body=b"damaged on the way")
+def unruly(generator: random.Random, message: Message) -> Message | None:
+    """What comes of a message: some of changes are lost or damaged."""
+    if SEQUENCE_HEADER not in message.headers:
         return message
+    match generator.randrange(8):
+        case 0:
+            return None
+        case 1:
+            return replace(message, body=b"damaged on the way")
+    return message
 
 
 class World:
@@ -114,15 +99,9 @@ class World:
             yield
 
     def start_relay(self, name: str) -> None:
-        cell, relay = self.fleet.cells[name], ExitStack()
-        publisher = UnrulyPublisher(cell, random.Random(self._generator.random()))
-        relay.callback(publisher.close)
-        relay.enter_context(in_thread(self._relay(name, cell, publisher).run))
-        self._relays[name] = relay
-
-    def _relay(self, name: str, cell: Cell, publisher: UnrulyPublisher) -> Relay:
-        keys = Keyring(self.fleet.fleet.cell_keys)
-        return Relay(self.fleet.engine(name), cell, publisher, RELAY, sign=partial(keys.sign, cell.uuid))
+        arrives = partial(unruly, random.Random(self._generator.random()))
+        relay = self._relays[name] = ExitStack()
+        relay.enter_context(relaying(self.fleet.engine(name), self.fleet.cells[name], self.fleet.fleet, arrives))
 
     def stop_relay(self, name: str) -> None:
         self._relays.pop(name).close()

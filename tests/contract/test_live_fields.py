@@ -25,13 +25,6 @@ WANTED_UP, WANTED_DOWN = {"vm_state": "active", "power_state": POWERED_ON}, {"vm
 NORMAL, NO_DATA, UNAVAILABLE, OFFLINE = 0, 2, 3, 4
 
 
-@pytest.fixture
-def hosts() -> Iterator[PlayedHosts]:
-    hosts = PlayedHosts()
-    yield hosts
-    hosts.close()
-
-
 @contextmanager
 def fleet_with_agents(folder: Path) -> Iterator[ComputeFleet]:
     """Three hosts in each cell, of which those of north have agents, but for the last one."""

@@ -33,13 +33,6 @@ EVERYTHING = ("bootid", "diskinfo", "hv")
 ACTIVE = {"vm_state": "active", "power_state": RUNNING}
 
 
-@pytest.fixture
-def hosts() -> Iterator[PlayedHosts]:
-    hosts = PlayedHosts()
-    yield hosts
-    hosts.close()
-
-
 on_both = pytest.mark.parametrize(
     "fleet", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)], indirect=True
 )

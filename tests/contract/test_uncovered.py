@@ -48,13 +48,6 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
         yield fleet
 
 
-@pytest.fixture
-def hosts() -> Iterator[PlayedHosts]:
-    hosts = PlayedHosts()
-    yield hosts
-    hosts.close()
-
-
 def is_complete(api: Api, path: str, **parameters: str) -> bool:
     response = api.get(f"{path}?{urlencode(parameters)}" if parameters else path, microversion("2.40"))
     assert response.status_code == 200, response.text

@@ -12,7 +12,10 @@ from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.model import Cell
+from tests.support.fleets.acting_cell import acting
 from tests.support.fleets.instance_operations import InstanceOperations
+
+__all__ = ["acting"]
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])

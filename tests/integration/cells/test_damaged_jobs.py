@@ -1,12 +1,9 @@
 """A damaged row takes no worker away: its job ends with an error that the log names, the others of the cell go on."""
 
 import pytest
-from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
 from fleetlight.cells.database.engines import writing
-from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.model import Cell
 from fleetlight.manager.operations.actions.reclaiming import Reclaimer
 from fleetlight.manager.operations.instances.instance_actions import ERROR, InstanceActionLog
 from fleetlight.manager.operations.instances.instance_migrations import MigrationLog, MigrationQuery
@@ -25,11 +22,6 @@ UNREADABLE = {
 
 # Only SQLite has such rows: in PostgreSQL JSON, text and numbers are types.
 pytestmark = [pytest.mark.no_rerun, pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)]
-
-
-@pytest.fixture
-def acting(engine: Engine, fleet: Fleet, cell: Cell) -> ActingCell:
-    return ActingCell(engine, fleet, cell)
 
 
 def damage(acting: ActingCell, uuid: str, what: str) -> None:

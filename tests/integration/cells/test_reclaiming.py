@@ -3,10 +3,7 @@
 from threading import Event, Thread
 
 import pytest
-from sqlalchemy import Engine
 
-from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.model import Cell
 from fleetlight.cells.settings import FleetSettings
 from fleetlight.cli.settings import Settings
 from fleetlight.manager.commands.working import worker_of
@@ -16,11 +13,6 @@ from tests.support.fleets.acting_cell import ActingCell
 from tests.support.waiting import wait_until
 
 _SECOND = 1_000_000
-
-
-@pytest.fixture
-def acting(engine: Engine, fleet: Fleet, cell: Cell) -> ActingCell:
-    return ActingCell(engine, fleet, cell)
 
 
 def is_queued_for_delete(acting: ActingCell, uuid: str) -> bool:

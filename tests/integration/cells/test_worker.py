@@ -50,11 +50,6 @@ new_worker(create_database_engine(cell.database_url), fleet, cell).run(Event())
 _EVENTS_OF_A_CREATION = 8
 
 
-@pytest.fixture
-def acting(engine: Engine, fleet: Fleet, cell: Cell) -> ActingCell:
-    return ActingCell(engine, fleet, cell)
-
-
 def create(acting: ActingCell, count: int) -> list[str]:
     values = [{"project_id": "demo", "flavor": {**FLAVOR, "memory_mb": 1, "root_gb": 0, "vcpus": 0}}] * count
     return [row.uuid for row in acting.acceptance.create(values, {}, REQUEST)]

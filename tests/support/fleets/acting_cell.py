@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from sqlalchemy import Engine, func, select
 
 from fleetlight.cells.capabilities import CellKind
@@ -121,6 +122,11 @@ def _event(message: bytes, revision: int) -> Event:
         data.get("task_state"),
         data.get("host"),
     )
+
+
+@pytest.fixture
+def acting(engine: Engine, fleet: Fleet, cell: Cell) -> ActingCell:
+    return ActingCell(engine, fleet, cell)
 
 
 @contextmanager

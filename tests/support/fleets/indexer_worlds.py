@@ -19,7 +19,7 @@ from fleetlight.cells.database.engines import create_database_engine
 from fleetlight.cells.fleet.cell_keys import Keyring
 from fleetlight.cells.fleet.fleet import Fleet
 from fleetlight.cells.fleet.producer_keys import ProducerKeyring
-from fleetlight.cells.kinds.native.relay import Publishes, Relay
+from fleetlight.cells.kinds.native.relay import Relay
 from fleetlight.cells.kinds.opening import open_adapter, open_changelog_adapter
 from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.model import Cell, InstanceRow
@@ -74,8 +74,14 @@ class World:
 
         fleet: who else has the cell, and knows with which key.
         """
-        publisher = _LossyPublisher(self.cell, loses)
-        with closing(publisher), in_thread(self._relay(publisher, fleet or self.fleet, signs, traces).run):
+        with relaying(
+            self.engine,
+            self.cell,
+            fleet or self.fleet,
+            lambda message: None if loses(message) else message,
+            signs=signs,
+            traces=traces,
+        ):
             yield
 
     @contextmanager
@@ -108,14 +114,6 @@ class World:
                 journals=self.fleet.journals,
                 clock=system_clock,
             )
-
-    def _relay(self, publisher: Publishes, fleet: Fleet, signs: bool, traces: Traces | None) -> Relay:
-        if not signs:
-            return Relay(self.engine, self.cell, publisher, RELAY)
-        keys = Keyring(fleet.cell_keys)
-        keys.refresh()  # as processes do when they begin
-        sign = partial(keys.sign, self.cell.uuid)
-        return Relay(self.engine, self.cell, publisher, RELAY, sign=sign, traces=traces)
 
     def rows(self) -> Sequence[InstanceRow]:
         with closing(open_changelog_adapter(self.cell)) as adapter:
@@ -227,16 +225,39 @@ def indexing(
             yield service
 
 
-class _LossyPublisher:
-    def __init__(self, cell: Cell, loses: Callable[[Message], bool]) -> None:
+class _DisturbedPublisher:
+    def __init__(self, cell: Cell, arrives: Callable[[Message], Message | None]) -> None:
         self._publisher = Publisher(cell.transport_url, cell.uuid)
-        self._loses = loses
+        self._arrives = arrives
 
     def publish(self, messages: Sequence[Message]) -> None:
-        self._publisher.publish([message for message in messages if not self._loses(message)])
+        self._publisher.publish([arrived for each in messages if (arrived := self._arrives(each)) is not None])
 
     def close(self) -> None:
         self._publisher.close()
+
+
+@contextmanager
+def relaying(
+    engine: Engine,
+    cell: Cell,
+    fleet: Fleet,
+    arrives: Callable[[Message], Message | None],
+    *,
+    signs: bool = True,
+    traces: Traces | None = None,
+) -> Iterator[None]:
+    """The relay of a cell in a thread. arrives: what comes of each message, None if the bus loses it.
+
+    signs: as relays do that know of keys.
+    """
+    keys = Keyring(fleet.cell_keys)
+    keys.refresh()  # as processes do when they begin
+    with closing(_DisturbedPublisher(cell, arrives)) as publisher:
+        sign = partial(keys.sign, cell.uuid) if signs else (lambda message: message)
+        relay = Relay(engine, cell, publisher, RELAY, sign=sign, traces=traces)
+        with in_thread(relay.run):
+            yield
 
 
 @contextmanager

@@ -23,11 +23,6 @@ HOSTS = {"host1", "host2"}
 STOPPED = {"vm_state": "stopped", "power_state": 4}
 
 
-@pytest.fixture
-def acting(engine: Engine, fleet: Fleet, cell: Cell) -> ActingCell:
-    return ActingCell(engine, fleet, cell)
-
-
 def pair(base: str) -> list[str]:
     return [f"instance.{base}.start", f"instance.{base}.end"]
 
