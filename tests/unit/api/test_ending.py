@@ -5,12 +5,10 @@ import logging
 import socket
 import time
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
 
 import pytest
-import uvloop
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -110,10 +108,10 @@ async def running(
             server.stop.set()
 
 
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    """In a loop as that of an API."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(scenario)
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """A loop as that of an API."""
+    return "asyncio", {"use_uvloop": True}
 
 
 def is_refusal(answer: bytes) -> bool:
@@ -121,113 +119,90 @@ def is_refusal(answer: bytes) -> bool:
     return head.startswith(b"http/1.1 503 ") and b"\r\nconnection: close\r\n" in head and b"\r\nretry-after: " in head
 
 
-def test_requests_under_way_are_answered_and_later_ones_refused() -> None:
-    async def scenario() -> None:
-        async with running(60) as (server, connect):
-            under_way, kept_alive = [await connect() for _ in range(60)], await connect()
-            for client in under_way:
-                client.ask("/slow")
-            kept_alive.ask("/none")
-            await kept_alive.reader.readuntil(b"404")
-            await eventually(lambda: server.asked == 60)
-            server.stop.set()
-            await asyncio.sleep(0)
-            new = await connect()
-            for client in (new, kept_alive):
-                client.ask("/slow")
-            assert is_refusal(await new.answer())
-            assert b"HTTP/1.1 503" in await kept_alive.answer()
-            server.release.set()
-            for client in under_way:
-                answer = await client.answer()
-                assert answer.startswith(b"HTTP/1.1 200 ")
-                assert answer.endswith(b"here it is")
-                assert b"\r\nconnection: close\r\n" in answer
-            assert server.asked == 60
-
-    run(scenario())
-
-
-def test_requests_that_wait_to_be_accepted_are_answered() -> None:
-    """Their connections are in the hands of the kernel when the server is told to stop."""
-
-    async def scenario() -> None:
-        async with running(60) as (server, _):
-            waiting = [socket.create_connection(server.address) for _ in range(100)]
-            for each in waiting:
-                each.sendall(b"GET /slow HTTP/1.1\r\nHost: here\r\n\r\n")
-            server.stop.set()
-            for each in waiting:
-                client = Client(*await asyncio.open_connection(sock=each))
-                assert is_refusal(await client.answer())
-                client.close()
-
-    run(scenario())
-
-
-def test_request_that_is_late_is_refused() -> None:
-    async def scenario() -> None:
-        async with running(SHORT_S) as (server, connect):
-            client = await connect()
+async def test_requests_under_way_are_answered_and_later_ones_refused() -> None:
+    async with running(60) as (server, connect):
+        under_way, kept_alive = [await connect() for _ in range(60)], await connect()
+        for client in under_way:
             client.ask("/slow")
-            await eventually(lambda: server.asked == 1)
-            server.stop.set()
-            assert is_refusal(await client.answer())
-
-    run(scenario())
-
-
-def test_client_is_not_asked_to_try_a_late_change_again() -> None:
-    """It goes on in its thread, so a second try could make a second server."""
-
-    async def scenario() -> None:
-        async with running(SHORT_S) as (server, connect):
-            client = await connect()
-            client.ask("/slow", "POST")
-            await eventually(lambda: server.asked == 1)
-            server.stop.set()
+        kept_alive.ask("/none")
+        await kept_alive.reader.readuntil(b"404")
+        await eventually(lambda: server.asked == 60)
+        server.stop.set()
+        await asyncio.sleep(0)
+        new = await connect()
+        for client in (new, kept_alive):
+            client.ask("/slow")
+        assert is_refusal(await new.answer())
+        assert b"HTTP/1.1 503" in await kept_alive.answer()
+        server.release.set()
+        for client in under_way:
             answer = await client.answer()
-            assert answer.startswith(b"HTTP/1.1 503 ")
-            assert b"may have been made all the same" in answer
-            assert b"retry-after" not in answer.lower()
-
-    run(scenario())
-
-
-def test_stream_ends_at_once_and_whole() -> None:
-    async def scenario() -> None:
-        began = time.monotonic()
-        async with running(60) as (server, connect):
-            client = await connect()
-            client.ask("/stream")
-            await client.reader.readuntil(b"first")
-            server.stop.set()
-            assert (await client.answer()).endswith(b"last\r\n0\r\n\r\n")
-        assert time.monotonic() - began < 10
-
-    run(scenario())
+            assert answer.startswith(b"HTTP/1.1 200 ")
+            assert answer.endswith(b"here it is")
+            assert b"\r\nconnection: close\r\n" in answer
+        assert server.asked == 60
 
 
-def test_stream_that_does_not_end_is_cut_off() -> None:
-    async def scenario() -> None:
-        async with running(SHORT_S, ends_streams=False) as (server, connect):
-            client = await connect()
-            client.ask("/stream")
-            await client.reader.readuntil(b"first")
-            server.stop.set()
-            assert not (await client.answer()).endswith(b"0\r\n\r\n")
+async def test_requests_that_wait_to_be_accepted_are_answered() -> None:
+    """Their connections are in the hands of the kernel when the server is told to stop."""
+    async with running(60) as (server, _):
+        waiting = [socket.create_connection(server.address) for _ in range(100)]
+        for each in waiting:
+            each.sendall(b"GET /slow HTTP/1.1\r\nHost: here\r\n\r\n")
+        server.stop.set()
+        for each in waiting:
+            client = Client(*await asyncio.open_connection(sock=each))
+            assert is_refusal(await client.answer())
+            client.close()
 
-    run(scenario())
+
+async def test_request_that_is_late_is_refused() -> None:
+    async with running(SHORT_S) as (server, connect):
+        client = await connect()
+        client.ask("/slow")
+        await eventually(lambda: server.asked == 1)
+        server.stop.set()
+        assert is_refusal(await client.answer())
 
 
-def test_client_that_does_not_take_its_answer_does_not_keep_the_server() -> None:
-    async def scenario() -> None:
-        began = time.monotonic()
-        async with running(SHORT_S) as (server, connect):
-            client = await connect()
-            client.ask("/large")
-            await client.reader.readuntil(b"200 OK")
-            server.stop.set()
-        assert time.monotonic() - began < 5
+async def test_client_is_not_asked_to_try_a_late_change_again() -> None:
+    """It goes on in its thread, so a second try could make a second server."""
+    async with running(SHORT_S) as (server, connect):
+        client = await connect()
+        client.ask("/slow", "POST")
+        await eventually(lambda: server.asked == 1)
+        server.stop.set()
+        answer = await client.answer()
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"may have been made all the same" in answer
+        assert b"retry-after" not in answer.lower()
 
-    run(scenario())
+
+async def test_stream_ends_at_once_and_whole() -> None:
+    began = time.monotonic()
+    async with running(60) as (server, connect):
+        client = await connect()
+        client.ask("/stream")
+        await client.reader.readuntil(b"first")
+        server.stop.set()
+        assert (await client.answer()).endswith(b"last\r\n0\r\n\r\n")
+    assert time.monotonic() - began < 10
+
+
+async def test_stream_that_does_not_end_is_cut_off() -> None:
+    async with running(SHORT_S, ends_streams=False) as (server, connect):
+        client = await connect()
+        client.ask("/stream")
+        await client.reader.readuntil(b"first")
+        server.stop.set()
+        assert not (await client.answer()).endswith(b"0\r\n\r\n")
+
+
+async def test_client_that_does_not_take_its_answer_does_not_keep_the_server() -> None:
+    began = time.monotonic()
+    async with running(SHORT_S) as (server, connect):
+        client = await connect()
+        client.ask("/large")
+        await client.reader.readuntil(b"200 OK")
+        server.stop.set()
+    assert time.monotonic() - began < 5
