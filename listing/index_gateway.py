@@ -45,8 +45,8 @@ _NO_ROW = PageRequest(Eq("uuid", NO_INSTANCE), INSTANCES_BY_UUID, 1)
 _UUID = FieldValues(INSTANCE_FIELDS, ("uuid",))
 
 
-class _SlowerThanACellError(IndexSlowError):
-    """The index has not answered within the time limit of a cell."""
+class _NoStandInError(IndexSlowError):
+    """The index has not answered in place of a cell."""
 
 
 class IndexDeadline:
@@ -67,7 +67,8 @@ class IndexDeadline:
         self._deadline_s = deadline_s
         self._on_failure = on_failure
         self._answered_at = float("-inf")
-        self._overdue: dict[asyncio.Future[Any], float] = {}
+        # When each began, and whether it was given patience.
+        self._overdue: dict[asyncio.Future[Any], tuple[float, bool]] = {}
         self._is_tried = False
         self._under_way = 0
 
@@ -75,10 +76,14 @@ class IndexDeadline:
         """Record that the index has answered a query that ran elsewhere. Any thread may call this."""
         self._answered_at = time.monotonic()
 
-    async def run(self, query: Coroutine[Any, Any, T]) -> T:
-        """Return or raise the result of `query`, a request to the index. Raises IndexSlowError at the deadline."""
-        if not any(map(self._is_silent_since, self._overdue.values())):
-            return await self._wait_for(query)
+    async def run(self, query: Coroutine[Any, Any, T], patience_s: float | None = None) -> T:
+        """Return or raise the result of `query`, a request to the index. Raises IndexSlowError at the deadline.
+
+        patience_s: the deadline of a query that nobody else can answer, unless an earlier one of these is overdue.
+        """
+        overdue = [began_at for began_at, was_patient in self._overdue.values() if was_patient or not patience_s]
+        if not any(map(self._is_silent_since, overdue)):
+            return await self._wait_for(query, patience_s)
         if self._is_tried:
             query.close()
             raise IndexSlowError("earlier queries still wait for an answer")
@@ -88,15 +93,15 @@ class IndexDeadline:
         finally:
             self._is_tried = False
 
-    async def _wait_for(self, query: Coroutine[Any, Any, T]) -> T:
+    async def _wait_for(self, query: Coroutine[Any, Any, T], patience_s: float | None = None) -> T:
         began_at = time.monotonic()
         running = asyncio.ensure_future(query)
         self._under_way += 1
         shares = 0
         try:
-            while not running.done() and (not shares or self._may_take(began_at, shares + 1)):
+            while not running.done() and (not shares or (not patience_s and self._may_take(began_at, shares + 1))):
                 shares += 1
-                await asyncio.wait({running}, timeout=self._deadline_s)
+                await asyncio.wait({running}, timeout=patience_s or self._deadline_s)
         except asyncio.CancelledError:
             running.cancel()
             raise
@@ -106,9 +111,9 @@ class IndexDeadline:
             answer = running.result()
             self._answered_at = time.monotonic()
             return answer
-        waited_s = shares * self._deadline_s
+        waited_s = patience_s or shares * self._deadline_s
         _log.warning("index_slow", deadline_s=waited_s)
-        self._overdue[running] = began_at
+        self._overdue[running] = began_at, bool(patience_s)
         running.add_done_callback(self._ended)
         raise IndexSlowError(f"no answer within {waited_s:g} s")
 
@@ -119,7 +124,7 @@ class IndexDeadline:
         return began_at > self._answered_at
 
     def _ended(self, query: asyncio.Future[Any]) -> None:
-        began_at = self._overdue.pop(query)
+        began_at, _ = self._overdue.pop(query)
         if query.cancelled():
             return
         error = query.exception()
@@ -236,7 +241,7 @@ class IndexGateway:
                     return await attempt(progress, consistency)
             except IndexerError as error:
                 self.failed(error)
-                if isinstance(error, IndexSlowError) and not isinstance(error, _SlowerThanACellError):
+                if isinstance(error, IndexSlowError) and not isinstance(error, _NoStandInError):
                     late = self._progress.remembered
                 on_failure(str(error) if isinstance(error, IndexQueryError) else f"the index failed: {error}")
             except NotExpressibleError as error:
@@ -302,15 +307,11 @@ class IndexGateway:
 
         return BatchedSource(search, request, request.limit)
 
-    async def _stand_in(self, query: Awaitable[T], timeout_s: float) -> T:
-        timeout_s = max(timeout_s, self._settings.index_deadline_s)
+    async def _stand_in(self, query: Coroutine[Any, Any, T], timeout_s: float) -> T:
         try:
-            async with asyncio.timeout(timeout_s):
-                answer = await query
-        except TimeoutError as error:
-            raise _SlowerThanACellError(f"no answer within {timeout_s:g} s") from error
-        self._deadline.note_answer()
-        return answer
+            return await self._deadline.run(query, max(timeout_s, self._settings.index_deadline_s))
+        except IndexSlowError as error:
+            raise _NoStandInError(str(error)) from error
 
     async def find(self, wanted: Filter, cells: Collection[str], projection: Projection) -> bytes | None:
         """Return the item of an instance that matches; None if there is none, or the index is not in use or fails."""

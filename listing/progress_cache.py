@@ -78,7 +78,8 @@ class ProgressCache:
     async def get(self, max_age_s: float = _MAX_AGE_S, *, timeout_s: float = _TIMEOUT_S) -> Mapping[str, CellProgress]:
         """Return progress read within `max_age_s`, if a reading ends within `timeout_s`; else the remembered progress.
 
-        Raises IndexSlowError when nothing is remembered and no reading ends in time, and IndexerError as `read` does.
+        Raises IndexSlowError when nothing is remembered and no reading ends in time, and IndexerError as `read` does,
+        also if a reading has failed and the next one is late.
         """
         now, last = time.monotonic(), self._last
         if now - last.began_at <= max_age_s:
@@ -88,6 +89,8 @@ class ProgressCache:
         reading = self._reading_since(min(now, now - max_age_s))
         timeout_s = self._deadline_s if remembered is None else min(timeout_s, self._deadline_s)
         if reading is self._under_way and now - self._under_way_since > self._deadline_s:
+            if last.error is not None:
+                raise last.error  # nobody waits for the end of one that hangs until its own time limit
             timeout_s = 0.0  # others have waited for this reading already
         answer = asyncio.wrap_future(reading)
         try:

@@ -2,8 +2,10 @@
 
 import asyncio
 import re
+import threading
+import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 from unittest.mock import AsyncMock
 from uuid import uuid4
 
@@ -16,7 +18,7 @@ from fleetlight.cells.errors import CellUnreachableError, FleetUnreachableError
 from fleetlight.cells.fan_out.native_cells import NativeCells
 from fleetlight.cells.fleet.fleet import Fleet, InstanceMapping
 from fleetlight.cells.model import InstanceRow
-from fleetlight.indexer.backends.base import FoundPage, FoundRow
+from fleetlight.indexer.backends.base import CellProgress, FoundPage, FoundRow
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.errors import IndexUnavailableError
 from fleetlight.indexer.stream.liveness import ALIVE, Probe
@@ -453,24 +455,55 @@ def test_old_rows_are_shown_where_index_and_cells_are_late(fleet: ComputeFleet, 
     assert (strong.headers["Fleetlight-Complete"], strong.headers["Fleetlight-Route"].count("=skipped")) == ("false", 3)
 
 
+class HangingIndex(CountingSearcher):
+    """Tells its progress once, and then answers nothing before `own_limit` ends every query."""
+
+    def __init__(self, settings: IndexSettings) -> None:
+        super().__init__(settings)
+        self.own_limit = threading.Event()
+        self.searches: list[Collection[str]] = []
+        self._is_known = False
+
+    async def progress(self) -> Mapping[str, CellProgress]:
+        if self._is_known:
+            await self._hang()
+        self._is_known = True
+        return await super().progress()
+
+    async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
+        self.searches.append(cells)
+        await self._hang()
+
+    async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
+        await self._hang()
+
+    async def _hang(self) -> NoReturn:
+        await asyncio.to_thread(self.own_limit.wait)
+        raise IndexUnavailableError("no answer within 5 s")
+
+
 def test_index_that_hangs_is_waited_for_once_and_no_longer_than_the_request_lets_a_cell_take(
-    fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+    fleet: ComputeFleet,
 ) -> None:
     fleet.fill(6)
     fleet.index(age_s=600)
-    searches: list[Collection[str]] = []
-
-    async def hang(_request: PageRequest, cells: Collection[str], _projection: Projection) -> None:
-        searches.append(cells)
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(fleet.searcher, "search", hang)
-    settings = searching(staleness_limit_s=30, index_deadline_s=0.2, cell_timeout_s=20)
+    fleet.searcher = index = HangingIndex(fleet.index_settings)
+    settings = searching(staleness_limit_s=30, index_deadline_s=0.2, cell_timeout_s=60)
     api = fleet.api(search=settings, pool=BrokenCells(fleet, failing_after={"east": 0}))
+    assert api.run(api.index.progress())
     response = api.get("/v2.1/servers", {"Fleetlight-Cell-Timeout": "0.3"})
     assert response.headers["Fleetlight-Route"] == "east=skipped, north=live, south=live"
     assert len(response.json()["servers"]) == 4
-    assert searches == [{fleet.cells["east"].uuid}]
+    assert index.searches == [{fleet.cells["east"].uuid}]
+    began = time.monotonic()
+    for path in ("/v2.1/servers", "/fleetlight/query/counts?all_projects=1"):
+        assert api.get(path).headers["Fleetlight-Route"] == "east=skipped, north=live, south=live"
+    assert time.monotonic() - began < 30, "one has waited as long as for a cell"
+    index.own_limit.set()
+    wait_until(lambda: api.readiness() and api.index.safe_connect.is_tripped)
+    index.searches.clear()
+    assert len(api.get("/v2.1/servers").json()["servers"]) == 4
+    assert index.searches == []
 
 
 def test_late_index_that_cannot_express_the_filter_leaves_the_cells_that_answer(

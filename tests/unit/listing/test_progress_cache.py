@@ -137,6 +137,24 @@ async def test_index_that_does_not_answer_is_waited_for_once(monkeypatch: pytest
     cache.close()
 
 
+async def test_index_that_failed_and_does_not_answer_the_next_reading_in_time_has_failed() -> None:
+    index = Late()
+    cache = ProgressCache(index.progress, 0.05)
+    index.is_away = True
+    with pytest.raises(IndexUnavailableError, match="away"):
+        await cache.get()
+    index.is_away, index.asked = False, 1
+    failures: list[str] = []
+    async with asyncio.timeout(20):
+        while "away" not in failures:
+            with pytest.raises(IndexUnavailableError) as caught:
+                await cache.get()
+            failures.append(str(caught.value))
+    assert failures[0] == "its progress was not read within 0.05 s"
+    index.goes_on.set()
+    cache.close()
+
+
 async def test_request_that_ends_takes_the_reading_from_nobody_else() -> None:
     index = Late()
     index.asked = 1
