@@ -21,6 +21,7 @@ from fleetlight.indexer.writing.announced import to_announced
 from tests.support.fleets.documents import make_record, make_uuid
 from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory.memory_fleet import MemoryAnnounced
+from tests.support.memory.stage import kinds
 from tests.support.played.nova_cell import MemoryNovaCell
 from tests.support.servers.index_server import index_client
 
@@ -72,10 +73,6 @@ def stocked(writer: IndexWriter, cell: MemoryCell) -> list[str]:
     writer.save_progress([CellProgress(CELL_UUID, cell.last_sequence, 0, is_complete=True)])
     verify_other_items(cell, writer, NODE, 0, repair=True)
     return sorted(cell.rows)
-
-
-def kinds(verification: Verification) -> dict[str, DifferenceKind]:
-    return {each.uuid: each.kind for each in verification.differences}
 
 
 @pytest.mark.parametrize("at_once", [None, 2], ids=["by digests", "by rows"])

@@ -28,6 +28,7 @@ from fleetlight.manager.operations.actions.new_instance import new_record
 from tests.support.fleets.cell_databases import engine
 from tests.support.fleets.documents import make_record
 from tests.support.fleets.indexer_worlds import World, in_thread, new_world
+from tests.support.memory.stage import kinds
 from tests.support.waiting import wait_until
 
 __all__ = ["engine"]
@@ -86,9 +87,9 @@ def test_live_traffic_is_no_difference_and_what_was_damaged_meanwhile_is_found_a
                 stray: DifferenceKind.ONLY_IN_INDEX,
             }
             found = verified(world.cell, writer)
-            assert {difference.uuid: difference.kind for difference in found.differences} == expected
+            assert kinds(found) == expected
             repaired = verified(world.cell, writer, repair=True)
-            assert {difference.uuid: difference.kind for difference in repaired.differences} == expected
+            assert kinds(repaired) == expected
             assert repaired.remaining == ()
             assert verified(world.cell, writer).differences == ()
         wait_until(world.index_equals_cell, 30)
@@ -139,9 +140,9 @@ def test_random_differences_are_found_exactly_and_repaired(cell: Cell, engine: E
         **dict.fromkeys(only, DifferenceKind.ONLY_IN_INDEX),
     }
     found = verified(cell, writer, timeout_s=0)
-    assert {difference.uuid: difference.kind for difference in found.differences} == expected
+    assert kinds(found) == expected
     repaired = verified(cell, writer, repair=True, timeout_s=0)
-    assert {difference.uuid: difference.kind for difference in repaired.differences} == expected
+    assert kinds(repaired) == expected
     assert repaired.remaining == ()
     assert verified(cell, writer, timeout_s=0) == Verification(1490, 1490, 1, (), 0, True)
     assert writer.read([external.id]) == {external.id: external}

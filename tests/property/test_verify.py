@@ -1,10 +1,11 @@
 """Whatever the differences of index and cell: verify finds each of them, invents none, and repair repairs them all."""
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ from fleetlight.indexer.transform.documents import to_document
 from tests.support.examples import examples
 from tests.support.fleets.documents import make_record
 from tests.support.memory.memory_cell import CELL_UUID, MemoryCell
-from tests.support.memory.memory_index import MemoryIndex
+from tests.support.memory.stage import kinds
 
 # Random ones, and ones with long common beginnings.
 UUIDS = st.one_of(st.uuids().map(str), st.integers(0, 300).map(lambda number: str(UUID(int=number))))
@@ -40,7 +41,19 @@ def expected_kind(revision: int | None, version: int | None) -> DifferenceKind |
     raise AssertionError((revision, version))
 
 
-def check(writer: IndexWriter, instances: dict[str, tuple[int | None, int | None]]) -> None:
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexWriter]:
+    with closing(SqliteWriter(tmp_path_factory.mktemp("index") / "index.db")) as writer:
+        writer.prepare()
+        yield writer
+
+
+@settings(max_examples=examples(100))
+@given(INSTANCES)
+def test_differences_are_found_exactly_and_repaired(
+    writer: IndexWriter, instances: dict[str, tuple[int | None, int | None]]
+) -> None:
+    writer.remove_cell(CELL_UUID)
     cell = MemoryCell()
     for uuid, (revision, version) in instances.items():
         record: dict[str, Any] = make_record(uuid=uuid)
@@ -53,32 +66,15 @@ def check(writer: IndexWriter, instances: dict[str, tuple[int | None, int | None
     is_external = {uuid for uuid, (_, version) in instances.items() if version == OLDEST_TIME_VERSION}
 
     found = verify(NativeComparison(cell, writer, catch_up_timeout_s=0), repair=False)
-    assert {difference.uuid: difference.kind for difference in found.differences} == wanted
+    assert kinds(found) == wanted
     assert found.remaining == found.differences
     assert found.external == len(is_external)
     assert found.has_caught_up
 
     repaired = verify(NativeComparison(cell, writer, catch_up_timeout_s=0), repair=True)
-    assert {difference.uuid: difference.kind for difference in repaired.differences} == wanted
+    assert kinds(repaired) == wanted
     assert repaired.remaining == ()
     again = verify(NativeComparison(cell, writer, catch_up_timeout_s=0), repair=False)
     assert (again.differences, again.rows_read) == ((), 0)
     assert again.rows == again.documents == len(cell.rows)
     assert again.external == len(is_external - cell.rows.keys())
-
-
-@given(INSTANCES)
-def test_differences_are_found_exactly_and_repaired(instances: dict[str, tuple[int | None, int | None]]) -> None:
-    check(MemoryIndex(), instances)
-
-
-@settings(max_examples=examples(15))
-@given(INSTANCES)
-def test_differences_of_the_sqlite_index_are_found_exactly_and_repaired(
-    instances: dict[str, tuple[int | None, int | None]],
-) -> None:
-    with TemporaryDirectory() as folder:
-        writer = SqliteWriter(Path(folder) / "index.db")
-        writer.prepare()
-        check(writer, instances)
-        writer.close()

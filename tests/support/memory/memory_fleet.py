@@ -12,6 +12,17 @@ from fleetlight.cells.fleet.failures import Failure
 from fleetlight.cells.fleet.journals import DetectedChange
 
 
+@dataclass(kw_only=True)
+class _OfDatabase:
+    """is_away: the fleet database does not answer."""
+
+    is_away: bool = False
+
+    def _require_database(self) -> None:
+        if self.is_away:
+            raise FleetUnreachableError("it is away")
+
+
 @dataclass
 class MemoryLeases:
     """Leases (fleetlight.cells.database.leases) of one process among others. taken: name -> who else has it alone."""
@@ -45,12 +56,11 @@ class MemoryLeases:
 
 
 @dataclass
-class MemoryFailures:
-    """The failures of a fleet (fleetlight.cells.fleet.failures). is_away: the fleet database does not answer."""
+class MemoryFailures(_OfDatabase):
+    """The failures of a fleet (fleetlight.cells.fleet.failures)."""
 
     kept: dict[str, Failure] = field(default_factory=dict)
     reread: list[str] = field(default_factory=list)
-    is_away: bool = False
 
     def add(self, found: Sequence[Failure]) -> None:
         self._require_database()
@@ -85,24 +95,18 @@ class MemoryFailures:
         """Of each failure the body, the reason and the detail."""
         return [(each.body, each.summary.reason, each.summary.detail) for each in self.kept.values()]
 
-    def _require_database(self) -> None:
-        if self.is_away:
-            raise FleetUnreachableError("it is away")
-
 
 @dataclass
-class MemoryOwners:
-    """Where instances live, by uuid, and the cells of a deployment by their uuids there. As MemoryFailures."""
+class MemoryOwners(_OfDatabase):
+    """Where instances live, by uuid, and the cells of a deployment by their uuids there."""
 
     cells: dict[str, str] = field(default_factory=dict)
     of_deployment: dict[str, str] = field(default_factory=dict)
     questions: int = 0
-    is_away: bool = False
 
     def cells_of(self, instance_uuids: Collection[str]) -> Mapping[str, str]:
         self.questions += 1
-        if self.is_away:
-            raise FleetUnreachableError("it is away")
+        self._require_database()
         return {uuid: self.cells[uuid] for uuid in instance_uuids if uuid in self.cells}
 
     def living_elsewhere(self, cell_uuid: str, instance_uuids: Collection[str]) -> Mapping[str, str]:
@@ -113,13 +117,10 @@ class MemoryOwners:
 
 
 @dataclass
-class MemoryAnnounced:
-    """What only notifications tell of (fleetlight.cells.fleet.announced_instances): by uuid of one cell. As
-    MemoryFailures.
-    """
+class MemoryAnnounced(_OfDatabase):
+    """What only notifications tell of (fleetlight.cells.fleet.announced_instances): by uuid of one cell."""
 
     kept: dict[str, AnnouncedInstance] = field(default_factory=dict)
-    is_away: bool = False
 
     def keep(self, cell_uuid: str, announced: Sequence[AnnouncedInstance]) -> None:
         self._require_database()
@@ -144,16 +145,10 @@ class MemoryAnnounced:
     def prune(self, cell_uuid: str, horizon: int) -> None:
         self._require_database()
 
-    def _require_database(self) -> None:
-        if self.is_away:
-            raise FleetUnreachableError("it is away")
-
 
 @dataclass
-class MemoryJournals:
-    """The journals of a fleet (fleetlight.cells.fleet.journals), which keep everything. is_away: as of
-    MemoryFailures.
-    """
+class MemoryJournals(_OfDatabase):
+    """The journals of a fleet (fleetlight.cells.fleet.journals), which keep everything."""
 
     announced: MemoryAnnounced = field(default_factory=MemoryAnnounced)
 
@@ -161,7 +156,6 @@ class MemoryJournals:
     found: list[DetectedChange] = field(default_factory=list)
     followed_at: dict[str, int] = field(default_factory=dict)
     sequence: int = 0
-    is_away: bool = False
 
     def position(self, cell_uuid: str) -> Position | None:
         self._require_database()
@@ -185,7 +179,3 @@ class MemoryJournals:
     def confirm(self, cell_uuid: str, at: int) -> None:
         self._require_database()
         self.followed_at[cell_uuid] = at
-
-    def _require_database(self) -> None:
-        if self.is_away:
-            raise FleetUnreachableError("it is away")
