@@ -1,8 +1,6 @@
 """The list of instances as of a moment, as far back as cells keep what their changes have replaced."""
 
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,22 +15,12 @@ from fleetlight.cells.kinds.native.relay import Relay
 from fleetlight.cells.settings import RelaySettings
 from fleetlight.cells.tables import changes
 from fleetlight.resources.clock import system_clock
-from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet
-from tests.contract.conftest import own_fleet
+from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet
+from tests.contract.conftest import fleet_of_any_database, own_fleet
 from tests.contract.test_query import LARGE, SMALL
 
 HOUR = 3600 * 1_000_000
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
-def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFleet]:
-    new_database: Callable[[], str] | None = None
-    if request.param == "postgresql":
-        new_database = request.getfixturevalue("new_postgresql_database")
-    with compute_fleet(tmp_path, new_database=new_database) as fleet:
-        yield fleet
-
-
+fleet = fleet_of_any_database
 files = own_fleet
 
 

@@ -1,7 +1,5 @@
 """`GET /fleetlight/capacity`: what the nodes of all cells have, and what of it is taken."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,18 +7,14 @@ from sqlalchemy import update
 
 from fleetlight.cells.database.engines import writing
 from fleetlight.cells.tables import allocations, instances, services
-from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet, searching
+from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, searching
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
-def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFleet]:
+@pytest.fixture
+def fleet(fleet_of_any_database: ComputeFleet) -> ComputeFleet:
     """Two hosts in each cell."""
-    new_database: Callable[[], str] | None = None
-    if request.param == "postgresql":
-        new_database = request.getfixturevalue("new_postgresql_database")
-    with compute_fleet(tmp_path, new_database=new_database) as fleet:
-        fleet.add_hosts()
-        yield fleet
+    fleet_of_any_database.add_hosts()
+    return fleet_of_any_database
 
 
 def take(fleet: ComputeFleet, cell: str, host: str, *, is_forthcoming: bool) -> None:

@@ -1,8 +1,6 @@
 """Sixteen clients want the last free capacity of a cell at once, over two API processes and several workers."""
 
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier
 
 import pytest
@@ -17,25 +15,23 @@ from fleetlight.manager.operations.opcodes.cluster import RedistributeConfigurat
 from fleetlight.manager.operations.opcodes.filters.storing import JobFilters, NewFilter
 from fleetlight.manager.operations.submitting import JobSubmission
 from fleetlight.resources.amount import Amount
-from tests.contract.compute_fleet import ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import ComputeFleet
+from tests.contract.conftest import fleet_of_any_database
 from tests.support.rapi_calls import RapiCalls
+
+__all__ = ["fleet_of_any_database"]
 
 CLIENTS, FITTING = 16, 6
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
-def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFleet]:
-    new_database: Callable[[], str] | None = None
-    if request.param == "postgresql":
-        new_database = request.getfixturevalue("new_postgresql_database")
-    with compute_fleet(tmp_path, new_database=new_database) as fleet:
-        # Room for three on each of two nodes.
-        hosts = [
-            NewHost(name, Amount.of_gib(vcpus=64, memory_mib=3 * 1024 + 512, disk_gib=1000)) for name in ("a", "b")
-        ]
-        nodes_in(fleet.native, fleet.cells["north"]).add_hosts(hosts)
-        fleet.index()
-        yield fleet
+@pytest.fixture
+def fleet(fleet_of_any_database: ComputeFleet) -> ComputeFleet:
+    # Room for three on each of two nodes.
+    hosts = [NewHost(name, Amount.of_gib(vcpus=64, memory_mib=3 * 1024 + 512, disk_gib=1000)) for name in ("a", "b")]
+    fleet = fleet_of_any_database
+    nodes_in(fleet.native, fleet.cells["north"]).add_hosts(hosts)
+    fleet.index()
+    return fleet
 
 
 def test_as_many_reservations_succeed_as_fit_and_the_others_are_told(fleet: ComputeFleet) -> None:

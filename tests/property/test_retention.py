@@ -1,14 +1,12 @@
 """What an index need not have: which rows those are, and which requests may want one."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.listing.answer import Consistency
 from fleetlight.query.filters import Eq, Filter, Ge, Gt, IsNotNull, IsNull, Le, Lt, Ne, all_of, any_of, negate
 from fleetlight.query.page import PageRequest
@@ -18,9 +16,12 @@ from fleetlight.resources.instance import INSTANCE_FIELDS
 from tests.property.instance_strategies import CELLS, all_of_them, fleets, orders
 from tests.property.instance_strategies import filters as any_filters
 from tests.property.reaching import shares
+from tests.property.test_list_routes import fleet
 from tests.support.fleets.documents import make_record
-from tests.support.fleets.list_routes import ListedFleet, listed_fleet
+from tests.support.fleets.list_routes import ListedFleet
 from tests.support.oracles.filter_oracle import expected_page, is_kept
+
+__all__ = ["fleet"]
 
 _MOMENTS = (1, 2_000_000, 2_000_001, 5_000_000)
 _moments = st.one_of(st.none(), st.sampled_from(_MOMENTS))
@@ -147,14 +148,6 @@ def test_usual_lists_are_answered_by_an_index_with_a_horizon(node: Filter) -> No
 )
 def test_lists_that_reach_before_the_horizon_are_not(node: Filter) -> None:
     assert may_match_forgotten(node, 1000)
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ListedFleet]:
-    folder: Path = tmp_path_factory.mktemp("fleet")
-    cell_urls = {name: f"sqlite:///{folder}/{name}.db" for name in CELLS}
-    with listed_fleet(f"sqlite:///{folder}/fleet.db", cell_urls, IndexSettings(path=folder / "index.db")) as fleet:
-        yield fleet
 
 
 @given(drawn=fleets(), deleted_at=st.lists(_moments, min_size=14, max_size=14), data=st.data())
