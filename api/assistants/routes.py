@@ -1,7 +1,9 @@
 """`POST /mcp`: the tools over streamable HTTP, without sessions, so that any process answers any request."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 
@@ -28,12 +30,14 @@ _OF_CONNECTION = {"content-length", "connection"}
 
 
 class AssistantsFace:
-    """The face for assistants; it answers while it is `running`."""
+    """The face for assistants, while it is `running`. Its first request loads the tools, which takes a second."""
 
     def __init__(self, services: Services) -> None:
         self._middleware = services.middleware
         self._clock = services.parts.clock
-        self._answers: ASGIApp | None = None
+        self._web: ASGIApp | None = None
+        self._opening = asyncio.Lock()
+        self._serving: asyncio.Task[None] | None = None
 
     def routes(self) -> Sequence[Route]:
         answer = self._middleware.endpoint(self._answer)
@@ -52,24 +56,39 @@ class AssistantsFace:
     @asynccontextmanager
     async def running(self, web: ASGIApp) -> AsyncIterator[None]:
         """Serve tools in the block. web: the application that they query. Without the extra `mcp` nothing runs."""
-        if find_spec("mcp") is None:
-            yield
-            return
+        self._web = web
+        yield
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait({self._serving})
+        self._web = self._serving = None
+
+    async def _answer(self, request: ApiRequest) -> Response:
+        """Answer a request of a tool's client. Raises NotSupportedError without the extra `mcp`."""
+        if self._web is None or find_spec("mcp") is None:
+            raise NotSupportedError("assistants need the package mcp: install fleetlight[mcp]")
+        async with self._opening:
+            if self._serving is None:
+                await self._open(self._web)
+        http = request.http
+        answer = await call(self._answers, "POST", OPERATION.path, headers=dict(http.headers), body=await http.body())
+        headers = {name: value for name, value in answer.headers.items() if name not in _OF_CONNECTION}
+        return Response(answer.body, answer.status, headers)
+
+    async def _open(self, web: ASGIApp) -> None:
+        await asyncio.to_thread(import_module, f"{__package__}.tools")  # meanwhile other requests go on
         from fleetlight.api.assistants.tools import make_server, over_http  # noqa: PLC0415 -- of an extra
 
         async def ask(path: str, query: str, headers: Mapping[str, str]) -> InProcessResponse:
             return await call(web, "GET", path, query=query, headers=headers)
 
         manager = over_http(make_server(ask, self._clock, version("fleetlight")))
-        async with manager.run():
-            self._answers = manager.handle_request
-            yield
+        self._answers, is_running = manager.handle_request, asyncio.Event()
 
-    async def _answer(self, request: ApiRequest) -> Response:
-        """Answer a request of a tool's client. Raises NotSupportedError without the extra `mcp`."""
-        if self._answers is None:
-            raise NotSupportedError("assistants need the package mcp: install fleetlight[mcp]")
-        http = request.http
-        answer = await call(self._answers, "POST", OPERATION.path, headers=dict(http.headers), body=await http.body())
-        headers = {name: value for name, value in answer.headers.items() if name not in _OF_CONNECTION}
-        return Response(answer.body, answer.status, headers)
+        async def serve() -> None:
+            async with manager.run():
+                is_running.set()
+                await asyncio.Event().wait()
+
+        self._serving = asyncio.create_task(serve())
+        await is_running.wait()

@@ -17,7 +17,7 @@ from fleetlight.api.query.item_query import CountQuery, ItemQuery, default_order
 from fleetlight.api.query.scope import choose_cells, scope_of
 from fleetlight.cells.counting import MAX_ROWS
 from fleetlight.listing.answer import Page, ReadOptions, proof_of
-from fleetlight.listing.count_instances import CountResult, InstanceCounter
+from fleetlight.listing.count_instances import InstanceCounter
 from fleetlight.listing.sources import CellReader
 from fleetlight.query.counts import MAX_GROUPS, CountRequest, limited
 from fleetlight.query.filters import EVERYTHING, Filter
@@ -76,9 +76,15 @@ class QueryCounter:
     ) -> CountedGroups:
         by = tuple(name for each in counting.by if (name := INSTANCE_VALUES[each].stored) is not None)
         counted = await self._counter.count(CountRequest(wanted, INSTANCE_FIELDS, by), fresh, only=only)
+        names = {answer.cell.uuid: answer.cell.name for answer in counted.cells}
+        fields = [counting.known[name] for name in counting.by]
         groups = Counter[Group]()
-        for group, count in _groups_of_stores(counted, counting):
-            groups[group] += count
+        for cell_uuid, counts in counted.by_cell.items():
+            cell = names.get(cell_uuid, cell_uuid)
+            for stored, count in counts.groups.items():
+                values = iter(stored)
+                shown = (_of_store(field, cell if field.name == CELL else next(values), cell) for field in fields)
+                groups[tuple(shown)] += count
         proof = Page(b"", 0, None, counted.cells, has_all_cells=counted.has_all_cells)
         return _counted(groups, counting, proof, is_partial=counted.total.is_partial)
 
@@ -96,15 +102,13 @@ class QueryCounter:
         )
         groups = Counter[Group]()
         pages: list[Page] = []
-        is_partial = False
         async for batch in self._query_engine.batches(question, caller, fresh):
             pages.append(batch.proof)
             for _, cells in batch.rows:
                 groups.update(_groups_of_row(cells_of(cells), counting.by))
-            if sum(page.rows for page in pages) >= self._max_rows and batch.after is not None:
-                is_partial = True
+            if sum(page.rows for page in pages) >= self._max_rows:
                 break
-        return _counted(groups, counting, proof_of(pages), is_partial=is_partial)
+        return _counted(groups, counting, proof_of(pages), is_partial=batch.after is not None)
 
 
 def _counted(groups: Counter[Group], counting: CountQuery, proof: Page, *, is_partial: bool) -> CountedGroups:
@@ -120,16 +124,6 @@ def _is_stored(name: str) -> bool:
     """Whether stores can count by this field."""
     stored = INSTANCE_FIELDS.get(INSTANCE_VALUES[name].stored or "")
     return name == CELL or (stored is not None and (stored.is_sortable or stored.is_list))
-
-
-def _groups_of_stores(counted: CountResult, counting: CountQuery) -> Iterator[tuple[Group, int]]:
-    names = {answer.cell.uuid: answer.cell.name for answer in counted.cells}
-    for cell_uuid, counts in counted.by_cell.items():
-        cell = names.get(cell_uuid, cell_uuid)
-        for stored, count in counts.groups.items():
-            values = iter(stored)
-            by = (counting.known[name] for name in counting.by)
-            yield tuple(_of_store(field, cell if field.name == CELL else next(values), cell) for field in by), count
 
 
 def _of_store(field: Field, value: Any, cell: str) -> Cell:

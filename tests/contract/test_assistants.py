@@ -1,7 +1,8 @@
 """Tools for assistants, asked by the protocol's own client: what they find, and that no part looks like the whole."""
 
+import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,21 @@ def test_tools_only_read_in_every_revision_of_the_protocol(fleet: ComputeFleet, 
     assert {tool.name for tool in tools} == TOOLS
     assert all(tool.annotations.read_only_hint and tool.output_schema for tool in tools)
     assert called(api, "count", mode=mode, **EVERY)["data"] == [{"by": {}, "count": 12}]
+
+
+def test_tools_are_loaded_by_the_first_request_and_not_by_the_start(
+    fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "fleetlight.api.assistants.tools", raising=False)
+    api = fleet.api()
+    api.run(ended(api.app.router.lifespan_context(api.app)))
+    assert "fleetlight.api.assistants.tools" not in sys.modules
+    assert called(api, "count", **EVERY)["data"] == [{"by": {}, "count": 12}]
+
+
+async def ended(block: AbstractAsyncContextManager[object]) -> None:
+    async with block:
+        pass
 
 
 def test_whole_list_says_that_it_is_everything_and_of_when(fleet: ComputeFleet) -> None:
