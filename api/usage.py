@@ -76,7 +76,10 @@ class UsageHandler:
         self._clock = clock
 
     async def show(self, request: ApiRequest) -> Response:
-        """`GET /fleetlight/usage`: of all projects for administrators, of their own project for others."""
+        """`GET /fleetlight/usage`: of all projects for administrators, of their own project for others.
+
+        Raises BadRequestError.
+        """
         caller, form = request.caller, request.query.last("format") or "json"
         if form not in _FORMS:
             raise BadRequestError(f"format: '{form}' is not one of {', '.join(_FORMS)}")

@@ -47,7 +47,7 @@ class KeystoneSessions:
         return self.with_token(token, projects[0].id) if projects else token
 
     def with_token(self, token: str, project: str) -> str:
-        """Get a token of the user of `token` for another project, by id or name."""
+        """Get a token of the user of `token` for another project, by id or name. Raises UnauthorizedError."""
         found = next((each for each in self._projects(token) if project in {each.id, each.name}), None)
         if found is None:
             raise UnauthorizedError("no role in the project", ENDED_CHALLENGE)

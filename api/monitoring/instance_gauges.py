@@ -102,7 +102,7 @@ class InstanceGaugesHandler:
         self._texts = Kept[bytes](services.parts.clock, KEPT_S)
 
     async def show(self, request: ApiRequest) -> Response:
-        """`GET /fleetlight/metrics/instances`"""
+        """`GET /fleetlight/metrics/instances`. Raises ForbiddenError."""
         if not request.caller.is_admin:
             raise ForbiddenError("fleetlight:metrics:instances")
         refuse_unknown(request.query, METRICS.query)

@@ -134,7 +134,7 @@ class BoundaryHandler:
         self._sampler = sampler
 
     async def show(self, request: ApiRequest) -> Response:
-        """`GET /fleetlight/query/boundaries`"""
+        """`GET /fleetlight/query/boundaries`. Raises BadRequestError."""
         parts = number_in("parts", request.query) or _PARTS
         if parts > MAX_PARTS:
             raise BadRequestError(f"parts: {parts}; there may be {MAX_PARTS}")

@@ -147,7 +147,7 @@ class ExportHandler:
         self._clock = clock
 
     async def get(self, request: ApiRequest) -> Response:
-        """`GET /fleetlight/query/export`"""
+        """`GET /fleetlight/query/export`. Raises BadRequestError."""
         caller, kind = request.caller, request.query.last("format") or "csv"
         if kind not in FORMS:
             raise BadRequestError(f"format: '{kind}' is not one of {', '.join(FORMS)}")

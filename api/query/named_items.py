@@ -158,7 +158,10 @@ class _Called(Generic[T]):
         }
 
     def by(self, wanted: str, name: str) -> Sequence[T]:
-        """Return the items named `wanted`, else those of the only name that it abbreviates. name: as written."""
+        """Return the items named `wanted`, else those of the only name that it abbreviates. name: as written.
+
+        Raises ItemLookupError.
+        """
         if wanted in self._by_name:
             return self._by_name[wanted]
         if wanted in self._by_uuid:

@@ -89,7 +89,7 @@ class ViewHandlers:
         return json_answer(_view(view, request.caller), 201)
 
     async def replace(self, request: ApiRequest) -> Response:
-        """`PUT /fleetlight/views/{id}`"""
+        """`PUT /fleetlight/views/{id}`. Raises ForbiddenError."""
         content = await _checked_content(request)
         view, caller = await self._find(request), request.caller
         if view.user_id != caller.user_id:
@@ -98,7 +98,7 @@ class ViewHandlers:
         return json_answer(_view(SavedView(view.id, view.user_id, caller.project_id, content), caller))
 
     async def remove(self, request: ApiRequest) -> Response:
-        """`DELETE /fleetlight/views/{id}`"""
+        """`DELETE /fleetlight/views/{id}`. Raises ForbiddenError."""
         view = await self._find(request)
         if view.user_id != request.caller.user_id and not request.caller.is_admin:
             raise ForbiddenError("fleetlight:views:delete")

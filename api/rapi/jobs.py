@@ -66,7 +66,7 @@ class _WaitBody(BaseModel):
 async def wait_for_job(items: RapiItems, seen: SeenJobs, request: RapiRequest) -> Response:
     """`/2/jobs/J/wait`: wait for a change of a job since its caller's last look.
 
-    Answers with null if nothing has changed for `LONGEST_S`, and at once if the job has ended.
+    Answers with null if nothing has changed for `LONGEST_S`, and at once if the job has ended. Raises RapiError.
     """
     body = _parsed(request.body)
     names = [*WATCHED, *body.fields]

@@ -241,7 +241,10 @@ class Middleware:
         return response
 
     async def request(self, http: HttpRequest, minor: int) -> ApiRequest:
-        """Authenticate the caller, and make the ApiRequest. For use within `answer`."""
+        """Authenticate the caller, and make the ApiRequest. For use within `answer`.
+
+        Raises BadRequestError or UnsupportedMediaTypeError.
+        """
         # While a password check waits, notice if the caller disconnects.
         receive = LookingAhead(http.receive)
         http = HttpRequest(http.scope, receive)

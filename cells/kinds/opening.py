@@ -37,7 +37,10 @@ def open_adapter(cell: Cell, *, statement_timeout_s: float | None = None, clock:
 
 
 def open_changelog_adapter(cell: Cell) -> NativeAdapter:
-    """As `open_adapter`, for a kind of cell that numbers its changes, without a limit for statements."""
+    """As `open_adapter`, for a kind of cell that numbers its changes, without a limit for statements.
+
+    Raises CellUnreachableError.
+    """
     if not cell.can.numbers_changes:
         raise CellUnreachableError(cell.name, f"nothing here numbers the changes of cells of kind '{cell.kind}'")
     with _usable(cell):

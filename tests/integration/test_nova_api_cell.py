@@ -434,8 +434,8 @@ def test_nodes_of_the_api_are_those_that_it_lists(upstream: LiveApi) -> None:
 def test_polls_name_each_server_that_changed_once_with_each_change(
     upstream: LiveApi, adapter: CellAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetlight.cells.kinds.nova_api.changes._INTERVAL_S", 0.0)
-    monkeypatch.setattr("fleetlight.cells.kinds.nova_api.changes._RESTS", 0)
+    monkeypatch.setattr("fleetlight.cells.kinds.nova_api.adapter._INTERVAL_S", 0.0)
+    monkeypatch.setattr("fleetlight.cells.kinds.nova_api.adapter._RESTS", 0)
     assert isinstance(adapter, PolledAdapter)
     hints = adapter.poll_changes()
     assert hints is not None

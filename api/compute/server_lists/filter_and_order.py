@@ -69,7 +69,10 @@ def found_before_the_marker(query: QueryString, caller: Caller, *, action: str) 
 
 
 def build_scope(query: QueryString, caller: Caller, *, action: str) -> Filter:
-    """Build the part of `build_filter` that selects projects, and hides what the caller may not see."""
+    """Build the part of `build_filter` that selects projects, and hides what the caller may not see.
+
+    Raises ForbiddenError.
+    """
     if is_for_all_tenants(query):
         if not caller.is_admin:
             raise ForbiddenError(f"os_compute_api:servers:{action}:get_all_tenants")

@@ -57,7 +57,10 @@ class ServerShowHandler:
         self._timeout_s = timeout_s
 
     async def show(self, request: ApiRequest) -> Response:
-        """`GET /servers/{id}`: from the cell that its mapping names; from the index while that cell is down."""
+        """`GET /servers/{id}`: from the cell that its mapping names; from the index while that cell is down.
+
+        Raises BadRequestError or ServerNotFoundError.
+        """
         server_id = request.http.path_params["server_id"]
         if request.minor >= _NO_PARAMETERS_SINCE and request.query.pairs:
             unexpected = request.query.pairs[0][0]

@@ -85,7 +85,7 @@ class AuthHandlers:
         await self._file.change_for(user_id, revoked)
 
     async def catalog(self, request: IdentityRequest) -> Response:
-        """`GET /v3/auth/catalog`"""
+        """`GET /v3/auth/catalog`. Raises ForbiddenError."""
         if request.token.project_id is None:
             raise ForbiddenError("identity:get_auth_catalog")
         return request.listed("catalog", catalog(request.root, self._region))

@@ -45,7 +45,10 @@ class _Kind:
         return _list(request, f"{self.singular}s", self.items(request))
 
     async def show(self, request: IdentityRequest) -> Response:
-        """Show an object, by id only: clients that have a name try it here first, and then search the list."""
+        """Show an object, by id only: clients that have a name try it here first, and then search the list.
+
+        Raises IdentityNotFoundError.
+        """
         wanted = request.http.path_params[f"{self.singular}_id"]
         if wanted != self.own(request.caller):
             request.require_admin(f"identity:get_{self.singular}")

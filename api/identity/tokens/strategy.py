@@ -62,7 +62,10 @@ class TokenIdentity:
         self.end_session, self.account = self._sessions.end, self._sessions.account
 
     async def authenticate(self, headers: Mapping[str, str], connection: ClientConnection = UNKNOWN) -> Caller:
-        """Authenticate by a token, or by name and password (`log_in`), for programs that cannot get a token."""
+        """Authenticate by a token, or by name and password (`log_in`), for programs that cannot get a token.
+
+        Raises UnauthorizedError.
+        """
         if TOKEN_HEADER not in headers and "Authorization" in headers:
             name, password = name_and_password(headers["Authorization"], TOKEN_CHALLENGE)
             return await self.log_in(name, password, connection)

@@ -21,7 +21,6 @@ from fleetlight.cells.database.leases import ExclusiveLock, open_leases
 from fleetlight.cells.errors import CellUnreachableError
 from fleetlight.cells.kinds.native.changelog_pruning import ChangelogPruning
 from fleetlight.cells.kinds.native.outbox import heartbeat_message, to_message
-from fleetlight.cells.kinds.native.relay_bus import RelayBus
 from fleetlight.cells.kinds.native.relay_metrics import RelayMetrics
 from fleetlight.cells.kinds.native.relay_numbers import RelayNumbers, RelayReplacedError
 from fleetlight.cells.model import Cell
@@ -36,6 +35,9 @@ if TYPE_CHECKING:
     from fleetlight.bus.traces import Traces
 
 _log = structlog.get_logger(__name__)
+
+# Between two checks of the bus by a relay on standby.
+_CHECK_INTERVAL_S = 60.0
 
 
 def is_relayed(cell: Cell) -> bool:
@@ -327,3 +329,36 @@ class Relay:
         self._heartbeat()
         self._metrics.failures.labels(self._cell.uuid, type(error).__name__).inc()
         _log.warning("relay.waiting", cell=self._cell.name, attempt=attempt, reason=str(error))
+
+
+class RelayBus:
+    """The bus of a relay. check: raises BusError. is_reached: whether the last `require` reached the bus."""
+
+    def __init__(self, cell: Cell, check: Callable[[], None]) -> None:
+        self._cell = cell
+        self._check = check
+        self._is_away = False
+        self.check_due_s = 0.0
+        self.is_reached = False
+
+    def require(self) -> None:
+        """Raises BusError if the bus cannot be reached."""
+        self.is_reached = False
+        self._check()
+        self.is_reached = True
+
+    def look_now_and_then(self) -> None:
+        """Log whether this relay could take over, since a wrong account or authority would show too late."""
+        if time.monotonic() < self.check_due_s:
+            return
+        was_away, self._is_away = self._is_away, False
+        try:
+            self._check()
+        except BusError as error:
+            self._is_away = True
+            if not was_away:
+                _log.warning("relay.standby_without_bus", cell=self._cell.name, reason=str(error))
+        else:
+            if was_away:
+                _log.info("relay.standby_has_bus_again", cell=self._cell.name)
+        self.check_due_s = time.monotonic() + _CHECK_INTERVAL_S

@@ -8,21 +8,21 @@ everything that the filter may mean, and keeps the first rows. See docs/decision
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from heapq import merge, nsmallest
 from itertools import chain, groupby, islice, takewhile
 from typing import Any
 from urllib.parse import urlencode
 
 from fleetlight.cells.errors import CellUnreachableError, UpstreamError
-from fleetlight.cells.kinds.nova_api.changes import ChangedServers
 from fleetlight.cells.kinds.nova_api.client import ComputeApi, MarkerGoneError, Query
 from fleetlight.cells.kinds.nova_api.items import to_record
 from fleetlight.cells.kinds.nova_api.nodes import node_capacities, node_records
 from fleetlight.cells.kinds.nova_api.query import DELETED_ONES, SOFT_DELETED, query_of
 from fleetlight.cells.kinds.nova_api.upstream import Upstream
-from fleetlight.cells.model import Cell, ChangeHints, InstanceRow, PartialRows
+from fleetlight.cells.model import Cell, ChangeHints, Hints, InstanceRow, PartialRows
 from fleetlight.cells.node_capacity import NodeCapacity
 from fleetlight.cells.upstream.address import UpstreamAddress
 from fleetlight.query.evaluate import matcher
@@ -40,6 +40,13 @@ _SMALLEST_PAGE, _LARGEST_PAGE = 50, 1000
 # More servers than this are searched among those that changed lately, as most did; fewer are requested one by one.
 _FEW = 2
 _LATELY_S = 300
+_INTERVAL_S = 2.0
+# Hosts write the times that the API compares, in whole seconds, and it shows a server a moment later.
+_OVERLAP_S = 15
+# Rest between two requests, as a multiple of the API's response time.
+_RESTS = 5
+# Each server may need a request of its own; more are left to the next comparison.
+_MOST_NAMED = 100
 _OF_ADMINISTRATORS = "OS-EXT-SRV-ATTR:host"
 _OPPOSITE = {Direction.ASC: Direction.DESC, Direction.DESC: Direction.ASC}
 
@@ -345,3 +352,40 @@ def _once(rows: Iterable[InstanceRow]) -> Iterator[InstanceRow]:
         if row.uuid not in seen:
             seen.add(row.uuid)
             yield row
+
+
+@dataclass(slots=True)
+class ChangedServers:
+    """ChangeHints (fleetlight.cells.model). They prove nothing, since some changes do not set `updated_at`.
+
+    since: returns a digest of each server that changed after a moment, including deleted ones; raises
+        CellUnreachableError.
+    """
+
+    since: Callable[[int], Mapping[str, int]]
+    clock: Clock
+    is_continued = False
+    _asked_at: int = field(init=False)
+    _shown: Mapping[str, int] = field(default_factory=dict)
+    _due_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._asked_at = self.clock()
+
+    def take(self) -> Hints | None:
+        begun_s = time.monotonic()
+        if begun_s < self._due_s:
+            return None
+        since, self._asked_at = self._asked_at - _OVERLAP_S * MICROSECONDS_PER_SECOND, self.clock()
+        try:
+            shown = self.since(since)
+        finally:
+            # A list that takes too long must not be requested over and over, nor grow.
+            took_s = time.monotonic() - begun_s
+            self._due_s = begun_s + took_s + max(_INTERVAL_S, _RESTS * took_s)
+        changed = [uuid for uuid, state in shown.items() if self._shown.get(uuid) != state]
+        self._shown = shown
+        return Hints(frozenset(changed[:_MOST_NAMED]), None)
+
+    def close(self) -> None:
+        """Nothing is open between two requests."""

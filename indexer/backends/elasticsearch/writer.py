@@ -122,7 +122,7 @@ class ElasticsearchWriter:
     def write(self, documents: Iterable[Document]) -> WriteResult:
         """Write documents, with two bulks in flight.
 
-        If the server cannot take some of them now, the rest is written nevertheless.
+        If the server cannot take some of them now, the rest is written nevertheless. Raises PartlyWrittenError.
         """
         refused: dict[int, str] = {}
         described = described_documents(documents, self._settings.schemas_dir)

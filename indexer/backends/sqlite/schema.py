@@ -309,7 +309,10 @@ def query_translated(path: Path) -> Iterator[None]:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Translate SQLite's errors to ours, except those for values that do not fit, which `write` handles."""
+    """Translate SQLite's errors to ours, except those for values that do not fit, which `write` handles.
+
+    Raises IndexUnavailableError or IndexRequestError.
+    """
     try:
         yield
     except UNSTORABLE:

@@ -126,7 +126,10 @@ class ServiceHandlers:
         return json_answer({"services": items}, headers=of_cells.headers)
 
     async def update_by_host(self, request: ApiRequest) -> Response:
-        """Change a service as the last element of the address says, as in `PUT /os-services/disable`."""
+        """Change a service as the last element of the address says, as in `PUT /os-services/disable`.
+
+        Raises BadRequestError or NotFoundError.
+        """
         wanted = await _BY_HOST.read(request)
         request.authorize("os_compute_api:os-services:update")
         change, answer = _change_by_word(request, wanted)

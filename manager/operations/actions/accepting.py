@@ -142,6 +142,7 @@ class Acceptance:
         """As `create`, in a transaction around the block, which claims hosts before the block begins.
 
         Yields the function that accepts the instances; if the block fails, nothing is accepted.
+        Raises InstanceExistsError.
         """
         now = self._clock()
         unbuilt = {

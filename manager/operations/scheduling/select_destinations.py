@@ -88,7 +88,10 @@ def claim_hosts(
     max_attempts: int = 1,
     is_forthcoming: bool = False,
 ) -> Sequence[Destination]:
-    """As `select_destinations`, but returns Destinations. is_forthcoming: whether the instances are reservations."""
+    """As `select_destinations`, but returns Destinations. is_forthcoming: whether the instances are reservations.
+
+    Raises NoValidHostError.
+    """
     if spec.unsupported:
         raise NoValidHostError(spec.unsupported)
     if len(instance_uuids) > 1:

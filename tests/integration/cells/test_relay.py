@@ -509,7 +509,7 @@ def test_relay_that_stands_by_says_once_that_it_could_not_take_over(
             assert standby.run_once() == 0
         assert len(checks) == 1, "it looks now and then"
         assert [entry["event"] for entry in logs] == ["relay.standby_without_bus"], "at its first look"
-        monkeypatch.setattr("fleetlight.cells.kinds.native.relay_bus._CHECK_INTERVAL_S", 0.0)
+        monkeypatch.setattr("fleetlight.cells.kinds.native.relay._CHECK_INTERVAL_S", 0.0)
         standby._bus.check_due_s = 0.0
         standby.run_once()
         wrong.clear()
