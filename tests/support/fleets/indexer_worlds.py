@@ -25,7 +25,7 @@ from fleetlight.cells.migrations import upgrade_cell, upgrade_fleet
 from fleetlight.cells.model import Cell, InstanceRow
 from fleetlight.cells.settings import RelaySettings
 from fleetlight.cells.tables import changes
-from fleetlight.indexer.backends.base import CellProgress, Document
+from fleetlight.indexer.backends.base import CellProgress, Document, IndexWriter
 from fleetlight.indexer.backends.opening import open_writer
 from fleetlight.indexer.backends.settings import IndexSettings
 from fleetlight.indexer.metrics import IndexerMetrics
@@ -93,27 +93,14 @@ class World:
     def auditing(self, service: IndexerService) -> Iterator[None]:
         """The audit of what the service follows, as fast as it can."""
         settings = INDEXER.model_copy(update={"audit_interval_s": 0.1, "audit_share": 1})
-        with self._repairing() as repair:
-            auditor = Auditor(lambda: service.audited, repair, settings, IndexerMetrics(CollectorRegistry()))
-            with in_thread(auditor.run):
-                yield
-
-    @contextmanager
-    def _repairing(self) -> Iterator[CellRepair]:
         with (
             closing(open_writer(self.index)) as writer,
             closing(CellLeases(self.fleet.open_leases("test repair"))) as leases,
         ):
-            yield CellRepair(
-                self.fleet.cells,
-                open_changelog_adapter,
-                open_adapter,
-                writer=writer,
-                leases=leases,
-                owners=self.fleet,
-                journals=self.fleet.journals,
-                clock=system_clock,
-            )
+            repair = _repair(self.fleet, writer, leases)
+            auditor = Auditor(lambda: service.audited, repair, settings, IndexerMetrics(CollectorRegistry()))
+            with in_thread(auditor.run):
+                yield
 
     def rows(self) -> Sequence[InstanceRow]:
         with closing(open_changelog_adapter(self.cell)) as adapter:
@@ -165,6 +152,19 @@ class World:
         return True
 
 
+def _repair(fleet: Fleet, writer: IndexWriter, leases: CellLeases) -> CellRepair:
+    return CellRepair(
+        fleet.cells,
+        open_changelog_adapter,
+        open_adapter,
+        writer=writer,
+        leases=leases,
+        owners=fleet,
+        journals=fleet.journals,
+        clock=system_clock,
+    )
+
+
 @contextmanager
 def indexing(
     fleet: Fleet,
@@ -211,17 +211,7 @@ def indexing(
         service = IndexerService(
             cells, parts, open_adapter=open_changelog_adapter, refresh_interval_s=0.05, cells_refresh_interval_s=0.2
         )
-        repair = CellRepair(
-            fleet.cells,
-            open_changelog_adapter,
-            open_adapter,
-            writer=writer,
-            leases=leases,
-            owners=fleet,
-            journals=fleet.journals,
-            clock=system_clock,
-        )
-        with in_thread(service.run), in_thread(Sealer(repair, parts.metrics).run):
+        with in_thread(service.run), in_thread(Sealer(_repair(fleet, writer, leases), parts.metrics).run):
             yield service
 
 

@@ -18,6 +18,7 @@ from fleetlight.notifications.errors import MessageRefusedError
 from tests.support.memory.memory_bus import MemoryBus, MemoryReceiver
 from tests.support.memory.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
 from tests.support.memory.memory_fleet import MemoryFailures
+from tests.support.memory.stage import NativeStage
 
 UUID = "7a1d5a0a-90b1-4f36-8f6e-0000000000aa"
 
@@ -85,13 +86,11 @@ def test_id_is_that_of_the_message_as_it_came() -> None:
     assert once.body != body
 
 
-class Stage:
+class Stage(NativeStage[MemoryCell]):
     def __init__(self) -> None:
-        self.bus = MemoryBus()
-        self.failures = MemoryFailures()
-        self.letters = DeadLetters(
-            CELL_UUID, self.failures, self.bus.receiver(), IndexerMetrics(CollectorRegistry()), lambda: NOW
-        )
+        super().__init__(MemoryCell())
+        metrics = IndexerMetrics(self.registry)
+        self.letters = DeadLetters(CELL_UUID, self.failures, self.bus.receiver(), metrics, lambda: NOW)
 
     def keep(self, *bodies: bytes) -> list[str]:
         messages = [Message(body, ROUTING_KEY, {}) for body in bodies]
@@ -156,7 +155,7 @@ def test_dead_letters_are_not_taken_in_vain_again_and_again(monkeypatch: pytest.
 
     monkeypatch.setattr(MemoryReceiver, "take_dead", counted)
     stage = Stage()
-    stage.bus.dead_lettered.append((MemoryCell().create(), "rejected by the broker", ""))
+    stage.bus.dead_lettered.append((stage.cell.create(), "rejected by the broker", ""))
     stage.failures.is_away = True
     for _ in range(100):
         stage.letters.take_from_bus()
@@ -188,7 +187,7 @@ def test_dead_letter_is_not_left_to_a_bus_that_ends_with_the_process() -> None:
 
 def test_message_that_the_broker_has_given_up_on_is_a_failure() -> None:
     stage = Stage()
-    stage.bus.dead_lettered.append((MemoryCell().create(), "rejected by the broker", ""))
+    stage.bus.dead_lettered.append((stage.cell.create(), "rejected by the broker", ""))
     stage.letters.take_from_bus()
     [failure] = stage.failures.kept.values()
     assert failure.summary.reason == "undeliverable"

@@ -4,15 +4,12 @@ Another worker goes on: the end is that of an undisturbed run. So each guest run
 on no other one, and nothing is locked, allocated, or left on a host that has no use for it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, select
+from sqlalchemy import event, select
 
-from fleetlight.cells.fleet.fleet import Fleet
-from fleetlight.cells.model import Cell
 from fleetlight.cells.tables import (
     allocations,
     compute_nodes,
@@ -32,6 +29,9 @@ from fleetlight.manager.operations.opcodes.opcode import OpCode
 from tests.support.fleets.acting_cell import FLAVOR, REQUEST
 from tests.support.memory.memory_store import MemoryStore
 from tests.support.played.hosts_with_agents import MIRRORED, AgentCell
+from tests.unit.manager.operations.test_hosts_with_agents import acting
+
+__all__ = ["acting"]
 
 
 def create(acting: AgentCell) -> None:
@@ -167,13 +167,6 @@ class Trial:
             "locks": acting.locks(),
             "ends": ends,
         }
-
-
-@pytest.fixture
-def acting(engine: Engine, fleet: Fleet, cell: Cell, tmp_path: Path) -> Iterator[AgentCell]:
-    acting = AgentCell(engine, fleet, cell, tmp_path / "agents")
-    yield acting
-    acting.agents.close()
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
