@@ -5,7 +5,7 @@ whose account cannot write. Both raise IndexUnavailableError if the store does n
 refuses a request, and no other errors.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -124,7 +124,8 @@ class CellProgress:
     epoch: of the cell, in which the watermark counts, or an earlier one (fleetlight.indexer.writing.epoch_history).
     problem: why lists do without the index of a cell that it once had whole, as a sentence.
     log: None if no indexer has looked at logs of the cell's databases.
-    The last four are stored apart from the rest, and only searchers fill them in.
+    These four are stored apart from the rest, and only searchers fill them in.
+    saved_as: identifies the write that saved it, where the backend numbers writes.
     """
 
     cell_uuid: str
@@ -135,6 +136,7 @@ class CellProgress:
     epoch: str | None = field(default=None, compare=False)
     problem: str | None = field(default=None, compare=False)
     log: LogState | None = field(default=None, compare=False)
+    saved_as: tuple[int, int] | None = field(default=None, compare=False)
 
     def with_facts(self, facts: Mapping[tuple[str, str], Any], seal: SealState = CHECKED_BY_SEARCHES) -> "CellProgress":
         """Add what searchers report. facts: state by kind, one of CELL_FACTS, and uuid of the cell.
@@ -310,9 +312,13 @@ class IndexWriter(OtherItemStore, Protocol):
         Afterwards a document of any version can be written in its place.
         """
 
-    def save_progress(self, progress: Sequence[CellProgress]) -> None:
-        """Save the progress of cells.
+    def save_progress(
+        self, progress: Sequence[CellProgress], over: Mapping[str, CellProgress] | None = None
+    ) -> Set[str]:
+        """Save the progress of cells, but not over what another process has saved since it was loaded.
 
+        over: what `load_progress` returned; the progress of other cells is saved whatever is there. Returns the cells
+        whose progress was not saved.
         Raises IndexReplacedError if the index is no longer the one that `prepare` saw; so does `make_searchable`.
         """
 

@@ -35,8 +35,10 @@ def sync_and_record(
     CellRestoredError if the cell is restored at each attempt.
     """
 
+    nothing = CellProgress(cell_uuid, 0, 0, is_complete=False)
+
     def saved() -> CellProgress:
-        return writer.load_progress().get(cell_uuid, CellProgress(cell_uuid, 0, 0, is_complete=False))
+        return writer.load_progress().get(cell_uuid, nothing)
 
     own: WritesAndReads = writer if owners is None else OwnWriter(writer, cell_uuid, owners)
     for _ in range(_ATTEMPTS):
@@ -46,7 +48,7 @@ def sync_and_record(
                 source,
                 writer,
                 history,
-                take_back=lambda: writer.save_progress([CellProgress(cell_uuid, 0, 0, is_complete=False)]),
+                take_back=lambda: writer.save_progress([nothing]),
                 pause=pause,
                 on_step=lambda: on_progress(0),
                 owners=owners,
@@ -61,11 +63,14 @@ def sync_and_record(
             )
         if _is_of_present(history, result):
             writer.make_searchable()
-            known = saved()
-            watermark = max(known.watermark, result.sequence)
-            writer.save_progress(
-                [CellProgress(cell_uuid, watermark, known.fresh_as_of, is_complete=not result.rejected)]
-            )
+            is_saved = False
+            while not is_saved:
+                loaded = writer.load_progress()
+                known = loaded.get(cell_uuid, nothing)
+                watermark = max(known.watermark, result.sequence)
+                reached = CellProgress(cell_uuid, watermark, known.fresh_as_of, is_complete=not result.rejected)
+                # An indexer that follows the cell may take back what it has promised at the same moment.
+                is_saved = not writer.save_progress([reached], loaded)
             return result
         history.begin_reconcile()
     raise CellRestoredError(source.adapter.cell.name)

@@ -28,7 +28,7 @@ def forget_lost_future(
     writer: IndexWriter,
     history: History,
     *,
-    take_back: Callable[[], None],
+    take_back: Callable[[], object],
     pause: Callable[[float], object],
     on_step: Callable[[], None],
     owners: KnowsOwners | None,

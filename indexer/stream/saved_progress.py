@@ -62,6 +62,7 @@ class SavedProgress:
     def save(self, followed: Sequence[ReachedProgress]) -> Set[str]:
         """Save progress that has changed. It is a promise, so everything up to it must be searchable.
 
+        Where another process saves at the same moment, the next call judges what it has saved.
         Returns the cells for which another process has withdrawn the promise: their progress is not saved, and their
         followers must begin anew with the progress in the index.
         """
@@ -78,7 +79,10 @@ class SavedProgress:
                     refused.add(uuid)
             refused |= taken_back
             believed = [reached for reached in changed if reached.progress.cell_uuid not in refused]
-            self._writer.save_progress(self._not_behind_others(believed, saved))
+            # Whoever withdraws a promise does so whatever is there, and no other may promise over it unseen.
+            withdrawn = {each.progress.cell_uuid for each in believed if self._takes_back(each)}
+            over = {uuid: progress for uuid, progress in saved.items() if uuid not in withdrawn}
+            refused |= self._writer.save_progress(self._not_behind_others(believed, saved), over)
         # Save logs last: with an older position a follower reads part of the log twice, which does no harm.
         self._save_logs({each.progress.cell_uuid: each.log for each in followed if each.log is not None}, refused)
         for reached in followed:

@@ -354,6 +354,18 @@ def test_progress_is_kept(index: Index) -> None:
     assert index.progress() == expected
 
 
+def test_progress_is_not_saved_over_what_another_process_has_saved_meanwhile(index: Index) -> None:
+    taken_back = CellProgress("c0", 0, 0, is_complete=False)
+    index.writer.save_progress([CellProgress(uuid, 5, 2, is_complete=True) for uuid in ("c0", "c1")])
+    loaded = index.writer.load_progress()
+    index.writer.save_progress([taken_back])
+    higher = [CellProgress(uuid, 6, 2, is_complete=True) for uuid in ("c0", "c1", "c2")]
+    assert index.writer.save_progress(higher, loaded) == {"c0"}
+    assert index.writer.load_progress() == {"c0": taken_back, "c1": higher[1], "c2": higher[2]}
+    assert index.writer.save_progress(higher, index.writer.load_progress()) == frozenset()
+    assert index.writer.load_progress()["c0"] == higher[0]
+
+
 def test_state_is_kept_by_kind_and_name_until_it_is_forgotten(index: Index) -> None:
     assert index.writer.load_state("sync") == {}
     index.writer.save_state("sync", {"c0": {"rows": 3, "after": ["é", None]}, "c1": [1.5]})

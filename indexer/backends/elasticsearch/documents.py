@@ -5,7 +5,7 @@ orders, version, digest, and the view, of which each piece is a separate value, 
 without being parsed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -310,33 +310,52 @@ def to_outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
     return result
 
 
-def to_progress_bulk(progress: Iterable[CellProgress], *, index_uuid: str, state_uuid: str) -> bytes:
-    """The body of a bulk request that saves the progress of cells in an index, with its facts' index (Owner)."""
+def to_progress_bulk(
+    progress: Iterable[CellProgress], over: Mapping[str, CellProgress], *, index_uuid: str, state_uuid: str
+) -> bytes:
+    """The body of a bulk request that saves the progress of cells in an index, with its facts' index (Owner).
+
+    over: as in IndexWriter.save_progress.
+    """
     lines: list[bytes] = []
     for cell in progress:
-        lines.append(_encode({"index": {"_id": cell.cell_uuid}}))
+        action: dict[str, Any] = {"_id": cell.cell_uuid}
+        if (known := over.get(cell.cell_uuid)) is not None and known.saved_as is not None:
+            action["if_seq_no"], action["if_primary_term"] = known.saved_as
+        lines.append(_encode({"index": action}))
         source = {"watermark": cell.watermark, "fresh_as_of": cell.fresh_as_of, "is_complete": cell.is_complete}
         lines.append(_checked(cell.cell_uuid, {**source, INDEX_UUID: index_uuid, STATE_UUID: state_uuid}))
     return b"\n".join([*lines, b""])
 
 
-def check_progress_saved(answer: bytes) -> None:
-    """Raises IndexUnavailableError or IndexRequestError if the server did not save the progress."""
-    for item in decoded(_BULK_ANSWER, answer).items:
-        if not item.index.is_done:
+def not_saved(progress: Iterable[CellProgress], answer: bytes) -> Set[str]:
+    """The cells whose progress another process has saved meanwhile, from the answer of a bulk request.
+
+    Raises IndexUnavailableError or IndexRequestError if the server did not save the progress for another reason.
+    """
+    changed = set[str]()
+    for cell, item in zip(progress, decoded(_BULK_ANSWER, answer).items, strict=True):
+        if item.index.status == _CONFLICT:
+            changed.add(cell.cell_uuid)
+        elif not item.index.is_done:
             raise item.index.failure("the progress could not be saved")
+    return changed
 
 
 def progress_of(index_uuids: Sequence[str], state_uuid: str) -> dict[str, Any]:
     """The search for the progress of every cell in one of these indexes."""
     wanted = [{"terms": {INDEX_UUID: list(index_uuids)}}, {"term": {STATE_UUID: state_uuid}}]
-    return {"size": MAX_CELLS, "query": {"bool": {"filter": wanted}}}
+    return {"size": MAX_CELLS, "seq_no_primary_term": True, "query": {"bool": {"filter": wanted}}}
 
 
 def from_progress_hits(answer: bytes) -> dict[str, CellProgress]:
     """Progress by cell uuid from the answer of a search, without what another program has written."""
     return {
-        hit.id: CellProgress(hit.id, *(hit.source[name] for name in ("watermark", "fresh_as_of", "is_complete")))
+        hit.id: CellProgress(
+            hit.id,
+            **{name: hit.source[name] for name in ("watermark", "fresh_as_of", "is_complete")},
+            saved_as=(hit.seq_no, hit.primary_term),
+        )
         for hit in decoded(_KEPT_ANSWER, answer).hits.hits
         if hit.is_ours
     }

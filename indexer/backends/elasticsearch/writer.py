@@ -4,7 +4,7 @@ Nothing is searchable until the indexer calls `make_searchable`, and no request 
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -39,7 +39,6 @@ from fleetlight.indexer.backends.elasticsearch.documents import (
     BulkOutcome,
     Kept,
     RemovalOutcome,
-    check_progress_saved,
     check_state_saved,
     from_field_counts,
     from_found,
@@ -48,6 +47,7 @@ from fleetlight.indexer.backends.elasticsearch.documents import (
     from_progress_hits,
     from_removals,
     from_writes,
+    not_saved,
     progress_of,
     state_of,
     to_bulks,
@@ -214,16 +214,18 @@ class ElasticsearchWriter:
             send(self._client, "POST", path, other_items.mark_of(item_type, cell_uuid)), self._items_uuid()
         )
 
-    def save_progress(self, progress: Sequence[CellProgress]) -> None:
+    def save_progress(
+        self, progress: Sequence[CellProgress], over: Mapping[str, CellProgress] | None = None
+    ) -> Set[str]:
         """Save progress, and refresh at once: the API reads it by searching, and it is small."""
         if not progress:
-            return
+            return frozenset()
         self._target.keep_up()
         asked = "items.index.status,items.index.result,items.index.error"
         path = f"/{self._names.progress}/_bulk?refresh=true&filter_path={asked}"
         owner = self._target.owner
-        lines = to_progress_bulk(progress, index_uuid=owner.instances, state_uuid=owner.state)
-        check_progress_saved(send(self._client, "POST", path, lines, content_type=NDJSON))
+        lines = to_progress_bulk(progress, over or {}, index_uuid=owner.instances, state_uuid=owner.state)
+        return not_saved(progress, send(self._client, "POST", path, lines, content_type=NDJSON))
 
     def load_progress(self) -> Mapping[str, CellProgress]:
         """The progress of the current physical indexes; a writer that prepared others notices that when it saves."""

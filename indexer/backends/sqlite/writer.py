@@ -5,7 +5,7 @@ The writer creates the file and its tables; searchers open the file read-only.
 
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
@@ -250,14 +250,23 @@ class SqliteWriter:
         with self._using():
             return other_items.are_items_whole(self._connection, item_type, cell_uuid)
 
-    def save_progress(self, progress: Sequence[CellProgress]) -> None:
+    def save_progress(
+        self, progress: Sequence[CellProgress], over: Mapping[str, CellProgress] | None = None
+    ) -> Set[str]:
         self.make_searchable()
         with self._writing():
+            saved = read_progress(self._connection, self._progress) if over else {}
+            changed = {uuid for uuid, known in (over or {}).items() if saved.get(uuid) != known}
             self._connection.executemany(
                 f"INSERT OR REPLACE INTO {self._progress} (cell_uuid, watermark, fresh_as_of, is_complete) "  # noqa: S608
                 "VALUES (?, ?, ?, ?)",
-                [(cell.cell_uuid, cell.watermark, cell.fresh_as_of, cell.is_complete) for cell in progress],
+                [
+                    (cell.cell_uuid, cell.watermark, cell.fresh_as_of, cell.is_complete)
+                    for cell in progress
+                    if cell.cell_uuid not in changed
+                ],
             )
+        return changed.intersection(cell.cell_uuid for cell in progress)
 
     def load_progress(self) -> Mapping[str, CellProgress]:
         with self._using():

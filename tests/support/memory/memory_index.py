@@ -1,7 +1,7 @@
 """An index that lives in memory and can be made to fail."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -49,6 +49,7 @@ class MemoryIndex:
     """An IndexWriter.
 
     failures: how many of the next calls fail. is_blocked: writes fail. refused: uuid -> why it is rejected.
+    overtaken_by: runs once, between the load of progress and a save over it.
     """
 
     documents: dict[str, Document] = field(default_factory=dict)
@@ -63,6 +64,7 @@ class MemoryIndex:
     refused: dict[str, str] = field(default_factory=dict)
     before_write: Callable[[], object] | None = None
     is_replaced: bool = False
+    overtaken_by: Callable[[], object] | None = None
     is_blocked: bool = False
     seal: MemorySeal = field(default_factory=MemorySeal)
     _lock: Any = field(default_factory=Lock)
@@ -194,12 +196,19 @@ class MemoryIndex:
             on_batch(len(gone))
             return len(gone)
 
-    def save_progress(self, progress: Sequence[CellProgress]) -> None:
+    def save_progress(
+        self, progress: Sequence[CellProgress], over: Mapping[str, CellProgress] | None = None
+    ) -> Set[str]:
+        if over is not None and (act := self.overtaken_by) is not None:
+            self.overtaken_by = None
+            act()
         with self._lock:
             self._maybe_fail()
             if self.is_replaced:
                 raise IndexReplacedError("memory")
-            self.saved |= {cell.cell_uuid: cell for cell in progress}
+            changed = {uuid for uuid, known in (over or {}).items() if self.saved.get(uuid) != known}
+            self.saved |= {cell.cell_uuid: cell for cell in progress if cell.cell_uuid not in changed}
+            return changed.intersection(cell.cell_uuid for cell in progress)
 
     def load_progress(self) -> Mapping[str, CellProgress]:
         self._maybe_fail()

@@ -90,6 +90,15 @@ def sync(cell: RestorableCell, index: MemoryIndex, *, pauses: list[float] | None
     sync_and_record(CELL_UUID, CellRows(cell, batch_size=2), index, checkpoints=checkpoints, pause=waited.append)
 
 
+def test_what_is_taken_back_while_a_sync_is_recorded_is_not_promised_again(
+    cell: RestorableCell, index: MemoryIndex
+) -> None:
+    index.save_progress([CellProgress(CELL_UUID, cell.last_sequence, 5, is_complete=True)])
+    index.overtaken_by = lambda: index.save_progress([CellProgress(CELL_UUID, 0, 0, is_complete=False)])
+    sync(cell, index)
+    assert index.saved[CELL_UUID] == CellProgress(CELL_UUID, cell.last_sequence, 0, is_complete=True)
+
+
 @pytest.mark.parametrize("page", [1, 5, 10])
 def test_cell_that_is_restored_while_it_is_synced_for_the_first_time_leaves_nothing_of_its_lost_future(
     cell: RestorableCell, index: MemoryIndex, page: int

@@ -100,6 +100,17 @@ def test_indexer_does_not_repeat_a_promise_that_another_has_taken_back(
     assert index.saved[CELL_UUID] == promised
 
 
+def test_promise_that_is_taken_back_while_another_is_being_saved_stays_taken_back(index: MemoryIndex) -> None:
+    one, other = indexer(index), indexer(index)
+    other.save([reached(10, epoch_history=KNOWN)])
+    one.learn({CELL_UUID})
+    index.overtaken_by = lambda: one.save([reached(0, is_complete=False, started_over=1, epoch_history=KNOWN)])
+    assert other.save([reached(12, epoch_history=KNOWN)]) == frozenset()
+    assert not index.saved[CELL_UUID].is_complete
+    assert other.save([reached(13, epoch_history=KNOWN)]) == {CELL_UUID}, "it has to learn what is there"
+    assert not index.saved[CELL_UUID].is_complete
+
+
 def test_indexer_that_has_saved_nothing_yet_does_not_complete_what_another_has_begun(index: MemoryIndex) -> None:
     one = indexer(index)
     index.save_state(EPOCHS, {CELL_UUID: "second"})

@@ -1,7 +1,7 @@
 """The whole indexer on memory: followers in their threads, a bus and a cell that break, an index that goes away."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -944,9 +944,10 @@ def test_indexer_that_has_synced_does_not_save_less_than_the_one_that_is_active_
         seen: set[int] = set()
         save_progress = stage.index.save_progress
 
-        def see(progress: Sequence[CellProgress]) -> None:
-            save_progress(progress)
+        def see(progress: Sequence[CellProgress], over: Mapping[str, CellProgress] | None = None) -> Set[str]:
+            changed = save_progress(progress, over)
             seen.add(stage.index.saved[CELL_UUID].watermark)
+            return changed
 
         stage.index.save_progress = see  # type: ignore[method-assign]
         stage.bus.waiting.append(coming[0])
