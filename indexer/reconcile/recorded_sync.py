@@ -63,15 +63,8 @@ def sync_and_record(
             )
         if _is_of_present(history, result):
             writer.make_searchable()
-            is_saved = False
-            while not is_saved:
-                loaded = writer.load_progress()
-                known = loaded.get(cell_uuid, nothing)
-                watermark = max(known.watermark, result.sequence)
-                reached = CellProgress(cell_uuid, watermark, known.fresh_as_of, is_complete=not result.rejected)
-                # An indexer that follows the cell may take back what it has promised at the same moment.
-                is_saved = not writer.save_progress([reached], loaded)
-            return result
+            if _is_recorded(writer, cell_uuid, result):
+                return result
         history.begin_reconcile()
     raise CellRestoredError(source.adapter.cell.name)
 
@@ -84,3 +77,17 @@ def _is_of_present(history: History, result: SyncResult) -> bool:
     except CellRestoredError:
         return False
     return not result.has_gone_back
+
+
+def _is_recorded(writer: IndexWriter, cell_uuid: str, result: SyncResult) -> bool:
+    """Save the progress; False if an indexer that follows the cell has just taken back what the index had of it."""
+    was_complete = False
+    while True:
+        loaded = writer.load_progress()
+        known = loaded.get(cell_uuid, CellProgress(cell_uuid, 0, 0, is_complete=False))
+        if was_complete and not known.is_complete:
+            return False
+        was_complete, watermark = known.is_complete, max(known.watermark, result.sequence)
+        reached = CellProgress(cell_uuid, watermark, known.fresh_as_of, is_complete=not result.rejected)
+        if not writer.save_progress([reached], loaded):
+            return True

@@ -79,9 +79,9 @@ class SavedProgress:
                     refused.add(uuid)
             refused |= taken_back
             believed = [reached for reached in changed if reached.progress.cell_uuid not in refused]
-            # Whoever withdraws a promise does so whatever is there, and no other may promise over it unseen.
-            withdrawn = {each.progress.cell_uuid for each in believed if self._takes_back(each)}
-            over = {uuid: progress for uuid, progress in saved.items() if uuid not in withdrawn}
+            # Whoever promises nothing saves that whatever is there; nobody promises over what it has not seen.
+            promised = {each.progress.cell_uuid for each in believed if each.progress.is_complete}
+            over = {uuid: progress for uuid, progress in saved.items() if uuid in promised}
             refused |= self._writer.save_progress(self._not_behind_others(believed, saved), over)
         # Save logs last: with an older position a follower reads part of the log twice, which does no harm.
         self._save_logs({each.progress.cell_uuid: each.log for each in followed if each.log is not None}, refused)

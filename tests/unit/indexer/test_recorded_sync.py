@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from fleetlight.cells.model import InstanceRow
-from fleetlight.indexer.backends.base import EPOCHS, CellProgress
+from fleetlight.indexer.backends.base import EPOCHS, RECONCILIATIONS, CellProgress
 from fleetlight.indexer.errors import CellRestoredError
 from fleetlight.indexer.reconcile.fill import CellRows
 from fleetlight.indexer.reconcile.recorded_sync import sync_and_record
@@ -90,13 +90,14 @@ def sync(cell: RestorableCell, index: MemoryIndex, *, pauses: list[float] | None
     sync_and_record(CELL_UUID, CellRows(cell, batch_size=2), index, checkpoints=checkpoints, pause=waited.append)
 
 
-def test_what_is_taken_back_while_a_sync_is_recorded_is_not_promised_again(
+def test_cell_whose_promise_is_taken_back_while_a_sync_is_recorded_is_compared_before_it_is_promised_again(
     cell: RestorableCell, index: MemoryIndex
 ) -> None:
     index.save_progress([CellProgress(CELL_UUID, cell.last_sequence, 5, is_complete=True)])
     index.overtaken_by = lambda: index.save_progress([CellProgress(CELL_UUID, 0, 0, is_complete=False)])
     sync(cell, index)
     assert index.saved[CELL_UUID] == CellProgress(CELL_UUID, cell.last_sequence, 0, is_complete=True)
+    assert index.load_state(RECONCILIATIONS) == {CELL_UUID: 1}
 
 
 @pytest.mark.parametrize("page", [1, 5, 10])

@@ -111,6 +111,16 @@ def test_promise_that_is_taken_back_while_another_is_being_saved_stays_taken_bac
     assert not index.saved[CELL_UUID].is_complete
 
 
+def test_promise_after_a_start_is_not_saved_over_one_that_was_taken_back_meanwhile(index: MemoryIndex) -> None:
+    one, other = indexer(index), indexer(index)
+    other.save([reached(10, epoch_history=KNOWN)])
+    other.save([reached(0, is_complete=False, started_over=1, epoch_history=KNOWN)])
+    one.learn({CELL_UUID})
+    index.overtaken_by = lambda: one.save([reached(1, is_complete=False, started_over=1, epoch_history=KNOWN)])
+    other.save([reached(12, started_over=1, epoch_history=KNOWN)])
+    assert not index.saved[CELL_UUID].is_complete
+
+
 def test_indexer_that_has_saved_nothing_yet_does_not_complete_what_another_has_begun(index: MemoryIndex) -> None:
     one = indexer(index)
     index.save_state(EPOCHS, {CELL_UUID: "second"})
