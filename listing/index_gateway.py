@@ -60,6 +60,7 @@ class IndexDeadline:
 
     One heavy query must not take the index from all callers. While a query is overdue and the index has answered none
     since, one other query at a time tries the index; when the index answers it, only the overdue query counts as slow.
+    Queries with patience heed only overdue ones with patience, so those that begin together all wait that long once.
     on_failure: called when an overdue query fails, unless the index has answered other queries since it began.
     """
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Condition, Thread
 
 import structlog
@@ -146,6 +146,8 @@ class ProgressCache:
             is_idle = self._is_closed or time.monotonic() - self._wanted_at > _IDLE_AFTER_S
             if is_idle and self._wanted is None:
                 self._has_thread = False
+                # Later it says nothing about a reading that is late.
+                self._last = replace(self._last, error=None)
                 return False
             self._under_way, self._wanted = self._wanted or _new_future(), None
             self._under_way_since = time.monotonic()

@@ -155,6 +155,22 @@ async def test_index_that_failed_and_does_not_answer_the_next_reading_in_time_ha
     cache.close()
 
 
+async def test_reading_that_is_late_long_after_one_that_failed_has_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_IDLE_AFTER_S", 0.1)
+    index = Late()
+    cache = ProgressCache(index.progress, 0.05)
+    index.is_away = True
+    with pytest.raises(IndexUnavailableError, match="away"):
+        await cache.get()
+    await asyncio.to_thread(wait_until, lambda: not cache._has_thread)
+    index.is_away, index.asked = False, 1
+    for _ in range(5):
+        with pytest.raises(IndexSlowError):
+            await cache.get()
+    index.goes_on.set()
+    cache.close()
+
+
 async def test_request_that_ends_takes_the_reading_from_nobody_else() -> None:
     index = Late()
     index.asked = 1
