@@ -68,7 +68,7 @@ class AssistantsFace:
         if self._web is None or find_spec("mcp") is None:
             raise NotSupportedError("assistants need the package mcp: install fleetlight[mcp]")
         async with self._opening:
-            if self._serving is None:
+            if self._serving is None or self._serving.done():
                 await self._open(self._web)
         http = request.http
         answer = await call(self._answers, "POST", OPERATION.path, headers=dict(http.headers), body=await http.body())
@@ -83,12 +83,17 @@ class AssistantsFace:
             return await call(web, "GET", path, query=query, headers=headers)
 
         manager = over_http(make_server(ask, self._clock, version("fleetlight")))
-        self._answers, is_running = manager.handle_request, asyncio.Event()
+        self._answers, has_begun = manager.handle_request, asyncio.get_running_loop().create_future()
 
         async def serve() -> None:
-            async with manager.run():
-                is_running.set()
-                await asyncio.Event().wait()
+            try:
+                async with manager.run():
+                    has_begun.set_result(None)
+                    await asyncio.Event().wait()
+            except Exception as error:
+                if has_begun.done():
+                    raise
+                has_begun.set_exception(error)
 
         self._serving = asyncio.create_task(serve())
-        await is_running.wait()
+        await has_begun

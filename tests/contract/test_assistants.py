@@ -10,6 +10,7 @@ import httpx2
 import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.types import TextContent
 
 from fleetlight.api.assistants import routes
@@ -92,6 +93,24 @@ def test_tools_are_loaded_by_the_first_request_and_not_by_the_start(
     api.run(ended(api.app.router.lifespan_context(api.app)))
     assert "fleetlight.api.assistants.tools" not in sys.modules
     assert called(api, "count", **EVERY)["data"] == [{"by": {}, "count": 12}]
+
+
+def test_tools_that_could_not_be_opened_are_opened_by_the_next_request(
+    fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = fleet.api()
+
+    async def scenario() -> list[int]:
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        headers = {"Accept": "application/json, text/event-stream"}
+        async with api.app.router.lifespan_context(api.app):
+            with monkeypatch.context() as broken:
+                broken.setattr(StreamableHTTPSessionManager, "run", lambda _: 1 / 0)
+                first = await api.ask("POST", "/mcp", json=asked, headers=headers)
+            return [first.status_code, (await api.ask("POST", "/mcp", json=asked, headers=headers)).status_code]
+
+    assert api.run(scenario())[0] == 500
+    assert called(api, "count", **EVERY)["complete"] is True
 
 
 async def ended(block: AbstractAsyncContextManager[object]) -> None:
