@@ -185,9 +185,7 @@ def _text_order(compared: Compared, difference: Difference) -> bool:
     texts = [place for place, key in enumerate(keys) if key in _TEXTS]
     if not texts or not (difference.kind is Kind.ORDER or (difference.kind in _ROWS and _is_page(compared))):
         return False
-    given = compared.question.values("sort_dir")
-    directions = [*given, *[given[0] if given else "desc"] * len(keys)]
-    order = [(_MEMBERS.get(key, ""), each) for key, each in zip(keys[: texts[-1] + 1], directions, strict=False)]
+    order = _order(compared.question, texts[-1] + 1)
     rows, page = list(compared.ours.servers), compared.nova if difference.kind is Kind.EXTRA else compared.ours
     is_behind_marker = bool(compared.question.values("marker"))
     if difference.kind in _ROWS and page.next_link is None and not is_behind_marker:
@@ -199,6 +197,13 @@ def _text_order(compared: Compared, difference: Difference) -> bool:
         return False
     is_behind = page.next_link is not None and _is_sorted([*rows, *wanted], order)
     return not wanted or is_behind or (is_behind_marker and _is_sorted([*wanted, *rows], order))
+
+
+def _order(question: Question, length: int) -> list[tuple[str, str]]:
+    """The first sort keys of a request: the member of a server that shows each, and `asc` or `desc`."""
+    keys, given = question.values("sort_key"), question.values("sort_dir")
+    directions = [*given, *[given[0] if given else "desc"] * len(keys)]
+    return [(_MEMBERS.get(key, ""), each) for key, each in zip(keys[:length], directions, strict=False)]
 
 
 def _is_sorted(rows: Sequence[Mapping[str, Any]], order: Sequence[tuple[str, str]]) -> bool:
@@ -281,13 +286,20 @@ def _refused_pattern(compared: Compared, difference: Difference) -> bool:
 def _sorted_nulls(compared: Compared, difference: Difference) -> bool:
     """Nova fails to sort them, or leaves rows without a value out of pages behind a marker that has one.
 
-    Behind a marker without a value it has other rows: in the marker's cell those that sort behind it by the remaining
-    keys, in other cells only those with another value.
+    Behind a marker without a value it has other rows: in the marker's cell those that come behind it by the remaining
+    keys, in other cells only those with another value. Ours are then those behind it in the order with nulls lowest.
     """
     keys = compared.question.values("sort_key")
     members = [_MEMBERS.get(key, "") for key in keys]
     if difference.kind in _ROWS and any(compared.marker.get(member, "") is None for member in members):
-        return True
+        order = [*_order(compared.question, len(keys)), ("id", "asc")]
+        row, rows = compared.row(difference.server), list(compared.ours.servers)
+        if any(member not in each for each in (row, compared.marker) for member, _ in order):
+            return True
+        is_behind = _is_sorted([compared.marker, row], order)
+        if difference.kind is Kind.EXTRA:
+            return is_behind
+        return not is_behind or (compared.ours.next_link is not None and _is_sorted([*rows, row], order))
     if difference.kind is Kind.EXTRA and compared.question.values("marker"):
         row = compared.row(difference.server)
         return any(row.get(member) is None for member in members)

@@ -222,13 +222,36 @@ def test_page_behind_a_build_request_has_other_rows_and_a_page_behind_another_se
         assert {explanation(Compared(question, nova, ours), each) for each in found} == {None}
 
 
-RUNNING = row(**{STATE: "active"})
+NULL, RUNNING = {STATE: None}, row(**{STATE: "active"})
+BEFORE, BEHIND, LAST = row(ONE, **NULL), row(THREE, **NULL), row(THREE.replace("3", "4"), **NULL)
 
 
-@pytest.mark.parametrize(("nova", "ours"), [(listed(RUNNING), listed()), (listed(), listed(RUNNING))])
-def test_page_behind_a_marker_that_nova_shows_without_a_value_has_other_rows(nova: Answer, ours: Answer) -> None:
-    question = asked(f"sort_key=vm_state&marker={TWO}")
-    assert named(question, nova, ours, **{STATE: None}) == {"sorted-nulls"}
-    assert named(question, nova, ours, **{STATE: "active"}) == {None}
-    assert named(question, nova, ours) == {None}
-    assert named(asked(f"marker={TWO}"), nova, ours, **{STATE: None}) == {None}
+@pytest.mark.parametrize(
+    ("nova", "ours", "is_explained"),
+    [
+        # Nova goes on by the id alone.
+        (listed(RUNNING), listed(), True),
+        (listed(BEFORE), listed(), True),
+        (listed(), listed(BEHIND), True),
+        (cut(LAST), cut(BEHIND), True),
+        # These belong behind the marker, or do not.
+        (listed(BEHIND), listed(), False),
+        (cut(BEHIND), cut(LAST), False),
+        (listed(), listed(RUNNING), False),
+        (listed(), listed(BEFORE), False),
+    ],
+)
+def test_page_behind_a_marker_that_nova_shows_without_a_value_has_other_rows(
+    nova: Answer, ours: Answer, is_explained: bool
+) -> None:
+    question, marker = asked(f"sort_key=vm_state&marker={TWO}"), row(TWO, **NULL)
+    found = differences(question, nova, ours)
+    assert all(explanation(Compared(question, nova, ours, marker=marker), each) for each in found) is is_explained
+
+
+def test_values_of_a_marker_count_where_they_are_missing_and_sorted_by() -> None:
+    question, plain = asked(f"sort_key=vm_state&marker={TWO}"), asked(f"marker={TWO}")
+    assert named(question, listed(RUNNING), listed(), **row(TWO, **NULL)) == {"sorted-nulls"}
+    assert named(question, listed(RUNNING), listed(), **row(TWO, **{STATE: "active"})) == {None}
+    assert named(question, listed(RUNNING), listed()) == {None}
+    assert named(plain, listed(RUNNING), listed(), **row(TWO, **NULL)) == {None}
