@@ -60,7 +60,7 @@ class IndexDeadline:
 
     One heavy query must not take the index from all callers. While a query is overdue and the index has answered none
     since, one other query at a time tries the index; when the index answers it, only the overdue query counts as slow.
-    Queries with patience heed only overdue ones with patience, so those that begin together all wait that long once.
+    A query with `patience_s` ignores overdue queries without it, so all that begin together wait that long, once.
     on_failure: called when an overdue query fails, unless the index has answered other queries since it began.
     """
 
@@ -68,7 +68,7 @@ class IndexDeadline:
         self._deadline_s = deadline_s
         self._on_failure = on_failure
         self._answered_at = float("-inf")
-        # When each began, and whether it was given patience.
+        # When each query began, and whether it has patience_s.
         self._overdue: dict[asyncio.Future[Any], tuple[float, bool]] = {}
         self._is_tried = False
         self._under_way = 0
@@ -80,7 +80,7 @@ class IndexDeadline:
     async def run(self, query: Coroutine[Any, Any, T], patience_s: float | None = None) -> T:
         """Return or raise the result of `query`, a request to the index. Raises IndexSlowError at the deadline.
 
-        patience_s: the deadline of a query that nobody else can answer, unless an earlier one of these is overdue.
+        patience_s: the deadline of a query that no cell can answer, unless an earlier one of these is overdue.
         """
         overdue = [began_at for began_at, was_patient in self._overdue.values() if was_patient or not patience_s]
         if not any(map(self._is_silent_since, overdue)):

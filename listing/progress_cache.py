@@ -90,7 +90,7 @@ class ProgressCache:
         timeout_s = self._deadline_s if remembered is None else min(timeout_s, self._deadline_s)
         if reading is self._under_way and now - self._under_way_since > self._deadline_s:
             if last.error is not None:
-                raise last.error  # nobody waits for the end of one that hangs until its own time limit
+                raise last.error  # no request waits until the time limit of a reading that hangs
             timeout_s = 0.0  # others have waited for this reading already
         answer = asyncio.wrap_future(reading)
         try:

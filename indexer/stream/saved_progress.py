@@ -79,7 +79,7 @@ class SavedProgress:
                     refused.add(uuid)
             refused |= taken_back
             believed = [reached for reached in changed if reached.progress.cell_uuid not in refused]
-            # Whoever promises nothing saves that whatever is there; nobody promises over what it has not seen.
+            # An indexer replaces whatever is saved by no promise, but by a promise only what it has read.
             promised = {each.progress.cell_uuid for each in believed if each.progress.is_complete}
             over = {uuid: progress for uuid, progress in saved.items() if uuid in promised}
             refused |= self._writer.save_progress(self._not_behind_others(believed, saved), over)
