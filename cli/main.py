@@ -11,6 +11,7 @@ from fleetlight.cli.interpreter import look_for_garbage_seldom
 
 # More than any fleet needs; the hard limit of a container may be a thousand times as high.
 _ENOUGH_FILES = 2**20
+_INTERRUPT_AGAIN_S = 1.0
 
 
 def main() -> None:
@@ -18,7 +19,9 @@ def main() -> None:
 
     SIGTERM ends a command as Ctrl-C does, so that it saves its progress; servers install handlers of their own.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as a shell starts commands in the background
+            signal.signal(number, _interrupt)
     look_for_garbage_seldom()
     allow_open_files()
     try:
@@ -29,8 +32,17 @@ def main() -> None:
         sys.exit(INTERRUPTED)
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt until a command handles it: Python drops an exception that is raised in a finalizer."""
+    signal.setitimer(signal.ITIMER_REAL, _INTERRUPT_AGAIN_S)
+    if number != signal.SIGALRM or sys.exception() is None:
+        raise KeyboardInterrupt
+
+
+def go_on_after_interrupt() -> None:
+    """For a command that handled KeyboardInterrupt, and still has work to do."""
+    if signal.getsignal(signal.SIGALRM) is _interrupt:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def allow_open_files() -> None:

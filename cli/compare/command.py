@@ -31,6 +31,7 @@ from fleetlight.cli.compare.report import (
 from fleetlight.cli.compare.sites import Login, Site, open_site
 from fleetlight.cli.compare.tally import Tally
 from fleetlight.cli.errors import CommandError, ConfigurationError
+from fleetlight.cli.main import go_on_after_interrupt
 from fleetlight.cli.options import Output, OutputOption, examples
 from fleetlight.cli.output import print_json, print_notice, print_paragraph, print_result, print_rows, print_table
 from fleetlight.cli.work_progress import shown_progress
@@ -179,6 +180,7 @@ def compare(
         try:
             comparison.run(iter(asked), most=requests, for_s=for_s)
         except KeyboardInterrupt:
+            go_on_after_interrupt()
             is_stopped = True
         except UpstreamError as error:
             refused = ConfigurationError(str(error))

@@ -24,9 +24,12 @@ from fleetlight.cli.options import program
 @pytest.fixture
 def handlers() -> Iterator[None]:
     """What the program does about signals and garbage ends with the test."""
-    before, threshold = signal.getsignal(signal.SIGTERM), gc.get_threshold()
+    numbers, threshold = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM), gc.get_threshold()
+    before = [signal.getsignal(number) for number in numbers]
     yield
-    signal.signal(signal.SIGTERM, before)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
     gc.set_threshold(*threshold)
 
 
@@ -48,6 +51,38 @@ def test_ctrl_c_and_sigterm_show_no_traceback(
         fleetlight.cli.main.main()
     assert ended.value.code == 130
     assert capsys.readouterr() == ("", "")
+
+
+_DROPS_A_SIGNAL = """
+import os, signal, sys, time
+import fleetlight.cli.app, fleetlight.cli.main
+
+class Signalled:
+    def __del__(self):
+        os.kill(os.getpid(), signal.{name})
+
+def work():
+    signalled = Signalled()
+    del signalled
+    print("dropped", flush=True)
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        time.sleep(1.5)
+        raise
+
+fleetlight.cli.app.app = work
+fleetlight.cli.main.main()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_signal_that_comes_in_a_finalizer_ends_a_command_which_then_ends_its_work_undisturbed(name: str) -> None:
+    program = _DROPS_A_SIGNAL.format(name=name)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout) == (130, "dropped\ninterrupted\n")
+    assert "Exception ignored in: <function Signalled.__del__" in ended.stderr
 
 
 @pytest.mark.usefixtures("handlers")
