@@ -9,6 +9,7 @@ from openstack.connection import Connection
 from openstack.identity.v3._proxy import Proxy
 
 from tests.support.servers.live_api import LiveApi, live_api
+from tests.support.waiting import wait_until
 
 INSTANCES = 30
 
@@ -17,6 +18,9 @@ INSTANCES = 30
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveApi]:
     folder = tmp_path_factory.mktemp("live")
     with live_api(folder, "--cells", "2", "--simulate", "--instances", str(INSTANCES), "--rate", "0") as api:
+        # The API is ready before the simulation has made all instances.
+        with closing(connection(api, "fleetlight")) as connected:
+            wait_until(lambda: len(list(connected.compute.servers(all_projects=True))) == INSTANCES, timeout_s=120)
         yield api
 
 
