@@ -11,7 +11,6 @@ from fleetlight.cli.interpreter import look_for_garbage_seldom
 
 # More than any fleet needs; the hard limit of a container may be a thousand times as high.
 _ENOUGH_FILES = 2**20
-_INTERRUPT_AGAIN_S = 1.0
 
 
 def main() -> None:
@@ -30,11 +29,14 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    finally:
+        # Python takes its handlers away before the process ends, and an alarm without one kills it.
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt until a command handles it: Python drops an exception that is raised in a finalizer."""
-    signal.setitimer(signal.ITIMER_REAL, _INTERRUPT_AGAIN_S)
+    """Raise KeyboardInterrupt each second until a command handles it: Python drops what is raised in a finalizer."""
+    signal.setitimer(signal.ITIMER_REAL, 1.0)
     if number != signal.SIGALRM or sys.exception() is None:
         raise KeyboardInterrupt
 
