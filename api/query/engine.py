@@ -6,9 +6,11 @@ returns. It reads all other items by fleetlight.listing.list_items.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -30,7 +32,7 @@ from fleetlight.listing.past import PastLister
 from fleetlight.listing.sources import CellFailure, CellReader
 from fleetlight.query.filters import EVERYTHING, Filter
 from fleetlight.query.page import PageRequest
-from fleetlight.query.sort import SortOrder
+from fleetlight.query.sort import INSTANCES_BY_UUID, SortOrder
 from fleetlight.resources.fields import Record
 from fleetlight.resources.instance import INSTANCE_FIELDS
 from fleetlight.resources.query_fields.instance_status import OBSERVED_FIELDS
@@ -80,15 +82,22 @@ class QueryEngine:
         observer: records how the answer is made. Raises ForbiddenError, FleetUnreachableError, QueryError.
         """
         limit = self._max_limit if question.limit is None else min(question.limit, self._max_limit)
+        read = partial(self.batches, caller=caller, fresh=fresh, only=only, observer=observer)
         rows: Sequence[Row] = ()
         pages: list[Page] = []
-        after = None
-        async for page in self.batches(question, caller, fresh, only, limit=limit, observer=observer):
+        after, is_sure = None, True
+        async for page in read(question, limit=limit):
             rows = page.rows if not pages else _merged(question, rows, page.rows)
             pages.append(page.proof)
             after = page.after
             if len(rows) >= limit or sum(each.rows for each in pages) >= MAX_ROWS_TRIED:
                 break
+            if is_sure and after is not None and after[-1] is not None and question.rows_move:
+                # A row that moves into this page now would be in neither. The position behind a cell ends in None.
+                if (whole := await _read_by_uuid(question, read)) is not None:
+                    rows, pages, after = whole.rows, [whole.proof], None
+                    break
+                is_sure, pages[-1] = False, _with_moved(page.proof)
         if len(rows) > limit or (len(rows) == limit and after is not None):
             rows, after = rows[:limit], rows[limit - 1][0]
         return QueryResult(rows, after, proof_of(pages))
@@ -106,8 +115,8 @@ class QueryEngine:
     ) -> AsyncIterator[QueryResult]:
         """Yield all rows of a query in batches, at least one; the limit of the query does not count. See `answer`.
 
-        An instance that moves in the order meanwhile may be in two batches, or in none; the proof of a batch covers
-        only that batch. limit: rows of a batch; by default those of the largest page. read_by: see QueryRequest.
+        If the order lets rows move, an instance may be in two batches, or in none; the proof of a batch covers only
+        that batch. limit: rows of a batch; by default those of the largest page. read_by: see QueryRequest.
         """
         if question.known.name != INSTANCE_FIELDS.name:
             pages = self._item_pages.pages
@@ -281,6 +290,30 @@ def _in_cell(name: str, page: QueryResult, end: Sequence[Any] | None, of_all: Pa
     rows = [((name, *position), row) for position, row in page.rows]
     proof = replace(proof_of([of_all, page.proof]), rows=page.proof.rows)
     return QueryResult(rows, end if page.after is None else (name, *page.after), proof)
+
+
+async def _read_by_uuid(question: ItemQuery, read: Callable[..., AsyncIterator[QueryResult]]) -> QueryResult | None:
+    """Read all rows by uuid, by which none moves, and sort those behind the marker; None if they are too many.
+
+    read: `QueryEngine.batches`.
+    """
+    if question.by_cell is not None:
+        return None
+    rows: list[Row] = []
+    pages: list[Page] = []
+    async for page in read(replace(question, after=None), read_by=INSTANCES_BY_UUID):
+        rows += page.rows
+        pages.append(page.proof)
+        if page.after is not None and sum(each.rows for each in pages) >= MAX_ROWS_TRIED:
+            return None
+    placed = sorted(((question.comparable(row[0]), row) for row in rows), key=itemgetter(0))
+    begin = None if question.after is None else question.comparable(question.after)
+    return QueryResult([row for place, row in placed if begin is None or place > begin], None, proof_of(pages))
+
+
+def _with_moved(proof: Page) -> Page:
+    reason = "rows may have moved in the order while it was read in several pages: order by uuid"
+    return replace(proof, cells=[answer.lacking(reason) for answer in proof.cells])
 
 
 def _merged(question: ItemQuery, rows: Sequence[Row], later: Sequence[Row]) -> Sequence[Row]:

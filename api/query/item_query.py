@@ -97,6 +97,11 @@ class ItemQuery:
     as_of: int | None = None
     by_cell: SortKey | None = None
 
+    @property
+    def rows_move(self) -> bool:
+        """Whether a row may change its place in the order while the query is answered."""
+        return self.known.name == INSTANCE_FIELDS.name and self.as_of is None and not self.order.keeps_places
+
     def comparable(self, position: Sequence[Any]) -> tuple[Any, ...]:
         """Return a sort key of a position, in the order of the rows."""
         if self.by_cell is None:
