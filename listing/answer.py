@@ -19,6 +19,9 @@ from fleetlight.query.filters import Filter
 from fleetlight.query.retention import may_match_forgotten
 from fleetlight.resources.units import MICROSECONDS_PER_SECOND
 
+_MOST_AHEAD_US = 2_000_000
+"""Each process is within a second of the fleet's clock (fleetlight.cells.fleet.fleet_clock), or is not sure."""
+
 
 class Consistency(StrEnum):
     """How fresh a request wants its answer (docs/architecture.md, "One merge, many sources")."""
@@ -142,11 +145,12 @@ class Freshness:
     def is_complete(self, progress: CellProgress) -> bool:
         """Whether the index is known to have every change of a cell up to about now.
 
-        A progress dated far in the future counts as stale: its clock was wrong, and it would stay fresh long after the
-        indexer stopped.
+        A progress dated further in the future than two clocks may differ counts as stale: its clock was wrong, and it
+        would stay fresh long after the indexer stopped.
         """
         limit_us = self.limit_s * MICROSECONDS_PER_SECOND
-        return self.is_sure and progress.is_complete and abs(self.now - progress.fresh_as_of) <= limit_us
+        behind_us = self.now - progress.fresh_as_of
+        return self.is_sure and progress.is_complete and -min(limit_us, _MOST_AHEAD_US) <= behind_us <= limit_us
 
     def behind_s(self, progress: CellProgress) -> float:
         """Seconds since the moment up to which the index is known to be complete; negative if that is in the future."""
@@ -183,10 +187,14 @@ class LiveCell(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IndexedCells:
-    """cells: uuids of those that the index answers for. too_short: horizons before which the request may want rows."""
+    """cells: uuids of those that the index answers for. too_short: horizons before which the request may want rows.
+
+    beside_waiting: uuids of cells that are read live as are the servers of their deployment that wait for a cell.
+    """
 
     cells: Collection[str]
     too_short: Collection[int]
+    beside_waiting: Collection[str]
 
 
 def choose_indexed(
@@ -209,7 +217,10 @@ def choose_indexed(
         and fresh.answers(progress.get(cell.uuid), consistency)
         and progress[cell.uuid].horizon not in too_short
     }
-    return IndexedCells(indexed, too_short)
+    # A server may leave those that wait for a cell just before they are read, and the index of its cell lack it yet.
+    waiting = {cell.api_database_url for cell in cells if cell.uuid not in indexed and cell.is_before_cells}
+    beside = {cell.uuid for cell in cells if cell.api_database_url in waiting} if waiting else set()
+    return IndexedCells(indexed - beside, too_short, beside & indexed)
 
 
 def answer_of(

@@ -115,14 +115,14 @@ class InstanceCounter:
             ask_live=query.options.ask_live,
         )
         live = [cell for cell in query.cells if cell.uuid not in chosen.cells]
+        by_cell: dict[str, Counts] = {}
+        # As in a page: the index does not wait for the cells; what waits for a cell may be in one at the next read.
+        await self._search(query, chosen.cells, by_cell)
         if live:
             await query.slot.ask_cells()
-        # As for a page: an instance that Nova has not yet written to a cell may be in one by the second read.
-        first = [cell for cell in live if cell.is_before_cells]
-        by_cell: dict[str, Counts] = {}
-        await asyncio.gather(*(self._ask(query, cell, by_cell) for cell in first))
-        others = (self._ask(query, cell, by_cell) for cell in live if not cell.is_before_cells)
-        await asyncio.gather(self._search(query, chosen.cells, by_cell), *others)
+        for is_first in (True, False):
+            asked = [cell for cell in live if cell.is_before_cells is is_first]
+            await asyncio.gather(*(self._ask(query, cell, by_cell) for cell in asked))
         lacking = await self._add_announced(query, [cell for cell in live if cell.uuid not in query.down], by_cell)
         outcomes = {cell.uuid: _LiveCount(query.down.get(cell.uuid), lacks=lacking.get(cell.uuid)) for cell in live}
         substitutes = [uuid for uuid, outcome in outcomes.items() if outcome.failure is not None and uuid in progress]

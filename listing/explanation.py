@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from fleetlight.indexer.backends.base import CellProgress
-from fleetlight.listing.answer import Consistency, Freshness
+from fleetlight.listing.answer import Consistency, Freshness, IndexedCells
 from fleetlight.listing.merge_sort import Row, Source
 from fleetlight.query.page import PageRequest
 from fleetlight.resources.fields import from_microseconds
@@ -85,14 +85,14 @@ class Observer:
 class Reasons:
     """The reasons for the source of each cell. no_index: why the index answers for no cell; None if it does for some.
 
-    ask_live: cells read live because of tokens or own changes. too_short: see IndexedCells.
+    ask_live: cells read live because of tokens or own changes. chosen: the cells that the index answers for.
     """
 
     consistency: Consistency
     limit_s: float
     no_index: str | None
     ask_live: Collection[str]
-    too_short: Collection[int]
+    chosen: IndexedCells
 
     def of(self, progress: CellProgress | None, fresh: Freshness) -> str:
         """Return the reason for one cell. progress: the progress of the index in it."""
@@ -104,7 +104,9 @@ class Reasons:
             return _UNKNOWN
         if progress.cell_uuid in self.ask_live:
             return "the index lacks a change that the list includes"
-        if progress.horizon in self.too_short:
+        if progress.cell_uuid in self.chosen.beside_waiting:
+            return "the servers of its deployment that wait for a cell are read live, and may be in this one by now"
+        if progress.horizon in self.chosen.too_short:
             moment = from_microseconds(progress.horizon).isoformat(timespec="seconds")
             return f"deleted rows from before {moment} may be wanted, which the index has no longer"
         behind_s = fresh.behind_s(progress)

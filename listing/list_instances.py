@@ -16,7 +16,7 @@ from fleetlight.listing.explanation import DescribesPages, Observer, Query, Reas
 from fleetlight.listing.index_gateway import IndexGateway, ProgressByCell
 from fleetlight.listing.merge_sort import Row, Source, merge_sorted
 from fleetlight.listing.settings import SearchSettings
-from fleetlight.listing.sources import CellFailure, CellReader, CellSource, RowsMovedError, live_batch_size
+from fleetlight.listing.sources import CellFailure, CellReader, CellSource, RowsMovedError, begun, live_batch_size
 from fleetlight.query.filters import leaves
 from fleetlight.query.page import PageRequest
 from fleetlight.views.projection import Projection
@@ -117,19 +117,17 @@ class InstanceLister:
             found = await self._index.page(request, indexed, listing.projection)
             return self._page(listing, found, {}, progress, fresh)
         live = self._live_sources(listing, asked, progress, in_batches=in_batches)
-        if live:
-            await listing.slot.ask_cells()
         by_cell: list[tuple[str | None, Source]] = list(live.items())
         if indexed:
             by_cell.append((None, self._index.source(request, indexed, listing.projection)))
-        sources = [source for _, source in by_cell]
+        sources: list[Source] = [source for _, source in by_cell]
         if observer is not None:
             why = Reasons(
                 listing.options.consistency,
                 self._settings.staleness_limit_s,
                 self._index.why_not or observer.no_index,
                 listing.options.ask_live,
-                chosen.too_short,
+                chosen,
             )
             sources = observer.begin(
                 replace(request, fields=listing.projection.fields),
@@ -138,10 +136,17 @@ class InstanceLister:
             )
         announced = self._announced_source(listing, live)
         try:
-            if before_cells := [live[cell.uuid] for cell in cells if cell.is_before_cells and cell.uuid in live]:
+            if indexed:
+                # What removes documents waits for lists, but not until they may ask the cells.
+                sources[-1] = await begun(sources[-1])
+            if live:
+                await listing.slot.ask_cells()
+            if before_cells := [number for number, cell in enumerate(asked) if cell.is_before_cells]:
                 # Nova writes a new server to its cell, and then deletes its build request. A list that read build
                 # requests last could miss the server in both.
-                await asyncio.gather(*(source.read_ahead() for source in before_cells))
+                first = await asyncio.gather(*(begun(sources[number]) for number in before_cells))
+                for number, source in zip(before_cells, first, strict=True):
+                    sources[number] = source
             merged = await _first_of([*sources, announced], request)
         finally:
             listing.down.update({uuid: source.failure for uuid, source in live.items() if source.failure is not None})

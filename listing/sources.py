@@ -166,6 +166,24 @@ class _Batches(ABC):
         return rows[known:]
 
 
+class _Begun:
+    """A source whose first batch is read already."""
+
+    def __init__(self, first: Sequence[Row], source: Source) -> None:
+        self._first: Sequence[Row] | None = first
+        self._source = source
+
+    async def next_batch(self) -> Sequence[Row]:
+        """See Source."""
+        first, self._first = self._first, None
+        return await self._source.next_batch() if first is None else first
+
+
+async def begun(source: Source) -> Source:
+    """Read the first batch now; returns a source of all batches."""
+    return _Begun(await source.next_batch(), source)
+
+
 class BatchedSource(_Batches):
     """A source that reads its batches by `read`."""
 
@@ -220,22 +238,14 @@ class CellSource(_Batches):
         self._may_start_over = may_start_over
         self._open_substitute = substitute
         self._substitute: Source | None = None
-        self._ahead: Sequence[Row] | None = None
 
     @property
     def has_substitute(self) -> bool:
         """Whether the index delivers the remaining rows."""
         return self._substitute is not None
 
-    async def read_ahead(self) -> None:
-        """Read the first batch now, for the first call of `next_batch`."""
-        self._ahead = await self.next_batch()
-
     async def next_batch(self) -> Sequence[Row]:
         """See Source. Raises RowsMovedError if the page may start over."""
-        if self._ahead is not None:
-            ahead, self._ahead = self._ahead, None
-            return ahead
         if self.failure is None:
             try:
                 return await super().next_batch()

@@ -434,7 +434,9 @@ def test_one_indexer_repairs_a_restored_cell_and_the_other_goes_on_from_there(wo
         wait_until(have_both_gone_on, timeout_s=60)
         wait_until_index_equals_cell(world)
         syncs = _counted(logs, "indexer.sync_started") - syncs
-    assert (_counted(logs, "indexer.cell_reconciled"), syncs) == (1, 0)
+    assert _counted(logs, "indexer.cell_reconciled") == 1
+    # Between the end of the repair and the progress that says so, the other one may find it still to be done.
+    assert syncs <= 1
     assert world.documents([story.deleted])[story.deleted].record["deleted"] is False
 
 

@@ -51,7 +51,24 @@ def test_index_answers_for_cells_that_it_follows_well_enough_for_the_question(
 ) -> None:
     cells = (CELL, OLD, STALE, UNKNOWN)
     chosen = choose_indexed(wanted, cells, PROGRESS, FRESH, consistency=consistency, ask_live=ask_live)
-    assert chosen == IndexedCells(indexed, too_short)
+    assert chosen == IndexedCells(indexed, too_short, set())
+
+
+def test_cells_of_a_nova_are_asked_where_the_servers_that_wait_for_one_are() -> None:
+    """A server may have left them just now, and the index of its cell lack it yet."""
+    waiting, nova, other = (
+        Cell(name, name, CellKind.NOVA_DB, url, "", api_database_url=api)
+        for name, url, api in (("c2", "sqlite:///api", "sqlite:///api"), ("c0", "", "sqlite:///api"), ("c1", "", "x"))
+    )
+    chosen = choose_indexed(
+        LIVE_ONES, (waiting, nova, other), PROGRESS, FRESH, consistency=Consistency.BOUNDED, ask_live=()
+    )
+    assert chosen == IndexedCells({"c1"}, [], {"c0"})
+    fresh = {**PROGRESS, "c2": progress(waiting)}
+    chosen = choose_indexed(
+        LIVE_ONES, (waiting, nova, other), fresh, FRESH, consistency=Consistency.BOUNDED, ask_live=()
+    )
+    assert chosen == IndexedCells({"c0", "c1", "c2"}, [], set())
 
 
 @dataclass

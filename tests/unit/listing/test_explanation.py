@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from fleetlight.indexer.backends.base import BEING_RECONCILED, EPOCHS, REPAIRS, CellProgress
-from fleetlight.listing.answer import Consistency, Freshness
+from fleetlight.listing.answer import Consistency, Freshness, IndexedCells
 from fleetlight.listing.explanation import Observer, Reasons
 from fleetlight.listing.merge_sort import Row
 from fleetlight.query.filters import EVERYTHING
@@ -52,7 +52,9 @@ def progress(behind_s: float = 1, *, horizon: int = 0, is_complete: bool = True)
         (RESTORED, Consistency.BOUNDED, None, (), "the cell was restored, and its index is being made equal to it"),
         (progress(5.1), Consistency.BOUNDED, None, (), "the index is stale: 5.1 s behind, and 5 s are allowed"),
         (progress(-6), Consistency.BOUNDED, None, (), "the index is stale: -6.0 s behind, and 5 s are allowed"),
+        (progress(-2.1), Consistency.BOUNDED, None, (), "the index is stale: -2.1 s behind, and 5 s are allowed"),
         (progress(5), Consistency.BOUNDED, None, (), "the index is fresh: 5.0 s behind, and 5 s are allowed"),
+        (progress(-2), Consistency.BOUNDED, None, (), "the index is fresh: -2.0 s behind, and 5 s are allowed"),
     ],
 )
 def test_each_cell_has_the_first_reason_that_holds(
@@ -62,7 +64,8 @@ def test_each_cell_has_the_first_reason_that_holds(
     ask_live: Collection[str],
     reason: str,
 ) -> None:
-    assert Reasons(consistency, 5, no_index, ask_live, {1_600_000_000_000_001}).of(followed, FRESH) == reason
+    chosen = IndexedCells((), {1_600_000_000_000_001}, ())
+    assert Reasons(consistency, 5, no_index, ask_live, chosen).of(followed, FRESH) == reason
 
 
 class Batches:
