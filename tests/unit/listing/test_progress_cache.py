@@ -98,7 +98,7 @@ class Late(Advancing):
     async def progress(self) -> Mapping[str, CellProgress]:
         answer = await super().progress()
         if self.asked > 1:
-            await asyncio.to_thread(self.goes_on.wait)
+            await asyncio.to_thread(self.goes_on.wait, 60)
         return answer
 
 
