@@ -13,7 +13,7 @@ from tests.clients.test_openstack_command import openstack, run_all
 from tests.support.servers.index_server import backend_at
 from tests.support.servers.live_api import LiveApi, live_api
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.elasticsearch]
+pytestmark = [pytest.mark.timeout(400), pytest.mark.elasticsearch, pytest.mark.night]
 TIMES = 8
 
 

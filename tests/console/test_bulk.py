@@ -2,10 +2,13 @@
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.support.fleets.console_fleet import ConsoleFleet
 from tests.support.pages.console import Console
+
+pytestmark = pytest.mark.night
 
 _COUNT = 40
 

@@ -2,10 +2,13 @@
 
 import re
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.fleets.console_fleet import ConsoleFleet
 from tests.support.pages.console import Console
+
+pytestmark = pytest.mark.night
 
 
 def changed(page: Page, name: str) -> Locator:

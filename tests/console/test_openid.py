@@ -12,6 +12,8 @@ from tests.support.pages.console import Console
 from tests.support.servers.browser import BrowserPage
 from tests.support.servers.openid_provider import openid_provider
 
+pytestmark = pytest.mark.night
+
 ADA = {"sub": "ada", "preferred_username": "Ada Lovelace", "groups": ["staff", "operators", "demo:member"]}
 EVE = {"sub": "eve", "preferred_username": "Eve", "groups": ["staff"]}
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from threading import Event
 from uuid import uuid4
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from fleetlight.cells.fleet.failures import Failure, FailureSummary
@@ -16,6 +17,8 @@ from tests.support.fleets.console_fleet import ConsoleFleet
 from tests.support.fleets.documents import make_uuid
 from tests.support.pages.console import Console
 from tests.support.played.producers import let_announce, refused_announcement
+
+pytestmark = pytest.mark.night
 
 
 def test_a_cell_that_dies_is_seen_on_the_board(console: Console, fleet: ConsoleFleet) -> None:

@@ -82,7 +82,8 @@ def test_sync_is_ordered_carried_out_and_says_what_it_did(fleet: ComputeFleet) -
     assert api.get(WORK).json() == {"work": [done]}
 
 
-def test_verification_finds_what_a_repair_then_puts_right(fleet: ComputeFleet) -> None:
+def test_verification_finds_what_a_repair_then_puts_right(fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fleetlight.cli.index.verification._CATCH_UP_TIMEOUT_S", 1.0)
     api = fleet.api()
     ended(fleet, api, order(api, kind="sync"))
     lost = fleet.create("east")

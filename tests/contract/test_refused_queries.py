@@ -55,6 +55,7 @@ def routes(api: Api, path: str) -> str:
 
 @pytest.mark.elasticsearch
 @pytest.mark.postgresql
+@pytest.mark.night
 @pytest.mark.parametrize("setting", REFUSED)
 def test_query_that_a_limit_of_the_index_refuses_leaves_the_index_to_others(fleet: ComputeFleet, setting: str) -> None:
     limit, refused, taken = REFUSED[setting]
@@ -71,6 +72,7 @@ def test_query_that_a_limit_of_the_index_refuses_leaves_the_index_to_others(flee
     assert any("the index refuses this query: " in remark for remark in explained["remarks"]), explained["remarks"]
 
 
+@pytest.mark.night
 @pytest.mark.elasticsearch
 @pytest.mark.postgresql
 def test_refused_counts_and_lists_of_nodes_leave_the_index_to_others(fleet: ComputeFleet) -> None:

@@ -364,6 +364,7 @@ def test_streams_end_when_a_mistake_ends_the_look_out_for_cells(monkeypatch: pyt
     assert asyncio.run(scenario()) == ["ready"]
 
 
+@pytest.mark.night
 def test_reader_that_takes_nothing_from_its_connection_is_told_when_it_reads_again(
     small_fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

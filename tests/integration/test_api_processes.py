@@ -21,7 +21,7 @@ from tests.support.commands import Command
 from tests.support.loopback import get
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.night]
 
 _PROCESSES = 2
 _REQUESTS = 24
@@ -113,7 +113,6 @@ def test_processes_serve_one_address_and_are_started_again_one_by_one(api: ApiPr
     assert "Traceback" not in api.log
 
 
-@pytest.mark.night
 def test_process_that_hangs_is_replaced(api: ApiProcesses) -> None:
     hanging = api.process("api-1")
     os.kill(hanging, signal.SIGSTOP)

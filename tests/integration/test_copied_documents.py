@@ -16,7 +16,7 @@ from tests.support.session.product import ROOT
 from tests.support.terminal import Terminal, terminal
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(580)
+pytestmark = [pytest.mark.timeout(580), pytest.mark.night]
 
 _DEMO = "./scripts/demo"
 # What is not run: these tests themselves, and what needs a network for what the environment has.

@@ -89,11 +89,13 @@ def assets() -> Sequence[str]:
     return built
 
 
+@pytest.mark.night
 def test_wheel_of_the_sdist_has_every_file_and_the_console_below_one_name(wheel: Path) -> None:
     names = [name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name]
     assert sorted(names) == sorted([*modules_of_git(), *assets()])
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])
 def test_nothing_is_built_without_the_console(kind: str, tmp_path: Path) -> None:
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
@@ -105,11 +107,13 @@ def test_nothing_is_built_without_the_console(kind: str, tmp_path: Path) -> None
     assert list(tmp_path.glob("dist/*")) == []
 
 
+@pytest.mark.night
 def test_wheel_of_the_checkout_is_that_of_the_sdist(wheel: Path, tmp_path: Path) -> None:
     ours = build("wheel", ROOT, tmp_path)
     assert zipfile.ZipFile(ours).namelist() == zipfile.ZipFile(wheel).namelist()
 
 
+@pytest.mark.night
 def test_new_file_of_the_checkout_is_seen_at_once() -> None:
     found = run(sys.executable, "-c", "import fleetlight.api as a; print(*a.__path__)").strip()
     assert Path(found).resolve() == ROOT / "api"
@@ -126,6 +130,7 @@ print(*(find_spec(name).origin for name in ("notifications", "fleetlight.notific
     environment.python("import fleetlight.manager.commands.up, fleetlight.manager.agents.server", tmp_path)
 
 
+@pytest.mark.night
 def test_installed_fleet_runs_beside_them_outside_of_the_checkout(environment: Environment, tmp_path: Path) -> None:
     port = free_port()
     command = [str(environment.program), "up", "--simulate", "--auth", "none", "--port", str(port), "--instances", "20"]

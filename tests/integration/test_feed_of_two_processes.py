@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 
 __all__ = ["up"]
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.night]
 
 _CHANGES = "/fleetlight/changes"
 _QUERY: dict[str, str | int] = {"fields": "name", "all_projects": 1}
@@ -59,7 +59,6 @@ class Told:
         return all(found == list(range(found[0], found[0] + len(found))) for found in self.revisions.values())
 
 
-@pytest.mark.night
 def test_polls_at_two_processes_in_turn_give_each_change_once(processes: tuple[httpx.Client, httpx.Client]) -> None:
     told = Told()
     with ExitStack() as opened:

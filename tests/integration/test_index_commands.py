@@ -21,7 +21,7 @@ from tests.support.played.newer_messages import newer_message
 from tests.support.played.producers import announcement, let_announce
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.elasticsearch, pytest.mark.rabbitmq, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.elasticsearch, pytest.mark.rabbitmq, pytest.mark.timeout(400), pytest.mark.night]
 
 _NOT_SOLVED = 1
 

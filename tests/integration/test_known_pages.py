@@ -18,7 +18,7 @@ from fleetlight.views.compute.view import BriefTemplate, FullTemplate, HostStatu
 from tests.support.fleets.documents import make_document, make_uuid
 from tests.support.servers.index_server import index_at
 
-pytestmark = pytest.mark.elasticsearch
+pytestmark = [pytest.mark.elasticsearch, pytest.mark.night]
 
 ROWS = 240
 LIMIT = 200

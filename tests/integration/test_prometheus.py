@@ -11,6 +11,8 @@ from tests.support.fleets.console_fleet import console_fleet
 from tests.support.servers.prometheus import alert_rules, panels, prometheus
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.night
+
 _INTERVAL = "30s"
 _NOTHING_TO_SHOW = {
     "Alerts that are raised",
@@ -29,7 +31,6 @@ def up(tmp_path: Path) -> Iterator[Up]:
     running.clean_up()
 
 
-@pytest.mark.night
 def test_rules_and_panels_are_evaluated_and_only_a_fault_fulfils_a_rule(
     promtool: Path, up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from tests.support.fleets.indexer_worlds import World, new_world
 from tests.support.servers.index_server import index_at, index_client
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.elasticsearch
+pytestmark = [pytest.mark.elasticsearch, pytest.mark.night]
 
 
 @pytest.fixture

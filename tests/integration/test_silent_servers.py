@@ -16,6 +16,8 @@ from fleetlight.cli import opened_index as opening
 from fleetlight.cli.app import app
 from fleetlight.indexer import status as of_index
 
+pytestmark = pytest.mark.night
+
 _WITHIN_S = 15
 
 

@@ -22,7 +22,7 @@ from tests.support.commands import Command
 from tests.support.loopback import get
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(240), pytest.mark.night]
 
 COMMANDS = ("api", "indexer", "relay", "worker")
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.night]
 
 
 class Supervised:

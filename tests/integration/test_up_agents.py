@@ -18,7 +18,7 @@ from fleetlight.manager.operations.nodes.opening import NodeRpcs, node_of
 from tests.integration.test_up import Up
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.night]
 
 ARGUMENTS = ("--simulate", "--instances", "0", "--rate", "0", "--cells", "1")
 CELL = Cell("c0a5b6a2-5a0d-4f3e-9a64-0f9d3c0d1e2f", "cell1", CellKind.NATIVE, "", "")

@@ -8,7 +8,9 @@ from threading import Thread
 
 
 class QuietHandler(BaseHTTPRequestHandler):
-    """Logs nothing."""
+    """Logs nothing, and sends each part of an answer at once: a client may wait 40 ms with its note of the first."""
+
+    disable_nagle_algorithm = True
 
     def log_message(self, *_arguments: object) -> None:
         """Nobody reads it."""

@@ -105,7 +105,6 @@ def played_cluster(*instances: Item, **items: list[Item]) -> Iterator[PlayedClus
 
     class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
-        wbufsize = 65_536  # an answer is one packet
 
         def do_PUT(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -186,7 +186,7 @@ def silent_port() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-@pytest.mark.parametrize("backend", ["elasticsearch", "opensearch"])
+@pytest.mark.parametrize("backend", ["elasticsearch", pytest.param("opensearch", marks=pytest.mark.night)])
 def test_servers_that_say_nothing_are_named_within_seconds(
     run: Run, cell: Cell, silent_port: int, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:

@@ -229,8 +229,9 @@ def test_many_differences_are_repaired_at_once(stage: Stage, monkeypatch: pytest
     for number in range(15):
         stage.lose(make_uuid(number))
     with capture_logs() as logs, stage.auditing():
-        wait_until(stage.is_right)
+        wait_until(lambda: "indexer.audit_repaired" in [each["event"] for each in logs])
     assert [each["repaired"] for each in logs if each["event"] == "indexer.audit_repaired"] == [15]
+    assert stage.is_right()
 
 
 def test_node_that_was_altered_is_doubted_so_that_its_follower_repairs_it(stage: Stage) -> None:

@@ -119,6 +119,7 @@ def test_run_ends_too_where_the_signal_comes_in_a_finalizer() -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.night
 def test_bench_that_is_ended_before_it_has_begun_shows_no_traceback() -> None:
     run, _ = _started(_INTERRUPTED_IMPORT)
     _, said = run.communicate(timeout=60)
