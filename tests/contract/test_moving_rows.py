@@ -73,3 +73,12 @@ def test_whole_list_has_it_last(api: Api, renamed: Callable[[], None]) -> None:
     answer = api.get("/2/instances?bulk=1")
     assert [instance["name"] for instance in answer.json()] == [*"bcdefghya"]
     assert answer.headers["Fleetlight-Complete"] == "true"
+
+
+def test_bulk_change_has_it_by_either_name(api: Api, renamed: Callable[[], None]) -> None:
+    renamed()
+    previewed = api.request("POST", "/fleetlight/bulk", json={"action": "stop", "filter": "", "all_projects": True})
+    names = [item["name"] for item in previewed.json()["items"]]
+    assert sorted(names) == names
+    assert {name.replace("z", "a") for name in names} == {*"abcdefghy"}
+    assert previewed.json()["complete"] is True

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -46,6 +47,7 @@ from fleetlight.listing.answer import CellAnswer
 from fleetlight.manager.faces.bulk.following import ItemFollower
 from fleetlight.manager.faces.bulk.item_actions import BulkAction
 from fleetlight.manager.faces.bulk.running import BulkRunner
+from fleetlight.query.sort import INSTANCES_BY_UUID
 from fleetlight.resources.query_fields.catalog import ITEM_TYPES
 from fleetlight.views.query2.projection import cells_of
 
@@ -191,20 +193,22 @@ class BulkHandlers:
         Raises BadRequestError for too many instances.
         """
         fresh = await read_options(request.http.headers, request.caller, request.writes, request.admission)
-        found: dict[str, FrozenInstance] = {}
+        found: dict[str, tuple[Any, FrozenInstance]] = {}
         is_complete = True
         away: dict[str, CellAnswer] = {}
         remembered: dict[str, set[str]] = defaultdict(set)
-        async for batch in self._query_engine.batches(question, request.caller, fresh):
+        # By uuid, by which none is renamed from a page that is still to come to one that was read.
+        async for batch in self._query_engine.batches(question, request.caller, fresh, read_by=INSTANCES_BY_UUID):
             is_complete = is_complete and batch.proof.is_complete
             # Instances that the index has of a down cell may not exist any more.
             away |= {answer.cell.name: answer for answer in batch.proof.cells if answer.is_down}
-            for _, cells in batch.rows:
+            for position, cells in batch.rows:
                 uuid, revision, name, project_id, cell = (value for _, value in cells_of(cells))
                 if cell in away:
                     remembered[cell].add(uuid)
                 else:
-                    found[uuid] = FrozenInstance(uuid, revision, name or "", project_id or "", cell)
+                    frozen = FrozenInstance(uuid, revision, name or "", project_id or "", cell)
+                    found[uuid] = (question.comparable(position), frozen)
             if len(found) > MAX_ITEMS:
                 counting = CountQuery(question.known, (), question.filter, all_projects=question.all_projects)
                 counted = await self._counter.count(counting, request.caller, fresh)
@@ -214,7 +218,7 @@ class BulkHandlers:
             {"cell": cell, "instances": None if age_s is None else len(remembered[cell] - found.keys()), "age_s": age_s}
             for cell, age_s in sorted((cell, answer.age_s) for cell, answer in away.items())
         ]
-        return list(found.values()), is_complete, left_out
+        return [each for _, each in sorted(found.values(), key=itemgetter(0))], is_complete, left_out
 
     def _all_of(self, caller: Caller) -> list[tuple[BulkChange, bool]]:
         own = self._store.seen_by(caller.user_id, caller.project_id, self._clock())
