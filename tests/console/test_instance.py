@@ -103,6 +103,7 @@ def test_a_name_is_shown_as_text_wherever_it_is(console: Console, fleet: Console
     assert page.locator("main img:not([role])").count() == 0
 
 
+@pytest.mark.night
 def test_a_change_is_seen_in_the_list_without_reading_it_again(console: Console, fleet: ConsoleFleet, own: str) -> None:
     uuid = fleet.create("cell1", display_name="watched", project_id=own)
     page = console.list(f'instances?filter=project_id == "{own}"')

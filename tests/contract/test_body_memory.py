@@ -127,7 +127,9 @@ _REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("body", [malformed, well_formed, quiet])
+@pytest.mark.parametrize(
+    "body", [malformed, *(pytest.param(each, marks=pytest.mark.night) for each in (well_formed, quiet))]
+)
 @pytest.mark.parametrize("name", _REQUESTS)
 def test_nothing_is_kept_of_bodies(api: Api, name: str, body: Callable[[int], bytes]) -> None:
     method, path, size = _REQUESTS[name]

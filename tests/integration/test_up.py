@@ -317,6 +317,7 @@ def test_index_that_breaks_under_way_costs_no_answer(up: Up) -> None:
     assert up.stop() == 0
 
 
+@pytest.mark.night
 def test_metrics_show_the_indexer_too(up: Up) -> None:
     up.start("--cells", "1")
     wait_until(lambda: "\nfleetlight_indexer_complete{" in up.monitoring.get("/metrics").text, timeout_s=30)
@@ -326,6 +327,7 @@ def test_metrics_show_the_indexer_too(up: Up) -> None:
     assert len(names) == len(set(names))
 
 
+@pytest.mark.night
 def test_requests_are_logged_when_the_configuration_says_so(up: Up, tmp_path: Path) -> None:
     config = tmp_path / "fleetlight.toml"
     config.write_text("[api]\naccess_log = true\n", encoding="utf-8")

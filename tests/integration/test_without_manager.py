@@ -70,6 +70,7 @@ def test_help_has_the_commands_of_the_index_alone(command: list[str]) -> None:
     assert words.isdisjoint({"up", "worker", "balance", "host", "node"})
 
 
+@pytest.mark.night
 def test_lists_come_from_cells_and_from_the_index(command: list[str], config: Path, url: str) -> None:
     assert run(command, "list", "instances", "--output", "json", "--config", config).count('"web"') == 1
     wait_until(lambda: is_ready(url), 60)
