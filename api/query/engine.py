@@ -30,7 +30,7 @@ from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.list_items import ItemLister
 from fleetlight.listing.past import PastLister
 from fleetlight.listing.sources import CellFailure, CellReader
-from fleetlight.query.filters import EVERYTHING, Filter
+from fleetlight.query.filters import EVERYTHING, And, Filter, In
 from fleetlight.query.page import PageRequest
 from fleetlight.query.sort import INSTANCES_BY_UUID, SortOrder
 from fleetlight.resources.fields import Record
@@ -123,6 +123,32 @@ class QueryEngine:
         else:
             pages = self._pages_of_instances if question.by_cell is None else self._pages_by_cell
         return pages(QueryRequest(question, caller, fresh, only, observer, read_by), limit or self._max_limit)
+
+    async def all_rows(
+        self, question: ItemQuery, caller: Caller, fresh: ReadOptions, only: Collection[str] | None = None
+    ) -> AsyncIterator[QueryResult]:
+        """As `batches`, each row once; last, the instances that were in no batch, since they moved in the order."""
+        read = partial(self.batches, caller=caller, fresh=fresh, only=only)
+        seen, is_first = set[str](), True
+        async for batch in read(question):
+            if is_first and (batch.after is None or not question.rows_move):
+                yield batch
+                continue
+            rows = [row for row in batch.rows if row[0][-1] not in seen]
+            yield replace(batch, rows=rows)
+            seen.update(row[0][-1] for row in rows)
+            is_first = False
+        if is_first:
+            return
+        by_uuid = replace(question, by_cell=None)
+        missed: list[str] = []
+        async for batch in read(replace(by_uuid, names=()), read_by=INSTANCES_BY_UUID):
+            missed += [row[0][-1] for row in batch.rows if row[0][-1] not in seen]
+            yield replace(batch, rows=())
+        if missed:
+            of_missed = replace(by_uuid, filter=And((question.filter, In("uuid", tuple(missed)))))
+            async for batch in read(of_missed, read_by=INSTANCES_BY_UUID):
+                yield batch
 
     async def _pages_by_cell(self, asked: QueryRequest, limit: int) -> AsyncIterator[QueryResult]:
         """List the instances of one cell after the other. First all are asked for one: each page says what it lacks."""

@@ -161,7 +161,7 @@ class ExportHandler:
         refuse_unknown_fields("fields", question.names, question.known)
         fresh = await read_options(request.http.headers, caller, request.writes, request.admission)
         moment = self._clock() if question.as_of is None else question.as_of
-        batches = self._query_engine.batches(question, caller, fresh)
+        batches = self._query_engine.all_rows(question, caller, fresh)
         rows = RowStream(await anext(batches), batches)
         proof = proof_headers(rows.proof, caller)
         covers = {

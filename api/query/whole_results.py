@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ from fleetlight.api.caller import Caller
 from fleetlight.api.http.errors import BadRequestError
 from fleetlight.api.limits.large_bodies import made_aside
 from fleetlight.api.query.engine import QueryEngine
-from fleetlight.api.query.item_query import ItemQuery, Wanted, query_of
+from fleetlight.api.query.item_query import Wanted, query_of
 from fleetlight.api.query.named_items import (
     CALLED_BY_OTHERS,
     NamedItem,
@@ -26,8 +25,6 @@ from fleetlight.api.query.results import QueryResult
 from fleetlight.api.query.scope import visible_fields
 from fleetlight.listing.admission import Admission
 from fleetlight.listing.answer import Page, ReadOptions, proof_of
-from fleetlight.query.filters import And, In
-from fleetlight.query.sort import INSTANCES_BY_UUID
 from fleetlight.views.query2.projection import Cells, Row, cells_of
 
 MAX_LOOKED_UP_BYTES = 64 * 2**20
@@ -197,30 +194,4 @@ class WholeResults:
         question = await made_aside(
             asking.parts, lambda: query_of(known, names, expression, all_projects=asking.caller.is_admin)
         )
-        read = partial(self._query_engine.batches, caller=asking.caller, fresh=asking.fresh, only=asking.only)
-        return _each_once(question, read) if question.rows_move else read(question)
-
-
-async def _each_once(
-    question: ItemQuery, read: Callable[..., AsyncIterator[QueryResult]]
-) -> AsyncIterator[QueryResult]:
-    """Yield all instances, each once; last, those that were in no batch, since they moved in the order meanwhile.
-
-    read: `QueryEngine.batches`.
-    """
-    seen, is_first = set[str](), True
-    async for batch in read(question):
-        rows = [row for row in batch.rows if row[0][-1] not in seen]
-        yield replace(batch, rows=rows)
-        if is_first and batch.after is None:
-            return
-        seen.update(row[0][-1] for row in rows)
-        is_first = False
-    missed: list[str] = []
-    async for batch in read(replace(question, names=()), read_by=INSTANCES_BY_UUID):
-        missed += [row[0][-1] for row in batch.rows if row[0][-1] not in seen]
-        yield replace(batch, rows=())
-    if missed:
-        of_missed = replace(question, filter=And((question.filter, In("uuid", tuple(missed)))))
-        async for batch in read(of_missed, read_by=INSTANCES_BY_UUID):
-            yield batch
+        return self._query_engine.all_rows(question, asking.caller, asking.fresh, asking.only)

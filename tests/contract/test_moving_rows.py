@@ -82,3 +82,12 @@ def test_bulk_change_has_it_by_either_name(api: Api, renamed: Callable[[], None]
     assert sorted(names) == names
     assert {name.replace("z", "a") for name in names} == {*"abcdefghy"}
     assert previewed.json()["complete"] is True
+
+
+@pytest.mark.parametrize(("order", "names"), [("", "bcdefghya"), ("cell,-name", "yhgfedcba")])
+def test_export_has_it_once(api: Api, renamed: Callable[[], None], order: str, names: str) -> None:
+    renamed()
+    asked = {"all_projects": 1, "fields": "name", "format": "csv"} | ({"order": order} if order else {})
+    answer = api.get(f"/fleetlight/query/export?{urlencode(asked)}")
+    assert answer.text.split() == ["name", *names]
+    assert answer.headers["Fleetlight-Complete"] == "true"

@@ -34,7 +34,7 @@ class _QueryEngine:
     def __init__(self, batches: Sequence[QueryResult]) -> None:
         self._batches = batches
 
-    async def batches(self, *_arguments: Any, **_options: Any) -> AsyncIterator[QueryResult]:
+    async def all_rows(self, *_arguments: Any) -> AsyncIterator[QueryResult]:
         for batch in self._batches:
             yield batch
 
