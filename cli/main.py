@@ -18,9 +18,8 @@ def main() -> None:
 
     SIGTERM ends a command as Ctrl-C does, so that it saves its progress; servers install handlers of their own.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as a shell starts commands in the background
-            signal.signal(number, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, _interrupt)
     look_for_garbage_seldom()
     allow_open_files()
     try:
