@@ -230,7 +230,7 @@ def _matching(counted: CountResult | None, cell_uuid: str) -> int | None:
 
 
 def _alike(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
-    """Group successive pages that have the same sources."""
+    """Group successive pages that have the same sources and order."""
     found: list[list[Attempt]] = []
     for attempt in attempts:
         if found and _kind(found[-1][0]) == _kind(attempt):
@@ -241,7 +241,7 @@ def _alike(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
 
 
 def _kind(attempt: Attempt) -> tuple[object, ...]:
-    return attempt.failure, *(source.cell_uuid for source in attempt.sources)
+    return attempt.failure, attempt.request.order, *(source.cell_uuid for source in attempt.sources)
 
 
 def _joined(attempts: Sequence[Attempt]) -> list[ObservedSource]:

@@ -25,7 +25,7 @@ from fleetlight.api.query.scope import choose_cells, conditions_on_cells, scope_
 from fleetlight.api.shared.times import with_zone
 from fleetlight.cells.errors import CellUnreachableError, PastNotKeptError
 from fleetlight.cells.model import Cell
-from fleetlight.listing.answer import Page, ReadOptions, proof_of
+from fleetlight.listing.answer import Page, ReadOptions, Route, proof_of
 from fleetlight.listing.list_instances import InstanceLister
 from fleetlight.listing.list_items import ItemLister
 from fleetlight.listing.past import PastLister
@@ -92,9 +92,11 @@ class QueryEngine:
             after = page.after
             if len(rows) >= limit or sum(each.rows for each in pages) >= MAX_ROWS_TRIED:
                 break
-            if is_sure and after is not None and after[-1] is not None and question.rows_move:
-                # A row that moves into this page now would be in neither. The position behind a cell ends in None.
-                if (whole := await _read_by_uuid(question, read)) is not None:
+            # The position behind the last row of a cell ends in None.
+            is_within = after is not None and after[-1] is not None
+            if is_within and is_sure and page.proof.is_complete and question.rows_move:
+                # A row that moves into this page now would be in neither.
+                if not question.by_cell and (whole := await _read_by_uuid(question, read)) is not None:
                     rows, pages, after = whole.rows, [whole.proof], None
                     break
                 is_sure, pages[-1] = False, _with_moved(page.proof)
@@ -131,7 +133,8 @@ class QueryEngine:
         read = partial(self.batches, caller=caller, fresh=fresh, only=only)
         seen, is_first = set[str](), True
         async for batch in read(question):
-            if is_first and (batch.after is None or not question.rows_move):
+            # Servers of Nova change their cells, too, and so their place in the order of cells.
+            if is_first and (batch.after is None or not (question.rows_move or question.by_cell)):
                 yield batch
                 continue
             rows = [row for row in batch.rows if row[0][-1] not in seen]
@@ -168,20 +171,27 @@ class QueryEngine:
             yield replace(first, rows=(), after=None)
             return
 
-        def pages_of(cell: Cell) -> AsyncIterator[QueryResult]:
+        def pages_of(cell: Cell, fresh: ReadOptions) -> AsyncIterator[QueryResult]:
             after = tuple(begin) if cell.name == name and begin[-1] is not None else None
-            in_cell = replace(asked, question=replace(in_any, after=after), only={cell.uuid}, down=down)
+            question = replace(in_any, after=after)
+            in_cell = replace(asked, question=question, fresh=fresh, only={cell.uuid}, down=down)
             return self._pages_of_instances(in_cell, limit)
 
         # As of InstanceLister: what is taken from there while other cells are read must not be in neither.
-        ahead = {cell.uuid: [page async for page in pages_of(cell)] for cell in cells[1:] if cell.is_before_cells}
+        ahead = {
+            each.uuid: [page async for page in pages_of(each, asked.fresh)] for each in cells if each.is_before_cells
+        }
+        answers = [answer for pages in ahead.values() for page in pages for answer in page.proof.cells]
+        urls = {answer.cell.api_database_url for answer in answers if answer.route is Route.LIVE}
+        beside = {cell.uuid for cell in cells if urls and cell.api_database_url in urls}
+        fresh = replace(asked.fresh, ask_live=beside.union(asked.fresh.ask_live))
         for cell, later in zip(cells, (*cells[1:], None), strict=True):
             end = None if later is None else (later.name, *(None for _ in question.order.keys))
             if cell.uuid in ahead:
                 for page in ahead[cell.uuid]:
                     yield _in_cell(cell.name, page, end, first.proof)
             else:
-                async for page in pages_of(cell):
+                async for page in pages_of(cell, fresh):
                     yield _in_cell(cell.name, page, end, first.proof)
 
     async def _pages_of_instances(self, asked: QueryRequest, limit: int) -> AsyncIterator[QueryResult]:
@@ -212,7 +222,8 @@ class QueryEngine:
             after = page.last
             has_more = page.rows == batch
             # Later pages of the answer neither wait for a failed cell again, nor have rows of it after missing ones.
-            failed = {each.cell.uuid: str(each.failure) for each in page.cells if each.is_down}
+            new = [each for each in page.cells if each.is_down and each.cell.uuid not in down]
+            failed = {each.cell.uuid: str(each.failure) for each in new}
             down |= {uuid: CellUnreachableError(names.get(uuid, uuid), reason) for uuid, reason in failed.items()}
             items = b"[%b]" % page.items
             rows: Sequence[Row]
@@ -319,12 +330,7 @@ def _in_cell(name: str, page: QueryResult, end: Sequence[Any] | None, of_all: Pa
 
 
 async def _read_by_uuid(question: ItemQuery, read: Callable[..., AsyncIterator[QueryResult]]) -> QueryResult | None:
-    """Read all rows by uuid, by which none moves, and sort those behind the marker; None if they are too many.
-
-    read: `QueryEngine.batches`.
-    """
-    if question.by_cell is not None:
-        return None
+    """Read all rows by uuid (read: `batches`), and sort those behind the marker; None if there are too many."""
     rows: list[Row] = []
     pages: list[Page] = []
     async for page in read(replace(question, after=None), read_by=INSTANCES_BY_UUID):
@@ -338,8 +344,7 @@ async def _read_by_uuid(question: ItemQuery, read: Callable[..., AsyncIterator[Q
 
 
 def _with_moved(proof: Page) -> Page:
-    reason = "rows may have moved in the order while it was read in several pages: order by uuid"
-    return replace(proof, cells=[answer.lacking(reason) for answer in proof.cells])
+    return replace(proof, cells=[each.lacking("rows may have moved while they were read") for each in proof.cells])
 
 
 def _merged(question: ItemQuery, rows: Sequence[Row], later: Sequence[Row]) -> Sequence[Row]:

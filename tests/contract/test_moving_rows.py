@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
 from fleetlight.api.settings import ApiSettings
+from fleetlight.cells.fan_out.cell_pool import CellPool
+from fleetlight.cells.model import Cell
 from fleetlight.listing.list_instances import InstanceLister
 from tests.contract.compute_fleet import Api, ComputeFleet, searching
 from tests.contract.conftest import own_fleet
@@ -91,3 +94,25 @@ def test_export_has_it_once(api: Api, renamed: Callable[[], None], order: str, n
     answer = api.get(f"/fleetlight/query/export?{urlencode(asked)}")
     assert answer.text.split() == ["name", *names]
     assert answer.headers["Fleetlight-Complete"] == "true"
+
+
+@pytest.mark.parametrize("order", ["name", "cell", "cell,uuid", "-cell,-name"])
+def test_server_of_nova_is_in_its_cell_where_it_waits_no_more(
+    fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """`south` has those that wait for a place in `north`, and is read live; the index of `north` lacks the last one."""
+    read = CellPool.cells
+
+    async def cells(pool: CellPool) -> tuple[Cell, ...]:
+        return tuple(replace(each, api_database_url="" if each.name == "east" else "nova") for each in await read(pool))
+
+    monkeypatch.setattr(CellPool, "cells", cells)
+    monkeypatch.setattr(Cell, "is_before_cells", property(lambda cell: cell.name == "south"))
+    fleet.create("north", display_name="a")
+    fleet.index()
+    fleet.index("south", is_complete=False)
+    fleet.create("north", display_name="b")
+    api = fleet.api(search=searching(staleness_limit_s=600))
+    answer = api.get(f"/fleetlight/query?{urlencode({'all_projects': 1, 'fields': 'name', 'order': order})}")
+    assert answer.headers["Fleetlight-Complete"] == "true"
+    assert {row[0][1] for row in answer.json()["data"]} == {"a", "b"}
