@@ -350,10 +350,8 @@ class IndexerService:
         try:
             self._parts.writer.make_searchable()
             with self._parts.saving:
-                # A follower that has gone back meanwhile has saved that itself.
-                taken_back = self._saved.save(
-                    [reached for reached in followed if not self._has_gone_back(reached.progress)]
-                )
+                # A follower that has withdrawn or renewed its promise meanwhile has saved that itself.
+                taken_back = self._saved.save([reached for reached in followed if self._still_holds(reached.progress)])
         except IndexReplacedError:
             raise
         except IndexerError as error:
@@ -372,8 +370,9 @@ class IndexerService:
             if (traces := self._parts.traces) is not None:
                 traces.searchable(reached.progress.cell_uuid, reached.progress.watermark, self._parts.clock())
 
-    def _has_gone_back(self, progress: CellProgress) -> bool:
-        return self._running[progress.cell_uuid].follower.progress.watermark < progress.watermark
+    def _still_holds(self, progress: CellProgress) -> bool:
+        reached = self._running[progress.cell_uuid].follower.progress
+        return progress.watermark <= reached.watermark and progress.is_complete >= reached.is_complete
 
     def _index_failed(self, error: IndexerError) -> None:
         if self._index_problem is None:
