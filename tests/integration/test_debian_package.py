@@ -99,7 +99,8 @@ def machine(mmdebstrap: Path, package: Path, tmp_path_factory: pytest.TempPathFa
         line.partition("=")[2] for line in Path("/etc/os-release").read_text().splitlines() if "CODENAME" in line
     ]
     # As a new installation is: systemd, and neither Python nor anything of ours.
-    run(mmdebstrap, "--quiet", "--variant=apt", "--include=systemd-sysv,dbus", codename, root)
+    # What it mounts, such as our /dev/shm, ends with it: pytest removes old folders, and what is mounted in them, too.
+    run("unshare", "--mount", mmdebstrap, "--quiet", "--variant=apt", "--include=systemd-sysv,dbus", codename, root)
     booted = Machine(root, folder / "boot.log")
     try:
         booted.run("apt-get", "update", "-qq")

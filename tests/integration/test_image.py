@@ -82,7 +82,17 @@ class Image:
 def image(mmdebstrap: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     folder = tmp_path_factory.mktemp("image")
     base = folder / "debian.tar"
-    run(mmdebstrap, "--quiet", "--variant=apt", "--include=python3-venv,ca-certificates", "bookworm", base)
+    # As in test_debian_package: what it mounts ends with it.
+    run(
+        "unshare",
+        "--mount",
+        mmdebstrap,
+        "--quiet",
+        "--variant=apt",
+        "--include=python3-venv,ca-certificates",
+        "bookworm",
+        base,
+    )
     yield Image(folder, base)
     shutil.rmtree(folder)
 
